@@ -4,7 +4,7 @@ Shape legend, used throughout:
   B  examples in the batch           N  attention heads
   F  positions that attend ("from")  H  size of one head
   T  positions attended to ("to")    W  hidden size, N·H in the encoder
-  I  intermediate size               R  rows: B·F, or fewer without padding
+  I  intermediate size               R  rows: B·F, or fewer if padding is removed
 In self-attention, F = T. A comment at the end of a line gives the shape of the tensor that the line computes.
 
 Inside the encoder, activations are matrices [R, W]. Reshaping them to [B, F, W] and back between the layers
@@ -195,7 +195,7 @@ class BertModel(object):
                     initializer_range=config.initializer_range, do_return_all_layers=True,
                     packing=Packing(input_mask) if remove_padding else None,
                     kernels=kernel_choice.choose_kernels(is_training, dtype), **encoder_options)
-            # A list of [B, F, W].
+            # The outputs of the layers, each [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
 

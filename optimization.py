@@ -34,7 +34,7 @@ PUBLISHED_CLIP_NORM = 1.0
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
-    """The ops of a step that sums gradients, for the training loop.
+    """Contains the ops with which the training loop runs a step that sums gradients.
 
     Attributes:
       steps: number of micro-batches.
@@ -161,8 +161,8 @@ def _effective_batch_gradients(loss, loss_scale, variables, steps):
 
 
 def _known(table, argument, name):
-    """Returns the entry `name` of a table; raises a ValueError that names the argument and the known
-    names."""
+    """Returns the entry `name` of a table. Raises a ValueError if there is no such entry. The error lists the
+    known names."""
     if name not in table:
         raise ValueError(f"Unknown {argument}={name!r}; known: {', '.join(table)}.")
     return table[name]
@@ -417,7 +417,7 @@ def _add_to_sums(pairs, steps):
 
 
 def _add_scalars(loss, gradients):
-    """Sums the loss over the micro-batches, and the squares of sparse gradients, if there are any.
+    """Sums the loss over the micro-batches. If there are sparse gradients, also sums their squares.
 
     In a sparse gradient, several rows can have the same index. The norm is computed from these single rows,
     not from their sum. The published code does the same, and so does a step with one large batch.
@@ -612,7 +612,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
         Args:
           grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
-            variable; this variable is read when the previous update has ended.
+            variable; this variable is read when the update of the pair before it has ended.
           factor: scalar tensor, such as a clipping factor; None for 1. Each gradient is multiplied by the
             factor directly before the update of its variable, so that no second copy of all gradients is
             needed.
@@ -638,7 +638,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         scalar tensor."""
         name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
         rate = tf.cast(rate, variable.dtype.base_dtype)
-        # The decay runs before the gradient is multiplied, so that only one temporary exists at a time.
+        # The decay runs before the gradient is multiplied. So only one temporary tensor exists at a time.
         with tf.control_dependencies(self._decay(variable, name, rate)):
             gradient = tf.convert_to_tensor(gradient)
             if factor is not None:
@@ -717,7 +717,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
           exclude_from_weight_decay: list of regular expressions, or None. A variable is not decayed if one of
             them matches a part of its name.
           name: name of the ops.
-          bias_correction: whether to correct the bias of m and v towards 0 in the first steps.
+          bias_correction: whether to correct the bias of m and v. In the first steps, both are biased
+            towards 0.
         """
         super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
         self.beta_1 = beta_1
@@ -792,7 +793,7 @@ class LambOptimizer(_WeightDecayOptimizer):
             update = m.read_value() / (1.0 - power_1) / deviation
             # An excluded variable is not decayed here, and is not multiplied by the trust ratio below.
             if self._do_use_weight_decay(name):
-                with tf.control_dependencies([update]):  # saves one temporary tensor
+                with tf.control_dependencies([update]):  # so that one temporary tensor less is needed
                     update += self.weight_decay_rate * weights
             if not self._is_excluded(name):
                 size, length = tf.global_norm([weights]), tf.global_norm([update])

@@ -114,7 +114,7 @@ def check_records(settings, flag, paths, config):
       config: the `modeling.BertConfig`.
 
     Raises:
-      ValueError: the lengths of the records differ from the flags, a record contains a token id that the
+      ValueError: the records have other lengths than the flags say, a record contains a token id that the
         model does not have, or a record is not usable.
     """
     fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,

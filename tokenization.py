@@ -451,10 +451,10 @@ class FullTokenizer(_Tokenizer):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
 
         The result is the same as the result of `tokenize_plainly`. This method is faster, because it caches
-        the tokens of each chunk of text between white space, and most words occur many times in a corpus. To
-        replace a single method of `basic_tokenizer` or `wordpiece_tokenizer`, do so before the first text is
-        tokenized. The whole `basic_tokenizer` or `wordpiece_tokenizer` may be replaced by an object of a
-        different class at any time.
+        the tokens of each chunk of text between white space, and most words occur many times in a corpus.
+        If you replace a single method of `basic_tokenizer` or `wordpiece_tokenizer`, do it before the first
+        text is tokenized, because the cache does not notice this change. You may replace the whole
+        `basic_tokenizer` or `wordpiece_tokenizer` by an object of a different class at any time.
         """
         state = self._state()
         if state is None:

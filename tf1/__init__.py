@@ -13,12 +13,12 @@ the records could then differ from run to run.
 
     python -m tf1 run_my_task.py --flags…
 
-runs a script of TensorFlow 1.x, whose files contain `import tensorflow as tf`, without changes.
+runs a script of TensorFlow 1.x without changes: its files still contain `import tensorflow as tf`.
 
     python -m tf1 --names
 
-lists every name that a program gets from `tf`. With `--ours`, it lists only the names that are missing or
-different in TensorFlow itself.
+lists every name that a program gets from `tf`. With `--ours`, it lists only the names that TensorFlow itself
+lacks or defines differently.
 """
 
 from tf1._names.compat import disable_v2_behavior  # noqa: F401

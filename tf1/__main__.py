@@ -33,8 +33,8 @@ def names(module, name, seen=()):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
             ours = isinstance(value, Namespace)
-            # TensorFlow's modules also contain a few modules of Python's library. They are left out: only the
-            # names of TensorFlow's own modules contain "api".
+            # TensorFlow's modules also contain a few modules of Python's library. These modules are left out.
+            # Their names do not contain "api", unlike the names of TensorFlow's own modules.
             if key != "compat" and (ours or value not in seen and "api" in value.__name__):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
@@ -80,8 +80,8 @@ def _parser():
     parser.add_argument("--check", nargs="+", metavar="PATH", help="read a program's files without running "
                         "them. Print each line that will not run, and the code to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
-    parser.add_argument("--ours", action="store_true", help="with --names: list only the names that are "
-                        "missing or different in TensorFlow itself")
+    parser.add_argument("--ours", action="store_true", help="with --names: list only the names that "
+                        "TensorFlow itself lacks or defines differently")
     return parser
 
 

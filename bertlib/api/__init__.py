@@ -28,10 +28,11 @@ __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 _SCRIPT = "run_classifier.py"
 _RECORD = "run.json"  # `output_files.RECORD`, which is not imported here because that would load TensorFlow
 _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the user's own data
-_FOLDER = "data"  # the folder in an output directory to which data in memory are written
+_FOLDER = "data"  # data in memory are written to this folder of an output directory
 # {flag: argument of `train` that sets this flag}.
 _ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
-# Flags that the functions of this module set, or that have no use in Python.
+# Flags that the user cannot pass as settings: the functions of this module set them, or they have no use in
+# Python.
 _REFUSED = {"do_train", "do_eval", "do_predict", "test_file", "task_name", "data_dir", "predictions_format",
             "help", "helpfull", "helpshort", "helpxml", "flagfile", "undefok", "only_check_args"}
 
@@ -43,10 +44,10 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
 
     The function runs the command `run_classifier.py` in a child process. A direct call of this command with
     the same data and the same settings gives the same weights, bit for bit. Data in memory are written to the
-    folder `data` in `output_dir`, as JSON Lines. If a training was interrupted, the same call continues this
-    training from the last checkpoint.
+    folder `data` in `output_dir`, as JSON Lines.
 
-    After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step.
+    After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step. To continue
+    an interrupted training from its last checkpoint, repeat the same call.
 
     Args:
       data: the training data: a pandas DataFrame; a list of dicts; a list of tuples (text, label) or
@@ -171,8 +172,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       **options: see `load`.
 
     Returns:
-      a table with all columns of the data, and with the additional columns prediction and, for each label,
-      probability_LABEL. The table is a DataFrame if pandas is installed, otherwise a list of dicts.
+      a table with all columns of the data, a column prediction, and a column probability_LABEL for each
+      label. The table is a DataFrame if pandas is installed, otherwise a list of dicts.
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
@@ -230,7 +231,7 @@ def _settings(settings, function, **ours):
     Args:
       settings: {name: value}, the settings that the user passed.
       function: name of the function that the user called, for error messages.
-      **ours: {name: value} of the flags that this function sets.
+      **ours: {name: value}, the flags that the called function sets itself.
 
     Raises:
       TypeError: a setting cannot be passed, or its value has the wrong type.
@@ -253,7 +254,8 @@ def _run(flags, named, result, verbose):
     Args:
       flags: list of str, without the flags of the data.
       named: {flag: `DataFile`}.
-      result: path of a file that the command writes. If this file exists, the data files are kept.
+      result: path of the result file of the command. If this file exists after an error, the data files are
+        kept.
       verbose: see `train`.
     """
     columns = next(iter(named.values())).columns if named else Columns()
@@ -294,8 +296,8 @@ def _record(directory):
 
 
 def _trained_columns(record):
-    """Returns the `Columns` in the record of a training. If the record does not name the columns of a
-    field, the field is None."""
+    """Returns the `Columns` that the record of a training names. `Columns.text` or `Columns.label` is None if
+    the record does not name these columns."""
     def names(flag):
         value = record["settings"].get(flag)
         return tuple(map(str, parse_columns(value))) if value else None
@@ -315,5 +317,6 @@ def _development_file(record, directory):
     if not path:
         raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
     here = os.path.join(directory, _FOLDER, os.path.basename(path))
-    # If the output directory was moved after the training, the file is no longer at the recorded path.
+    # If the output directory was moved after the training, the file is no longer at the recorded path. But it
+    # may still be in the folder `data` of the output directory.
     return name, here if files.exists(here) and not files.exists(path) else path

@@ -1,5 +1,5 @@
-"""Runs a command in a child process and shows its log. If the command fails, raises a Python exception with
-its error message."""
+"""Runs a command in a child process and shows its log. If the command fails, its error message is raised as a
+Python exception."""
 
 import collections
 import os
@@ -33,7 +33,7 @@ def flag(name: str, value: Any) -> str:
 
 
 def _text(name, value):
-    if hasattr(value, "item") and not isinstance(value, str):  # a number of NumPy
+    if hasattr(value, "item") and not isinstance(value, str):  # a NumPy number
         value = value.item()
     if isinstance(value, list | tuple):
         return ",".join(_text(name, part) for part in value)
@@ -78,7 +78,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
 
 
 def command_line(script: str) -> list[str]:
-    """Returns the words of a command line that runs a published command, without flags.
+    """Returns the command line that runs a published command, as a list of words without the flags.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
@@ -86,8 +86,8 @@ def command_line(script: str) -> list[str]:
     path = os.path.join(_ROOT, script)
     if os.path.exists(path):
         return [sys.executable, path]
-    # An installed package has script files only for the commands that google-research/bert had. The other
-    # commands are installed as programs.
+    # An installed package has script files only for the commands that google-research/bert also has. All
+    # other commands are installed as programs.
     return [os.path.join(os.path.dirname(sys.executable), program_name(script))]
 
 
@@ -118,7 +118,8 @@ def _follow(process, lines, verbose):
 
 
 def _end(process, lines, verbose):
-    """Sends SIGTERM to the process, and waits until it has ended. A second interruption kills the process."""
+    """Sends SIGTERM to the process, and waits until it has ended. If the caller is interrupted while it
+    waits, the process is killed."""
     try:
         process.terminate()
         _follow(process, lines, verbose)
@@ -162,7 +163,8 @@ def describe_signal(script: str, number: int, lines: list[str]) -> str:
 
 
 def last_message(script: str, lines: list[str]) -> str:
-    """Returns the message at the end of a command's log, without the command's name; "" if there is none.
+    """Returns the message at the end of a command's log, without the name of the command. Returns "" if the
+    log contains no message.
 
     Args:
       script: see `run`.
@@ -173,7 +175,7 @@ def last_message(script: str, lines: list[str]) -> str:
 
 
 def _flags_error(problem):
-    """Returns the exception for absl's message about a flag."""
+    """Converts an error message of absl about a flag into a Python exception. Returns the exception."""
     unknown = _UNKNOWN.match(problem)
     if not unknown:
         return ValueError(problem)

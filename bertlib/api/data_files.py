@@ -1,4 +1,4 @@
-"""Writes data that are in memory as JSON Lines, the form in which the commands read them."""
+"""Writes data of the calling program to JSON Lines files, which the commands can read."""
 
 import contextlib
 import hashlib
@@ -33,7 +33,7 @@ class DataFile(NamedTuple):
     Attributes:
       path: str.
       columns: the `Columns`.
-      content: bytes that have to be written to the path; None for a file of the user.
+      content: the bytes that `write` writes to the path; None if the file exists already.
     """
 
     path: str
@@ -52,7 +52,7 @@ def is_path(data: Any) -> bool:
 
 
 def column_names(value: Any, name: str) -> tuple[str, ...] | None:
-    """Returns the columns in an argument as a tuple of str; None if the argument is None.
+    """Returns the columns that an argument names, as a tuple of str; None if the argument is None.
 
     Args:
       value: the name or the number of a column, or a list or tuple of them.
@@ -87,8 +87,8 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
       directory: the directory for the file.
       name: the first part of the file's name.
       columns: the columns that the caller named.
-      of_tuples: names of the columns for the values of a tuple. They are used for data in tuples if `columns`
-        names no columns. None for the default names, such as text and label.
+      of_tuples: names for the values in a tuple. They are used if `data` is a list of tuples and `columns`
+        does not name the columns. None: the default names, such as text and label, are used.
       argument: name of the argument, for error messages.
 
     Raises:
@@ -140,7 +140,7 @@ def to_inputs(data: Any) -> Any:
         return os.fspath(data)
     if isinstance(data, list) and data and not isinstance(data[0], dict):
         return data
-    if not is_frame(data) and hasattr(data, "tolist"):  # NumPy, or a Series of pandas
+    if not is_frame(data) and hasattr(data, "tolist"):  # a NumPy array or a pandas Series
         return data.tolist()
     if not is_frame(data) and not isinstance(data, list):
         raise TypeError(f"data is {_describe(data)}. Pass a pandas DataFrame, a list of dicts, a list of "
@@ -189,7 +189,7 @@ def plain_value(value: Any) -> Any:
         return [plain_value(inner) for inner in value]
     if isinstance(value, set | frozenset):
         return sorted(plain_value(inner) for inner in value)
-    if hasattr(value, "tolist"):  # an array or a number of NumPy
+    if hasattr(value, "tolist"):  # a NumPy array or a NumPy number
         return plain_value(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None if math.isnan(value) else str(value)

@@ -52,7 +52,7 @@ class TextPredictor:
         """
         if isinstance(inputs, str | tuple):
             return self._answer([inputs], ["the argument"])[0]
-        if hasattr(inputs, "tolist") and getattr(inputs, "ndim", None) == 1:  # NumPy, or pandas' Series
+        if hasattr(inputs, "tolist") and getattr(inputs, "ndim", None) == 1:  # NumPy array, pandas Series
             inputs = inputs.tolist()
         if not isinstance(inputs, list):
             raise TypeError(f"the argument is of the type {type(inputs).__name__}. {_FORMS}")
@@ -109,7 +109,7 @@ class TextPredictor:
         return item
 
     def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None) -> list[dict]:
-        """Returns the rows of `bertlib.api.predict`.
+        """Predicts for data. Returns the rows of the table that `bertlib.api.predict` returns.
 
         Args:
           data: the value that `data_files.to_inputs` returned.
@@ -122,7 +122,7 @@ class TextPredictor:
             if columns:
                 raise TypeError("text: a list of texts or of pairs has no columns. Leave `text` out.")
             fields = [dict(zip(self.fields, (row,) if isinstance(row, str) else row)) for row in data
-                      if isinstance(row, str | tuple)]  # `__call__` refuses all other rows
+                      if isinstance(row, str | tuple)]  # `self(data)` raises an error for all other types
             return list(map(tables_of_results.answer_row, fields, self(data)))
         flags = {"text_column": ",".join(columns)} if columns else {}
         if isinstance(data, list):

@@ -24,8 +24,8 @@ _numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
-    """Returns the sorted paths of the files in a directory whose names end with one of `endings`. If the
-    directory is missing, the list is empty."""
+    """Lists the files in a directory that have a name with one of the given endings. Returns their paths,
+    sorted. If the directory is missing, the list is empty."""
     if not tf.gfile.IsDirectory(directory or "."):
         return []
     return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))
@@ -54,8 +54,8 @@ def step_in_name(prefix):
 def exists(prefix):
     """Returns whether a checkpoint with this prefix exists.
 
-    A checkpoint exists if its index file exists. In the format from before 2017, a checkpoint is a single
-    file, and the prefix is the path of this file.
+    A checkpoint exists if its index file exists. In the old format, which was used before 2017, a checkpoint
+    is a single file, and the prefix is the path of this file.
     """
     return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
                for path in (prefix + ".index", prefix))
@@ -94,8 +94,9 @@ def escape_prefix(prefix):
     """Returns a prefix with which TensorFlow can open a checkpoint. The prefix is valid until this process
     ends.
 
-    If the prefix has no glob characters, or if it is on remote storage, it is returned unchanged. Otherwise,
-    symbolic links to the files of the checkpoint are created, and the prefix of these links is returned.
+    If the prefix has no glob characters, or if the checkpoint is on remote storage, the prefix is returned
+    unchanged. Otherwise, symbolic links to the files of the checkpoint are created, and the prefix of these
+    links is returned.
     """
     if not _GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
         return prefix
@@ -128,7 +129,7 @@ class Saver(tensorflow_internals.Saver):
     """Like TensorFlow's saver, but does not use the path of an old checkpoint as a glob pattern.
 
     TensorFlow's saver removes all files that match this pattern, so it could remove checkpoints of a
-    different directory. This saver never does this.
+    different directory. This saver removes only the files of the old checkpoint.
     """
 
     def removes(self, prefix):

@@ -4,8 +4,9 @@
 restores the checkpoint of this training.
 
 The class `Checkpoint` has the same interface for both formats. It lists the published variable names and the
-shapes, and reads one tensor at a time as a NumPy array. The tensors of a `Checkpoint` can be written in both
-formats. Pickle files are never opened.
+shapes, and reads one tensor at a time as a NumPy array. A published name is the name of a variable in
+Google's BERT checkpoints, such as "bert/embeddings/word_embeddings". The tensors of a `Checkpoint` can be
+written in both formats. Pickle files are never opened.
 """
 
 import functools
@@ -22,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.system import files
 
-# Matches the names of variables that a training adds to the variables of the model.
+# Matches the names of the variables that a training adds. These variables do not belong to the model.
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
 # An error message lists at most this number of differences between a checkpoint and a model.
@@ -143,8 +144,8 @@ def append_mean_rows(checkpoint, names, num_kept, sources):
     Args:
       checkpoint: a `Checkpoint`.
       names: names of the tensors that get new rows, such as the word embeddings.
-      num_kept: int, number of old rows to keep. The new rows replace the old rows after them, which are
-        padding.
+      num_kept: int, number of old rows to keep. All old rows after these rows are padding and are removed.
+        The new rows are appended to the kept rows.
       sources: for each new row, a list with the indices of the old rows whose mean is the new row.
     """
     def read(name):
@@ -279,8 +280,8 @@ _HEADS = {
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
 # Each entry has three elements: the end of a name in Hugging Face's classes; the end of the published name,
-# with dots instead of slashes; and a bool that is True if one tensor is the transpose of the other. The first
-# entry whose end matches is used.
+# with dots instead of slashes; and a bool that is True if one tensor is the transpose of the other. The
+# entries are tried in this order. The first entry that matches the end of a given name is used.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
@@ -294,11 +295,12 @@ _SCOPES = re.compile(r"^(embeddings|encoder|pooler)\.")
 
 
 def published_name(key):
-    """Translates a tensor's name in a Hugging Face BERT into the published name.
+    """Translates a tensor's name in a Hugging Face BERT into the published name; the inverse of
+    `hugging_face_name`.
 
     Returns:
       (published variable name, whether the tensor has to be transposed); (None, False) for a tensor that is
-      not a variable. The inverse function is `hugging_face_name`.
+      not a variable.
     """
     if _NOT_VARIABLES.search(key):
         return None, False
@@ -306,8 +308,9 @@ def published_name(key):
         return _HEADS[key], False
     if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
-    # In Hugging Face checkpoints that were converted in 2018, the names of normalization weights already end
-    # with the published gamma and beta. No entry matches them, so they stay unchanged.
+    # In Hugging Face checkpoints that were converted in 2018, the names of normalization weights end with
+    # gamma and beta, as in the published names. No entry of `_ENDINGS` matches them, so these ends stay
+    # unchanged.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
@@ -355,15 +358,15 @@ def weight_names(checkpoint):
 def write_tensorflow(prefix, checkpoint, names):
     """Writes tensors of a checkpoint as a TensorFlow checkpoint without a graph file.
 
-    16-bit floats become float32. TensorFlow writes all tensors by one op, so all of them are in memory at the
-    same time.
+    16-bit floats become float32. TensorFlow writes all tensors with one op, so all of them are in memory at
+    the same time.
 
     Args:
       prefix: path of the new checkpoint.
       checkpoint: a `Checkpoint`.
       names: published names of the tensors.
     """
-    # The op runs on the CPU, so that this process takes no memory of a GPU.
+    # The op runs on the CPU, so that this process allocates no GPU memory.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         # The tensors are not constants of the graph: constants would be copied, and a graph with its
         # constants is limited to 2 GB.
@@ -409,7 +412,7 @@ def write_safetensors(path, checkpoint, names):
 
 
 def check_fits(checkpoint, expected, optional=()):
-    """Checks that a checkpoint contains all variables of a model, in the same shapes.
+    """Checks that a checkpoint contains all variables of a model, with the same shapes.
 
     Args:
       checkpoint: a `Checkpoint`.
@@ -457,9 +460,10 @@ def check_same_types(checkpoint, expected):
         found = checkpoint.dtypes.get(name, dtype)
         if found != dtype:
             raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} has the type "
-                             f"{found.name} in the checkpoint and {dtype.name} in the model. A training does "
-                             "not save such a checkpoint. To start a training from these weights, pass "
-                             "the checkpoint as --init_checkpoint, and pass another --output_dir.")
+                             f"{found.name} in the checkpoint and {dtype.name} in the model. A "
+                             "checkpoint that a training saved has the same types as the model. To start a "
+                             "training from these weights, pass the checkpoint as --init_checkpoint, and "
+                             "pass another --output_dir.")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -515,7 +519,7 @@ def check_types(checkpoint, names):
     if not others:
         return
     dtype = checkpoint.dtypes[others[0]]
-    more = f", and {len(others) - 1} more tensors have such types" if others[1:] else ""
+    more = f", and {len(others) - 1} more tensors have a wrong type" if others[1:] else ""
     raise ValueError(f"The checkpoint {checkpoint.path} is quantized, or does not belong to a model: "
                      f"{others[0]} has the type {dtype.name if dtype else 'unknown'}{more}. The type of "
                      "weights must be float32, float16, bfloat16 or float64. Use the model from before the "
@@ -662,9 +666,9 @@ def only_checkpoint(directory):
 def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
-    If the directory was moved or copied, the `checkpoint` file may contain absolute paths in the old
-    directory. In this case, a checkpoint with the same name in this directory is used. If the `checkpoint`
-    file is missing, the newest undamaged `model.ckpt-<step>` is returned.
+    If the directory was moved or copied, the `checkpoint` file may contain paths of files in the old
+    directory. If `model_dir` contains a checkpoint with the same name, that checkpoint is used instead. If
+    the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>` is returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
@@ -688,9 +692,9 @@ def all_checkpoints(model_dir):
     except ValueError:  # the file names no checkpoint
         state = None
     if state is None:
-        raise ValueError(f"{path} is damaged: it names no checkpoint. Remove this file. The same command "
-                         "then continues from the newest complete checkpoint in the directory, if there is "
-                         "one.")
+        raise ValueError(f"{path} is damaged: it names no checkpoint. Remove this file, and run the same "
+                         "command again. If the directory contains a complete checkpoint, the command "
+                         "continues from the newest one.")
     prefixes = []
     for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
         in_directory = os.path.join(model_dir, os.path.basename(named))
@@ -706,7 +710,7 @@ def all_checkpoints(model_dir):
 
 def _find_unlisted(model_dir):
     """Returns the result of `all_checkpoints` for a directory without a `checkpoint` file. Most of these
-    directories contain no checkpoint, so that the result is an empty list."""
+    directories contain no checkpoint, so the result is usually an empty list."""
     prefixes = checkpoint_files.list_training_checkpoints(model_dir)
     # A checkpoint of step 0 is ignored: a training that resumes from it gives the same result as a new
     # training.

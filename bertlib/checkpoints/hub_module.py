@@ -1,4 +1,4 @@
-"""Reads TF Hub modules in the format of TensorFlow 1. Such a module is a part of a model, with its weights.
+"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model with trained weights.
 
 A module is stored as a directory with a SavedModel and the file tfhub_module.pb. The SavedModel contains
 several variants of a graph, with the same variables. A variant is identified by a set of tags, such as {} or
@@ -28,7 +28,8 @@ CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
 # File extensions of archives, which users must unpack first.
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-# If no name of a signature is passed, the first of these signatures that the module has is used.
+# Names of default signatures. A call that names no signature uses the first name in this list that exists in
+# the module.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
 # {type of a random op whose numbers depend on all earlier draws: type of the stateless op that replaces it}.
 # The second input of a stateless op is a seed.
@@ -57,7 +58,7 @@ class TensorInfo(NamedTuple):
 
 
 def resolve(handle):
-    """Returns the directory of a module. If the address is passed, this is a directory in the cache.
+    """Returns the directory of a module. For the address of a module, this is a directory in the cache.
 
     Args:
       handle: the directory, or the address of the module (https://…). A module with an address must be in the
@@ -101,8 +102,8 @@ def _cached(address):
 
 
 class ModuleSpec(object):
-    """The variants of a module: of a module in a directory, or of a new module that is not yet written. This
-    class replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
+    """Contains the variants of a hub module. The module is stored in a directory, or it is new and not yet
+    written. This class replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
@@ -133,7 +134,7 @@ class ModuleSpec(object):
         return None if self._is_new else os.path.join(self.directory, "variables", "variables")
 
     def get_tags(self):
-        """Returns the tags of each variant as a list of sets of str."""
+        """Returns a list that contains the tags of each variant, as a set of str."""
         return [set(tags) for tags in self._variants]
 
     def variant(self, tags=None):
@@ -229,7 +230,7 @@ class ModuleSpec(object):
             module.export(path, session)
 
     def write(self, path, values):
-        """Writes the module with these values of its variables; see `hub_export.write_module`."""
+        """Writes the module. `values` are the values of its variables; see `hub_export.write_module`."""
         variants = [_set_asset_paths(graph, self.directory) for graph in self._variants.values()]
         hub_export.write_module(path, variants, values)
 
@@ -269,7 +270,7 @@ class Module(object):
           spec: a `ModuleSpec`, or the directory or address of the module (see `resolve`).
           trainable: whether the variables are trained. If so, the module's regularization losses and update
             ops are added to the collections of the current graph.
-          name: name of the variable scope. A number is added if the scope exists.
+          name: name of the variable scope. If this scope already exists, a number is appended to the name.
           tags: set of str, the tags of the variant.
 
         Raises:
@@ -490,7 +491,7 @@ def _ancestors(nodes, names, borders=()):
 def _collection(definition, key):
     """Returns a collection of a MetaGraphDef; an empty collection if the collection is missing.
 
-    `collection_def[key]` would add a missing collection to the MetaGraphDef.
+    The MetaGraphDef stays unchanged. (`collection_def[key]` would add a missing collection to it.)
     """
     return (definition if key in definition.collection_def else tf.MetaGraphDef()).collection_def[key]
 
@@ -576,7 +577,9 @@ def _seed_random_ops(graph_def):
 
 
 def _unused_scope(name):
-    """Returns the name of an unused variable scope, and checks that no name scope has the same name.
+    """Returns an unused name for a variable scope: `name`, or `name` with a number.
+
+    Also checks that no name scope has the returned name.
 
     Raises:
       RuntimeError: a name scope with this name already exists.

@@ -20,8 +20,8 @@ _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([0-9a-f]{40})(/|$)")
 # A name without an organization, such as bert-base-uncased, is an old name of a model of this organization.
 _FIRST_ORGANIZATION = "google-bert/"
 _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
-# Names of the files that nearly every BERT has. If the cache lacks one of these files, the command searches
-# the Hub for the file.
+# Names of the files that nearly every repository of a BERT model contains. If the cache lacks one of these
+# files, `find_snapshot` looks for the file in the repository on the Hub.
 _EXPECTED = (_CONFIG, _WEIGHTS, "vocab.txt", "tokenizer_config.json")
 # Names of the files that are downloaded. Pickle files are never downloaded.
 _FILES = (*_EXPECTED, "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
@@ -61,8 +61,8 @@ def find_snapshot(name):
     except (OSError, ImportError) as error:
         if cached is None or {_CONFIG, _WEIGHTS} & set(missing):
             raise
-        logging.warning("%s has no %s, and the search for missing files failed: %s", cached,
-                        " and no ".join(missing), error)
+        logging.warning("%s has no %s, and the search for missing files failed. The model is used without "
+                        "them. Reason: %s", cached, " and no ".join(missing), error)
         return cached
 
 
@@ -74,8 +74,8 @@ def describe_snapshot(path):
 
 
 def cache_directory():
-    """Returns the directory of the cache. It depends on the same environment variables as in huggingface_hub.
-    """
+    """Returns the directory of the cache. The environment variables that set this directory are the same as
+    in the package huggingface_hub."""
     directory = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not directory:
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")

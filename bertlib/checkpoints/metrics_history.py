@@ -34,7 +34,7 @@ class MetricsHistory:
         self.path = os.path.join(directory, FILE)
 
     def cut(self, step):
-        """Removes the lines of the steps after a given step, and lines that are not complete.
+        """Removes the lines of all steps after `step`. Also removes incomplete lines.
 
         Args:
           step: int, the step of the checkpoint from which the training continues; None for a new training:
@@ -59,7 +59,7 @@ class MetricsHistory:
         Args:
           step: int, the step of the evaluated weights.
           name: name of the data, such as "dev".
-          metrics: {name: number or array}. "global_step" is left out, because the line has the step.
+          metrics: {name: number or array}. "global_step" is left out, because the line contains `step`.
         """
         others = {key: value for key, value in metrics.items() if key != "global_step"}
         row = {"step": int(step), "evaluation": name, **others, "time": time.time()}
@@ -103,14 +103,14 @@ class MetricsHistory:
                 writer.write(line)  # raises an error that names the cause
 
     def _keep(self, is_kept):
-        """Removes the lines for which `is_kept` is false, and all lines that are not complete objects with a
-        step. The file is replaced only if a line is removed.
+        """Removes the lines for which `is_kept` is false. Also removes lines that do not contain a complete
+        JSON object with a step. The file is replaced only if a line is removed.
 
         Args:
           is_kept: function (row) -> bool. A row is a dict with the key "step".
         """
         if not files.exists(self.path) or files.is_special(self.path):
-            return  # a device, such as /dev/null, keeps no lines
+            return  # a device, such as /dev/null, stores no lines
         content = files.read_bytes(self.path)
         kept = b"".join(line + b"\n" for line in content.split(b"\n")
                         if (row := _parse(line)) is not None and is_kept(row))

@@ -1,9 +1,8 @@
 """Opens sessions for training, evaluation and prediction, and restores a checkpoint of the run in each
 session.
 
-The module `checkpoint_formats` finds the newest checkpoint of a directory. It also loads the initial weights
-of a new training; this module does not. The input and the random numbers are functions of the step, so their
-state is not saved.
+The module `checkpoint_formats` finds the newest checkpoint of a directory, and loads the initial weights of a
+new training. The input and the random numbers are functions of the step, so their state is not saved.
 """
 
 import contextlib
@@ -20,8 +19,9 @@ def create_checked_scaffold(spec, checkpoint, config):
     """Returns the spec's scaffold with a saver, and checks that the checkpoint fits the graph.
 
     If the checkpoint lacks optional variables (`graph_keys.OPTIONAL_IN_CHECKPOINT`), the saver initializes
-    these variables. If the scaffold or the graph already has a saver, the scaffold is returned unchanged, and
-    the checkpoint is not checked, because the existing saver may restore other variables.
+    these variables. If the scaffold or the graph already has a saver, the scaffold is returned unchanged. In
+    this case, the checkpoint is not checked, because the existing saver may restore a different set of
+    variables.
 
     Args:
       spec: an `EstimatorSpec`.

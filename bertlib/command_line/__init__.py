@@ -18,8 +18,8 @@ def _hook(kind, error, trace, before=sys.excepthook):
     """Ends the process with a one-line message if Ctrl-C interrupted an import. Passes every other uncaught
     error to the previous hook."""
     chain, inner, frames = [], error, []
-    # C++ code may replace a KeyboardInterrupt by its own error. The KeyboardInterrupt is then a cause or the
-    # context of this error.
+    # C++ code may raise its own error in place of a KeyboardInterrupt. In this case, Python stores the
+    # KeyboardInterrupt in the attribute `__cause__` or `__context__` of the new error.
     while inner is not None and inner not in chain:
         chain.append(inner)
         inner = inner.__cause__ or inner.__context__
@@ -30,7 +30,7 @@ def _hook(kind, error, trace, before=sys.excepthook):
                   for code in frames[1:])
     if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
         return before(kind, error, error.__traceback__)
-    if not replica_group.is_replica():  # the launcher of replicas prints its own message
+    if not replica_group.is_replica():  # if it is a replica, its launcher prints a message
         print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
     os._exit(130)
 
@@ -40,7 +40,7 @@ terminal.open_closed_streams()
 
 _tf = quiet_tensorflow.load()
 if not quiet_tensorflow.shows_all_messages():
-    # Otherwise TensorFlow warns about features that the commands need, such as graph mode.
+    # At the default verbosity, TensorFlow warns about features that the commands need, such as graph mode.
     _tf.logging.set_verbosity(_tf.logging.ERROR)
 _tf.disable_v2_behavior()
 _tf.enable_resource_variables()

@@ -27,8 +27,9 @@ class CommandFlags:
         flag_values, own = common_flags.FLAGS, list(common_flags.FLAGS)
         sections = dict(common_flags.names_by_section)
         common_flags.names_by_section.clear()
-        # The import is here and not at the top, because the user chooses the command. The scripts of
-        # google-research/bert define their flags when they are imported.
+        # The command is imported here and not at the top of this file, because the user chooses the command.
+        # A module of `bertlib.commands` defines its flags in `define_flags`. A script of google-research/bert
+        # defines its flags when it is imported.
         installed = f"bertlib.commands.{command}"
         if importlib.util.find_spec(installed):
             importlib.import_module(installed).define_flags()
@@ -65,7 +66,8 @@ class CommandFlags:
         except flags.Error as error:
             raise ValueError(str(error)) from error
         finally:
-            logging.set_verbosity(verbosity)  # parsing absl's flag --verbosity changes the verbosity
+            # If `arguments` contain absl's flag --verbosity, parsing them has changed the verbosity.
+            logging.set_verbosity(verbosity)
         if rest:
             raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "
                              f"correct: {' '.join(rest)}.")

@@ -75,15 +75,15 @@ flags.disclaim_key_flags()
 
 @contextlib.contextmanager
 def section(heading, affects=None):
-    """Returns a context manager. It lists the flags that are defined in its block under a heading of
-    `--help`, and records their class.
+    """Returns a context manager. Flags that are defined in its block appear in `--help` under `heading`, and
+    belong to the class `affects`.
 
-    Advanced flags (`ADVANCED`) are listed under the heading of their advanced section instead. A later
-    definition of a flag replaces an earlier one, so that a script can import two commands, or import a
-    command and define one of its flags differently.
+    Advanced flags (`ADVANCED`) appear under the heading of their advanced section instead. A later definition
+    of a flag replaces an earlier one. So a script can import two commands with the same flag. It can also
+    import a command and define one of its flags differently.
 
     Args:
-      heading: str.
+      heading: str, heading of the section in `--help`.
       affects: one of `settings.CLASSES`: the kind of effect that the flags have on a training. The class
         decides whether run.json records a flag. It also decides whether a later command inherits the recorded
         value or refuses a different value; see `run_record.inherit_record`. None for flags of commands that
@@ -110,7 +110,8 @@ class _HelpFlag(flags.BooleanFlag):
     """Prints the flags of the command by section, and ends the process with exit code 0."""
 
     def __init__(self, name, text, description, short_name=None):
-        # Replaces absl's flag of this name, which prints absl's format and ends with exit code 1.
+        # This flag replaces absl's flag of the same name. absl's flag prints the help in absl's format, and
+        # ends the process with exit code 1.
         super().__init__(name, False, text, short_name=short_name, allow_override=True)
         self._description = description
 
@@ -136,8 +137,8 @@ def help_text(description, full=False):
         ours = flag_names()
         # `FLAGS` also contains the short names of flags, such as -?. `.name` is always the long name.
         others = {FLAGS[name].name for name in FLAGS} - set(ours)
-        # --flagfile and --undefok are not in `FLAGS`. absl adds them to the help text of any `FlagValues`,
-        # even of an empty one.
+        # --flagfile and --undefok are not in `FLAGS`. absl adds them to the help text of any `flags.FlagValues`,
+        # even of an empty one. So their help text is taken from an empty one.
         return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
                           flags.FlagValues().get_help(prefix="  ")])
     topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)
@@ -214,7 +215,8 @@ def refuse_empty_paths():
 
 
 def define_classification_flags():
-    """Defines the flags of a classification: the task or the user's own files, and the phases."""
+    """Defines the flags of a classification command: for the task or the user's own files, and for the
+    phases."""
     with section("Task", TASK):
         flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
@@ -241,8 +243,8 @@ def define_classification_flags():
     with section("Task", WEIGHTS):
         flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs separated "
                             "by commas, such as 0:1,1:3, or only the weights in the order of the labels, "
-                            "such as 1,3. balanced: all classes have the same total weight. Only the ratios "
-                            "of the weights matter.")
+                            "such as 1,3. balanced: the weights are chosen so that all classes have the same "
+                            "total weight. Only the ratios of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
     define_example_limits()
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
@@ -273,12 +275,12 @@ def define_skip_flag():
     """Defines the flag for lines that cannot be used; see `bertlib.rows.faults`."""
     flags.DEFINE_bool("skip_bad_lines", False, "Leave out lines that cannot be used, such as a line with an "
                       "empty text or an unknown label. The file skipped_lines.csv lists these lines with the "
-                      "reasons. By default, the command stops, and its error message lists the first of "
-                      "these lines.")
+                      "reasons. By default, the command stops, and its error message lists some of these "
+                      "lines.")
 
 
 def _define_custom_data_flags():
-    """Defines the flags for the user's own data, which replaces a known task; see `custom_task`."""
+    """Defines the flags for a run on the user's own data instead of a known task; see `custom_task`."""
     with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("train_file", None, "Training file. The extension must be .csv, .tsv, .jsonl or "
                             ".json, and .gz may follow. .jsonl and .json both mean JSON Lines.")
@@ -446,21 +448,23 @@ def _define_input_flags():
                              "large files of long texts.",
                              lower_bound=0, upper_bound=MAX_WORKERS)
         flags.DEFINE_string("features_cache", None, "Directory of features that several runs share. The run "
-                            "stores its features there. If an earlier run with the same examples, tokenizer "
-                            "and lengths (such as --max_seq_length) has already stored them, this run uses "
-                            "these files instead of converting the texts again. The results with and without "
-                            "a cache are the same, bit for bit. sweep.py sets this flag for its runs.")
+                            "stores its features in this directory. If an earlier run with the same "
+                            "examples, tokenizer and lengths (such as --max_seq_length) has already stored "
+                            "these features, the run reads them instead of converting the texts again. The "
+                            "results with and without a cache are the same, bit for bit. sweep.py sets this "
+                            "flag for its runs.")
 
 
 def define_trimming_flags():
     """Defines the flags that reduce the padding of a batch."""
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
-                          "longest sequence. Training also skips the remaining padding, except with "
-                          "run_squad.py or --use_xla. If the examples are short, trimming saves most of the "
-                          "computing time. false: all batches have the length --max_seq_length. The default "
-                          "is true, except for training with run_squad.py, because the published SQuAD loss "
-                          "depends on the padding. The evaluation of run_pretraining.py is never trimmed.")
+                          "longest sequence. Training spends no computation on the remaining padding "
+                          "either, except with run_squad.py or --use_xla. If the examples are short, "
+                          "trimming saves most of the computing time. false: all batches have the length "
+                          "--max_seq_length. The default is true, except for training with run_squad.py, "
+                          "because the published SQuAD loss depends on the padding. The evaluation of "
+                          "run_pretraining.py is never trimmed.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Maximum number of tokens in a micro-batch, including padding. So a "
                              "micro-batch contains either few long examples or many short ones. In training, "
@@ -474,10 +478,10 @@ def define_training_flags():
     with section("Training", MACHINE):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_string("results_dir", None,
-                            "Directory for the results of evaluation and prediction, and for the TFRecords "
-                            "of both. The default is --output_dir. If you pass a different directory and do "
-                            "not train, nothing in --output_dir is changed, so another process can train "
-                            "there at the same time.")
+                            "Directory for the results and the TFRecords of evaluation and prediction. The "
+                            "default is --output_dir. If you pass a different directory and do not train, "
+                            "nothing in --output_dir is changed, so another process can train there at the "
+                            "same time.")
     with section("Training", WEIGHTS):
         flags.DEFINE_integer("train_batch_size", 32, "Batch size of training.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate: the value at the end of warm-up.")
@@ -563,9 +567,9 @@ def define_training_flags():
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("compile_kernels", None,
                           "Use C++ kernels for the elementwise ops of a training step. The kernels are "
-                          "compiled once for this machine's CPU. TensorFlow's ops are used instead if no C++ "
-                          "compiler is found, if the machine has a GPU, and for layers that compute in fp16. "
-                          "The default is true on a CPU for models with a hidden size of at least 256, "
+                          "compiled once for this machine's CPU. TensorFlow's ops are used instead in three "
+                          "cases: no C++ compiler is found, the machine has a GPU, or a layer computes in "
+                          "fp16. The default is true on a CPU for models with a hidden size of at least 256, "
                           "otherwise false.")
         flags.DEFINE_bool("use_xla", False,
                           "For training on GPUs: XLA compiles the computations between the matrix products. "
@@ -665,9 +669,9 @@ def define_tpu_flags():
     with section("TPUs", SPEED):
         flags.DEFINE_bool("use_tpu", False, "TPUs are not supported: only false is accepted.")
         for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
-            flags.DEFINE_string(name, None, "Accepted for old command lines and ignored.")
-        flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old command lines and ignored.")
-        flags.DEFINE_integer("iterations_per_loop", 1000, "Accepted for old command lines and ignored.")
+            flags.DEFINE_string(name, None, "Ignored. Old command lines may contain this flag.")
+        flags.DEFINE_integer("num_tpu_cores", 8, "Ignored. Old command lines may contain this flag.")
+        flags.DEFINE_integer("iterations_per_loop", 1000, "Ignored. Old command lines may contain this flag.")
 
 
 def define_common_flags(description):

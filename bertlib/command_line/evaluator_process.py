@@ -25,7 +25,8 @@ FLAGS = flags.FLAGS
 
 # Names of the result files that commands write. run_squad.py writes only the last one, eval_results.json.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
-# Names of the flags that need a training. They are removed from the command line of an evaluation.
+# Names of the flags that a command accepts only if it trains. They are removed from the command line of an
+# evaluation.
 _TRAINING_ONLY = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # Longest time that the evaluator waits for the start of the chief, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
@@ -43,7 +44,7 @@ def follow(coordinator, timeout):
     evaluation, with the evaluated step in the file names.
 
     Args:
-      coordinator: (host, port) of the chief, which listens there as long as the training runs.
+      coordinator: (host, port). The chief listens at this address as long as the training runs.
       timeout: float, in seconds. If the chief cannot be reached for this time, the training counts as ended.
 
     Returns:
@@ -68,7 +69,7 @@ def follow(coordinator, timeout):
             step = newest and checkpoint_files.step_in_name(newest)
             if step and step != evaluated:  # at step 0, nothing is trained yet
                 code = _evaluate(signals)
-                # The failure can be ignored if the training has removed this checkpoint in the meantime.
+                # If the training has removed this checkpoint in the meantime, a failed evaluation is ignored.
                 if code and files.exists(f"{newest}.index"):
                     return replica_launcher.End(code, None, False)  # the evaluation printed the reason
                 evaluated = None if code else _keep_results(step)
@@ -128,12 +129,12 @@ def _without_flags(arguments, names):
 def _keep_results(step):
     """Copies the result files of an evaluation, with the evaluated step in the names of the copies.
 
-    The text files contain the evaluated step. The eval_results.json of run_squad.py does not contain it, so
-    the name of its copy contains `step`.
+    The evaluated step is read from the text files. run_squad.py writes only eval_results.json, which does not
+    contain the step. So the name of this copy contains `step`.
 
     Args:
-      step: int, the step of the newest checkpoint before the evaluation was started. The evaluated step is
-        later if the training saved a newer checkpoint before the evaluation began.
+      step: int, the step of the newest checkpoint before the evaluation was started. If the training saved a
+        newer checkpoint before the evaluation began, the evaluated step is higher than `step`.
 
     Returns:
       int, the evaluated step.
@@ -154,8 +155,8 @@ class _Chief:
     """Finds out whether a training runs: while it runs, its chief listens at a port.
 
     This class keeps one connection open. The operating system closes the connection when the chief's process
-    ends. The chief does not accept connections while it trains, so they wait in a queue. If each check opened
-    a new connection, this queue would become full.
+    ends. The chief does not accept connections while it trains, so new connections wait in a queue. If each
+    check opened a new connection, this queue would become full.
     """
 
     def __init__(self, address, timeout):

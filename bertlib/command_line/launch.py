@@ -20,7 +20,7 @@ from bertlib.system import files, gpu_libraries, stopping, terminal, workers
 
 FLAGS = flags.FLAGS
 
-# glibc's mallopt parameters (malloc.h).
+# Numbers of the parameters of glibc's function `mallopt`, from malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
@@ -38,7 +38,8 @@ def keep_freed_memory():
         for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
             mallopt(parameter, value)
         if replica_group.is_replica():
-            # Otherwise each of the many threads that exchange gradients keeps memory in a separate arena.
+            # Without this limit, each of the many threads that exchange gradients keeps freed memory in a
+            # separate arena.
             mallopt(_M_ARENA_MAX, 1)
 
 
@@ -81,8 +82,9 @@ def run(main, resumable=False, description=None, takes_paths=False):
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
-        # A garbage collection of the loaded modules takes a second. It would find nothing to free while the
-        # command runs, and it would be useless at the end of the process.
+        # `gc.freeze` excludes the loaded modules from garbage collection. A garbage collection of these
+        # modules takes a second. It would find nothing to free while the command runs, and it would be
+        # useless at the end of the process.
         gc.freeze()
         atexit.register(gc.freeze)
         with _interruption_wins():
@@ -163,7 +165,7 @@ def _describe_encoding_error(error):
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
                 "the environment variable PYTHONIOENCODING=utf-8.")
     where = _place_of_surrogate(character)
-    # Python decodes a byte of a file name that is not UTF-8 as a character from U+DC80 to U+DCFF.
+    # If a file name is not UTF-8, Python decodes each invalid byte as a character from U+DC80 to U+DCFF.
     if where is None and character >= "\udc80":
         return f"{text!r} is not UTF-8. If this text is the name of a file, rename the file."
     return (f"{where or 'the input'}: {text!r} contains {character!r}, which is half of a surrogate pair and "
@@ -171,8 +173,8 @@ def _describe_encoding_error(error):
 
 
 def _place_of_surrogate(character):
-    """Searches the files whose paths are values of flags for an unpaired surrogate. Returns "file:line" of
-    the first one; None if the files contain none.
+    """Searches for an unpaired surrogate in all files that are named by flags. Returns "file:line" of the
+    first one; None if the files contain no such surrogate.
 
     An unpaired surrogate is half of a surrogate pair, and cannot be written in UTF-8. In a file that is read
     as UTF-8, an unpaired surrogate can only come from an escape in JSON, such as "\\ud83d".
@@ -232,8 +234,8 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """Returns a context manager. If a KeyboardInterrupt or `Stopped` was raised in its block, and other code
-    replaced it by a different error, the context manager raises the KeyboardInterrupt or `Stopped` again.
+    """Returns a context manager. If other code has replaced a KeyboardInterrupt or `Stopped` of its block by
+    a different error, the context manager raises the KeyboardInterrupt or `Stopped` instead of this error.
 
     These errors can replace a KeyboardInterrupt or `Stopped`:
 

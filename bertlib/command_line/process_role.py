@@ -18,7 +18,8 @@ FLAGS = flags.FLAGS
 
 
 def launch(afterwards):
-    """Starts the replicas of a launcher, or the evaluations of an evaluator, and waits for their end.
+    """Starts the replicas if this process is a launcher, or the evaluations if it is an evaluator. Waits
+    until they have ended.
 
     Args:
       afterwards: str, last sentence of a message about a replica that was killed or lost.
@@ -50,8 +51,8 @@ def launch(afterwards):
 def path_arguments():
     """Returns the flags whose values can be paths, as a list of "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
-    # The address of a hub module is left out. It looks like a remote path, but it only selects a directory in
-    # a cache. Nothing is downloaded.
+    # The address of a TF Hub module is left out. It looks like a remote path, but it only selects a directory
+    # in the cache of modules. Nothing is downloaded.
     return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]

@@ -94,7 +94,8 @@ def _raise_outside_of_training(number, frame):
 
 
 def _interrupt(number, frame):
-    """Handles Ctrl-C: a training saves its last complete step. A second Ctrl-C raises a KeyboardInterrupt."""
+    """Handles Ctrl-C during a training: the training saves its last complete step. A second Ctrl-C, or a
+    Ctrl-C outside of a training, raises a KeyboardInterrupt."""
     del frame
     if not stopping.request.awaited:
         raise KeyboardInterrupt
@@ -118,8 +119,8 @@ def _is_sent(receiver):
 
 
 def _watch(receiver, last_words):
-    """Waits for SIGTERM or SIGHUP. After this signal, the main thread should end the process. If it does not
-    do so in time, or if a second signal arrives, this function ends the process."""
+    """Waits for SIGTERM or SIGHUP. After this signal, the main thread should end the process. If the main
+    thread does not end it in time, or if a second signal arrives, this function ends the process."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()

@@ -32,7 +32,8 @@ from bertlib.tasks.pretraining import corpus, pretraining_head, vocabulary_exten
 import modeling
 import tokenization
 
-# Largest length of a word in characters. The tokenizer replaces a longer word by [UNK], with any vocabulary.
+# Largest length of a word in characters. The tokenizer replaces each longer word by [UNK], even if the
+# vocabulary contains the word.
 _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 # Largest number of distinct chunks (texts between spaces) that are counted in memory. Above this number, the
 # chunks are tokenized and removed from memory.
@@ -61,8 +62,8 @@ def define_flags():
                              "[UNK]. Rarer pairs are not merged. With --extend: minimum number of "
                              "occurrences of a new word.", lower_bound=1)
         flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD]. You "
-                             "can rename these entries later. With --num_unused=99, the special tokens have the same "
-                             "ids as in the published English vocabularies.",
+                             "can rename these entries later. With --num_unused=99, the "
+                             "special tokens have the same ids as in the published English vocabularies.",
                              lower_bound=0, upper_bound=_MAX_ENTRIES)
     with common_flags.section("Extension of a vocabulary"):
         flags.DEFINE_string("extend", None, "The vocab.txt of a model. Its tokens keep their ids. Words of "
@@ -102,7 +103,8 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
 
     Args:
       words: {word: number of occurrences}, see `count_words`.
-      vocab_size: int, number of entries. The result has fewer entries if the words do not have enough pieces.
+      vocab_size: int, number of entries. The result has fewer entries if the words contain too few pairs that
+        can be merged.
       min_frequency: int, minimum number of occurrences of a character and of a merged pair of pieces.
       num_unused: int, number of [unused…] entries.
 
@@ -164,7 +166,8 @@ def check_flags(settings):
     """Checks the flags before any file is read.
 
     Raises:
-      ValueError, FileExistsError: a flag is missing, contradicts another flag, or names existing files.
+      ValueError, FileExistsError: a flag is missing or contradicts another flag, or an output file already
+        exists.
     """
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
@@ -321,8 +324,8 @@ def extend(settings, words, tokenizer, model):
       settings: a `Settings`.
       words: {word: number of occurrences}, see `count_words`.
       tokenizer: the `tokenization.FullTokenizer` of --extend.
-      model: the result of `open_model`. The model with the extended vocabulary is then written, too. If it is
-        None, no model is written.
+      model: the result of `open_model`, or None. If it is not None, the model with the extended vocabulary is
+        also written.
     """
     old, new = extend_vocab(settings, words, tokenizer)
     if len(old) + len(new) < settings.vocab_size:

@@ -4,7 +4,8 @@
 
 Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. Both
 models must have been evaluated on the same examples. If both arguments are directories with a sweep.csv, the
-command compares the two sweeps: runs with the same settings, such as the same seed, form a pair.
+command compares the two sweeps. A run of the first sweep and a run of the second sweep form a pair if they
+have the same settings, such as the same seed. Only the compared settings may differ.
 """
 
 import json
@@ -107,7 +108,7 @@ def main(argv):
     """Compares the two arguments and prints the result."""
     settings = common_flags.read_settings()
     kind, paths = find_tables(argv[1:])
-    paired_tests.load_scipy()  # if SciPy is missing, the error comes before the work
+    paired_tests.load_scipy()  # if SciPy is missing, the command fails here, before the work
     if kind == "sweeps":
         found = paired_sweeps.compare(paths, settings.metric)
     else:

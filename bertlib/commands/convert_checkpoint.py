@@ -26,8 +26,8 @@ from bertlib.system import files
 import modeling
 import tokenization
 
-# `_ARCHITECTURES` is {Hugging Face's class: published names of the variables of its head}. A model gets the
-# first class in this table whose variables are all in the model.
+# `_ARCHITECTURES` maps each Hugging Face class to the published names of the variables of its head. A model
+# gets the first class in this table whose variables are all in the model.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -81,7 +81,7 @@ def define_flags():
 
 
 def open_input(settings):
-    """Opens --input and sets the default of --to; returns the `checkpoint_formats.Checkpoint`.
+    """Opens --input, and sets --to if it was not passed. Returns the `checkpoint_formats.Checkpoint`.
 
     Raises:
       ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be
@@ -340,7 +340,7 @@ def translate(settings, source):
 
 def copy_weights(settings, source):
     """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
-    Returns the same values as `translate`."""
+    Returns a pair of the same form as `translate`."""
     paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)

@@ -62,9 +62,10 @@ def define_flags():
         flags.DEFINE_string("compare_file", None, "File for a comparison. With --text, each line contains a "
                             "text, and the command compares the tokens of the exported graph with the tokens "
                             "of the Python tokenizer. The default is the training data, if it still exists. "
-                            "With --format=onnx or --format=tflite, the file is an input file as for "
-                            "predict.py, and the command compares the answers of the exported file with the "
-                            "answers of the model. The default is the development set, if it still exists.")
+                            "With --format=onnx or --format=tflite, the file has the form of an input "
+                            "file of predict.py, and the command compares the answers of the exported file "
+                            "with the answers of the model. The default is the development set, if it still "
+                            "exists.")
         flags.DEFINE_integer("compare_examples", 1000, "Largest number of examples for the comparison of "
                              "answers. If there are more examples, the command compares examples that are "
                              "evenly spaced in the data.", lower_bound=1)
@@ -149,7 +150,8 @@ def _inputs(settings, model, expected):
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
-    # The development set of a tagger consists of lists of words. All tasks except tagging need texts.
+    # The development set of a tagger consists of lists of words. If a tagger is exported for another task,
+    # such as vectors, each input must be a text.
     if expected.task != "tagging":
         found = [tuple(" ".join(text) if isinstance(text, list) else text for text in texts)
                  for texts in found]

@@ -3,8 +3,8 @@
     python glue_submission.py output/*
 
 The arguments are files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv, MNLI-m.tsv, …), or
-directories with such files. The headers, indices, labels and numbers of rows in these files must be the same
-as in the benchmark. docs/howto/glue.md has the commands for all tasks.
+directories with such files. The headers, indices and numbers of rows in these files must be the same as in
+the benchmark, and each label must be a label of the task. docs/howto/glue.md has the commands for all tasks.
 """
 
 import collections

@@ -2,8 +2,8 @@
 
     python reproduce.py output/mrpc
 
-The argument is the output directory of a training. Its run.json contains the flags, the fingerprints of the
-data and the environment. The next command repeats only the first 20 steps:
+The argument is the output directory of a training. Its run.json contains the flags, the environment, and the
+fingerprints of the data. The next command repeats only the first 20 steps:
 
     python reproduce.py output/mrpc --until=20
 

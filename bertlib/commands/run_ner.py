@@ -326,7 +326,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
       num_train_steps: int, the last step of the training.
       record: the `run_record.RunRecord`.
     """
-    @functools.cache  # a split that is evaluated several times is written once
+    @functools.cache  # writes the features of a split only once, even if the split is evaluated several times
     def input_fn(split, is_training=False):
         """Writes the features of a split; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
@@ -370,8 +370,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
 
 
 def write_predictions(settings, file, predicted):
-    """Writes the test file with the predicted tags. In a file of columns, the tag of a word is added at the
-    end of the word's line.
+    """Writes the test file with the predicted tags. In a file in CoNLL columns, the tag of a word is added
+    at the end of the word's line.
 
     Args:
       settings: a `Settings`.

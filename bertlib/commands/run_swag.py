@@ -145,7 +145,7 @@ def read_data(settings):
 
 
 def compare_numbers_of_endings(settings, data):
-    """Logs a warning for each file whose questions have more or fewer endings than those of the training.
+    """Logs a warning for each file whose questions have more or fewer endings than the training questions.
 
     Args:
       settings: a `Settings`.
@@ -213,7 +213,7 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
       num_train_steps: int, the last step of the training.
       record: the `run_record.RunRecord`.
     """
-    @functools.cache  # a split that is evaluated several times is written once
+    @functools.cache  # writes the features of a split only once, even if the split is evaluated several times
     def make_input(split, is_training=False):
         """Writes the features of a split. Returns the input_fn that reads them, and the lengths of the
         questions; see `choice_data.write_features`."""

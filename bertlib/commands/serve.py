@@ -1,10 +1,10 @@
-"""Answers requests over HTTP with a trained model: a JSON interface, and a page to try the model.
+"""Answers requests over HTTP with a trained model, through a JSON interface or a web page.
 
     python serve.py --model_dir=output/mrpc --port=8000
 
-http://localhost:8000/ is the page, and http://localhost:8000/docs describes the interface. Only programs on
-this machine can reach the server, unless you pass --host and --token. docs/howto/server.md describes
-requests, answers and limits. The command needs the packages of requirements-serve.txt.
+On the page http://localhost:8000/, you can try the model. http://localhost:8000/docs describes the interface.
+Only programs on this machine can reach the server, unless you pass --host and --token. docs/howto/server.md
+describes requests, answers and limits. The command needs the packages of requirements-serve.txt.
 """
 
 import re
@@ -31,9 +31,9 @@ def define_flags():
         flags.DEFINE_integer("port", 8000, "Port of the server. 0: any unused port. The log shows its "
                              "number.", lower_bound=0, upper_bound=65535)
         flags.DEFINE_string("token", None, "Secret that each request to /predict must have in the header "
-                            "Authorization: Bearer TOKEN. Other users of this machine can read a secret on "
-                            "the command line in the list of processes. To avoid this, write --token=TOKEN "
-                            "into a file, and pass --flagfile=FILE.")
+                            "Authorization: Bearer TOKEN. A secret on the command line is not safe: other "
+                            "users of this machine can read it in the list of processes. To avoid this, "
+                            "write --token=TOKEN into a file, and pass --flagfile=FILE.")
     with common_flags.section("Limits"):
         flags.DEFINE_float("batch_wait_ms", 2.0, "Waiting time in milliseconds: if a batch is not full, a "
                            "text waits at most this long for more texts. 0: no waiting.")
@@ -47,7 +47,7 @@ def define_flags():
                              "queue is full, the server answers requests with HTTP status "
                              "503.", lower_bound=1)
         flags.DEFINE_integer("max_requests", 256, "Largest number of requests that the server handles at the "
-                             "same time. It answers further requests with HTTP status 503.",
+                             "same time. Further requests are answered with HTTP status 503.",
                              lower_bound=1, upper_bound=2**16)
         flags.DEFINE_float("request_timeout", 30.0, "Time limit in seconds, from the arrival of the head of "
                            "a request to its answer. After this time, the answer has HTTP status 408 if the "

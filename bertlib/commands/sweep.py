@@ -87,8 +87,8 @@ def _check_base(command, own, parsed):
 
     Args:
       command: a `command_flags.CommandFlags`.
-      own: {flag: value as text}, the flags on the command line.
-      parsed: {flag: value as text}, the flags on the command line and in flag files.
+      own: {flag: value as text}, the flags on the command line of the training command.
+      parsed: {flag: value as text}, the same flags and those in its flag files.
 
     Raises:
       ValueError: the runs would share a directory, or would not train and evaluate.
@@ -110,8 +110,8 @@ def _check_base(command, own, parsed):
 def _value_parser(command, arguments, own):
     """Returns a function that parses a value of --grid; see `grid.parse`.
 
-    If a flag is in --grid and in a flag file, the value of --grid is used. A flag that is in --grid must not
-    be on the command line.
+    If a flag is in --grid and in a flag file of the training command, the value of --grid is used. A flag
+    that is in --grid must not be on the command line of the training command.
 
     Args:
       command, own: see `_check_base`.
@@ -154,6 +154,6 @@ def main(argv):
         directory, runs)
     if failed:
         raise ChildProcessError(
-            f"{failed} of {len(runs)} runs failed. sweep.csv contains their messages. Their logs are in "
-            f"{os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only these "
+            f"{failed} of {len(runs)} runs failed. sweep.csv contains their error messages. Their logs are "
+            f"in {os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only these "
             "runs.")

@@ -61,7 +61,7 @@ def compare(expected, other, inputs):
 
 
 def _numbers(answer):
-    """Returns the list of the numbers in an answer."""
+    """Returns the numbers in an answer, such as its probabilities, as a list."""
     if "vector" in answer:
         return answer["vector"]
     if "entities" in answer:

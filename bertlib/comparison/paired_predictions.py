@@ -31,7 +31,7 @@ class Table(NamedTuple):
       task: name of the task; None if no run.json describes the table.
       labels: list of str, in the order of the model's outputs; None if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
-      separator: the text between several labels.
+      separator: the text between the labels of a row that has several labels.
     """
 
     path: str
@@ -87,7 +87,7 @@ def _read_csv(path):
         text = files.read_bytes(path).decode("utf-8")
         return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: not a table in CSV and UTF-8: {error}. Restore the file.") from error
+        raise ValueError(f"{path}: not a CSV table in UTF-8: {error}. Restore the file.") from error
 
 
 def _read_json_lines(path):
@@ -163,7 +163,7 @@ def _plain(value, separator):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value))
     try:
-        return repr(float(value))  # a text from CSV may be equal to a number from JSON Lines
+        return repr(float(value))  # so that "1" from CSV equals 1.0 from JSON Lines
     except (TypeError, ValueError):
         return "" if value is None else str(value)
 
@@ -201,7 +201,8 @@ def score(table, labels=None):
 
 
 def _score_multiple_choice(table, labels):
-    # The label is the index of the right ending. So metrics of a single label, such as F1, have no meaning.
+    # A label is only the position of the right ending in the list of endings. So metrics that are computed
+    # for each label, such as F1, have no meaning.
     scored = _score_classification(table, labels)
     return scored._replace(metrics={"eval_accuracy": scored.metrics["eval_accuracy"]})
 
@@ -223,7 +224,7 @@ def _score_classification(table, labels):
         scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
         return 100 * float(scores[1] if size == 2 else scores.mean())
 
-    def matthews(rows):  # more than two labels: the generalization by Gorodkin, as in eval_results.txt
+    def matthews(rows):  # for more than two labels: Gorodkin's formula, as in eval_results.txt
         counts = matrix(rows)
         total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
         root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))
@@ -313,7 +314,7 @@ def _score_questions(table, _):
 
 
 def _divide(numbers, by):
-    """Returns quotients; 0 where `by` is 0."""
+    """Returns `numbers` / `by`, element by element. The quotient is 0 where `by` is 0."""
     numbers, by = np.asarray(numbers, np.float64), np.asarray(by, np.float64)
     return np.divide(numbers, by, out=np.zeros_like(numbers), where=by != 0)
 

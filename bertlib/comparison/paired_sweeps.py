@@ -15,7 +15,8 @@ _FINISHED, _NOT_GIVEN = "finished", "not given"
 # Columns that describe a run. They are neither settings nor metrics.
 _OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started")
 _FLAGS_AT_TOP = ("task_name", "task_type", "do_lower_case", "max_steps", "recompute", "num_workers")
-# Matches the metrics of SQuAD, which are in percent. All other scores are fractions from 0 to 1.
+# Matches the names of the SQuAD metrics, whose values are in percent. All other scores are fractions from 0
+# to 1.
 _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
 
 
@@ -39,8 +40,8 @@ def read_settings(directory, columns):
       runs).
 
     Args:
-      directory: the directory of the sweep. Without its sweep.json, the columns are recognized by their
-        names, and the flags are unknown.
+      directory: the directory of the sweep. If it contains no sweep.json, the settings are recognized by
+        the names of their columns, and the flags are unknown.
       columns: the columns of the sweep's table.
     """
     path = os.path.join(directory, RECORD)
@@ -56,8 +57,9 @@ def read_settings(directory, columns):
 def compare(directories, metric=None):
     """Compares two sweeps.
 
-    Runs with the same settings are pairs. If no settings are the same, for example because the seeds differ,
-    the runs are compared without pairs.
+    Two runs form a pair if they have the same settings, apart from the settings that distinguish the two
+    sweeps (see `_find_compared`). If there are no pairs, for example because the seeds differ, the two groups
+    of runs are compared without pairs.
 
     Args:
       directories: two directories with sweep.csv.
@@ -120,7 +122,8 @@ def _check_same_examples(directories, rows):
 
 def _find_compared(sweeps, settings, flags):
     """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
-    second sweep]}. All runs of one sweep have the same value of such a setting.
+    second sweep]}. Such a setting has one value in all runs of the first sweep, and another value in all runs
+    of the second sweep.
 
     Args:
       sweeps: two lists of rows.
@@ -150,8 +153,8 @@ def _choose_metric(metric, columns, other_columns, settings, directories):
     if not metrics:
         wanted, paths = f"--metric={metric}: " if metric else "", [
             os.path.join(directory, TABLE) for directory in directories]
-        raise ValueError(f"{wanted}{' and '.join(paths)} have no such metric in common. Their columns are "
-                         f"{', '.join(columns)} and {', '.join(other_columns)}.")
+        raise ValueError(f"{wanted}{' and '.join(paths)} have no matching metric in common. Their columns "
+                         f"are {', '.join(columns)} and {', '.join(other_columns)}.")
     scores = [name for name in metrics if (name.startswith("eval_") or _PERCENT.fullmatch(name))
               and not best_weights.is_lower_better(name)]
     return (scores or metrics)[0]

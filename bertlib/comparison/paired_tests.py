@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
     @property
     def is_evidence(self):
-        """Whether the interval does not contain 0, which is evidence of a difference."""
+        """Whether 0 is outside of the interval. If so, this is evidence of a difference."""
         return bool(self.interval[0] > 0 or self.interval[1] < 0)
 
 

@@ -17,8 +17,8 @@ COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "
             "run_pretraining.py")
 # The repetition sets these flags itself.
 _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
-# These flags request evaluations during a training, or at its end. A repetition of only the first steps
-# leaves these flags out.
+# These flags request evaluations during a training, or at its end. If only the first steps are repeated,
+# these flags are left out.
 _OF_EVALUATION = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: copy in the output directory}. The copy is used if the file of the flag no longer exists.
 _COPIES = {"vocab_file": output_files.VOCABULARY, "spm_model_file": output_files.SENTENCE_PIECES,
@@ -72,8 +72,8 @@ def plan(directory, output_dir, until=None, overrides=()):
               f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
     given = _parse(overrides)
     if record.get("flags") is None:
-        notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. The "
-                     "repetition uses the defaults of the flags that change only the speed.")
+        notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. For "
+                     "flags that change only the speed, the repetition uses the default values.")
         flags, base = _flags_of_older_record(record), os.getcwd()
     else:
         flags, base = dict(record["flags"]), record.get("working_directory") or os.getcwd()
@@ -257,8 +257,8 @@ def _compare_inputs(record, flags, given, notes):
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
     if any(name.endswith(PATH_SUFFIXES) for name in given):
-        # Perhaps a new flag replaces these files, for example an --input_file with another pattern. So they
-        # are no error here. If the training needs them, its command reports that they are missing.
+        # The flags after -- may name other files instead, for example by another pattern in --input_file. So
+        # missing files are only noted here. If the training needs them, its command reports the error.
         unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
         notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
         paths = {path: new for path, new in paths.items() if path not in unknown}

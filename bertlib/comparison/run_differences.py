@@ -140,9 +140,9 @@ def compare_best(original, repeated):
     """Compares the best weights of two trainings, bit by bit.
 
     Returns:
-      an entry of `compare_weights` with the additional key "repeated_step"; None if the original did not keep
-      its best weights. If the two steps differ, the weights are not compared: "variables" is None, and
-      "different" is 0.
+      a dict like the elements of the result of `compare_weights`, but with the additional key
+      "repeated_step"; None if the original did not keep its best weights. If the two steps differ, the
+      weights are not compared: "variables" is None, and "different" is 0.
     """
     old, new = (best_weights.find(directory) for directory in (original, repeated))
     if old is None:
@@ -183,7 +183,7 @@ def compare_results(original, repeated):
     Returns:
       a list with a dict {"file", "same", "metrics"} for each file. "same" is None if only one of the two
       directories has the file. "metrics" is {name: [old value, new value]} of the metrics that differ. Only
-      the dict of an eval_results*.json that differs has this key.
+      the dict of an eval_results*.json that differs has the key "metrics".
     """
     names = [{os.path.basename(path) for pattern in _RESULTS
               for path in glob.glob(os.path.join(glob.escape(directory), pattern))}

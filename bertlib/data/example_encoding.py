@@ -24,11 +24,11 @@ name: name of the feature.
 dtype: "int64" or "float32".
 shape: tuple of ints.
 bounds: (smallest, largest) value that a reader accepts, both included; None to accept all values."""
-# The `bounds` of a field of ids, if the number of different ids is not known. The upper bound is the largest
-# int32, because readers cast ids to int32.
+# The `bounds` of a field that contains ids, if the largest valid id is not known. The upper bound is the
+# largest int32, because readers cast ids to int32.
 ANY_ID = (0, 2**31 - 1)
 
-# Tags of the lists of values in a Feature message.
+# The byte with which a Feature message begins. It says whether the message contains floats or integers.
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 # Number of varints that are cached.
 _CACHE_SIZE = 1 << 16
@@ -70,10 +70,8 @@ def _message(tag, content):
 
 
 class Prefixes(dict):
-    """Maps a size to the bytes that precede the packed values of a field in a serialized example.
-
-    `size` is the length of the packed values in bytes.
-    """
+    """Maps the size of a field's packed values, in bytes, to the prefix of these values: the bytes that
+    precede the values in a serialized example."""
 
     def __init__(self, field):
         self._key = _message(b"\x0a", field.name.encode("utf-8"))
@@ -90,7 +88,7 @@ class Encoder:
     """Serializes rows to the bytes that `tf.train.Example.SerializeToString(deterministic=True)` returns."""
 
     def __init__(self, fields):
-        """Encodes the names and types of the fields, which are the same in all rows.
+        """Encodes the names and types of the fields once, because they are the same in all rows.
 
         Args:
           fields: list of `Field`.

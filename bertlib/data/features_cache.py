@@ -48,8 +48,9 @@ def write(path, cache, inputs, examples, convert):
     """Writes a file of features. If the cache contains the file, `path` becomes a link to it. Otherwise, the
     function makes the file and adds it to the cache.
 
-    If another process is making the same entry, this function waits. A replica that writes no files does not
-    use the cache.
+    If another process is making the same entry, this function waits. The function only calls `convert(path)`,
+    without the cache, in these cases: the path is remote or not a regular file; an input cannot be pickled;
+    or this process is a replica that writes no files.
 
     Args:
       path: the TFRecord file to write.
@@ -86,7 +87,7 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry: a fingerprint of the inputs, the examples and the code of this process.
     Returns None if an input cannot be pickled."""
-    # The import is here and not at the top, because worker processes do not need it; see `_describe`.
+    # The import is here and not at the top for the same reason as in `_describe`.
     from bertlib.system import fingerprints
 
     try:

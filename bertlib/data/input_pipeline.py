@@ -1,9 +1,9 @@
 """Input pipeline: reads examples from TFRecord files or arrays, shuffles and trims them, and batches them.
 
 A field is declared once (`Field`). The writer (`record_files`) and the parser use this declaration. Training
-batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an endless stream,
-in which epoch e is a permutation that depends only on (seed, e). For this reason, a resumed run needs no
-saved state of the iterator.
+batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an endless stream.
+Each epoch e of the stream is a permutation of the examples that depends only on (seed, e). For this reason, a
+resumed run needs no saved state of the iterator.
 """
 
 import bisect
@@ -35,8 +35,9 @@ MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
 _LENGTH_STEP = 8
-# In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. For each new
-# length, XLA compiles the graph again, which takes several seconds.
+# In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. This number
+# is larger than `_LENGTH_STEP`, so that fewer different lengths occur: for each new length, XLA compiles the
+# graph again, which takes several seconds.
 _LENGTH_STEP_OF_XLA = 64
 # In evaluation and prediction, examples are sorted by length within groups of this number of consecutive
 # batches.
@@ -126,7 +127,8 @@ class RecordFile(object):
 class RecordFiles(object):
     """Several TFRecord files with random access. The records are numbered as if all files were one file.
 
-    The numbers of the second file continue those of the first file, and so on. All files stay open.
+    The number of the second file's first record follows the number of the first file's last record, and so
+    on. All files stay open.
     """
 
     def __init__(self, paths, fields):
@@ -190,7 +192,8 @@ class _RecordReader(object):
             tf.Assert(tf.reduce_all(conditions), ["values are out of bounds"])
 
     def find_bad_record(self):
-        """Returns a message about a bad record in the batches that were read last, or None."""
+        """Returns a message about a bad record in the batches that were read last; None if none of their
+        records is bad."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
             problem = record_files.find_problem(self._records.read([index])[0], self._fields)
             if problem:
@@ -246,7 +249,8 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
     tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, 1)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
-    # The iterator reads the global step when it is initialized, which is after a checkpoint was restored.
+    # The iterator reads the global step when the iterator is initialized. At this time, a checkpoint has
+    # already been restored.
     start = tf.constant(0, tf.int64) if global_step is None else tf.cast(global_step, tf.int64)
 
     def indices(step):
@@ -278,10 +282,10 @@ def _shard(dataset):
 
 
 def token_balanced_bounds(lengths, num_micro_batches):
-    """Returns the bounds at which a batch is cut into micro-batches. The largest token count of a micro-batch
-    is as small as possible.
+    """Returns the bounds at which a batch is cut into micro-batches. The bounds make the token count of the
+    largest micro-batch as small as possible.
 
-    The token count of a micro-batch is its number of examples times its longest length.
+    The token count of a micro-batch is its number of examples times the length of its longest example.
 
     Args:
       lengths: positive integers [B], in descending order: the length of each example, including the padding
@@ -300,14 +304,15 @@ def token_balanced_bounds(lengths, num_micro_batches):
             bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
         return [*bounds[:-1], len(lengths)]
 
-    # Filling each micro-batch up to the limit gives the smallest number of micro-batches. If this number is
-    # larger than N, no division into N micro-batches respects the limit.
+    # Find the smallest limit of the token count for which N micro-batches are enough. For a given limit,
+    # `filled` makes the smallest possible number of micro-batches. If even this number is larger than N, the
+    # limit is too low.
     limits = range(lengths[0], lengths[0] * len(lengths))
     smallest_limit = lengths[0] + bisect.bisect_left(
         limits, True, key=lambda limit: len(filled(limit)) <= num_micro_batches + 1)
     bounds = filled(smallest_limit)
-    # If there are fewer than N micro-batches, the largest one is halved. A half never has more tokens than
-    # the whole.
+    # If there are fewer than N micro-batches, halve the largest one that can be halved, until there are N. No
+    # half has more tokens than the micro-batch before the division, so the limit is still respected.
     while len(bounds) <= num_micro_batches:
         tokens = [(end - start > 1) * (end - start) * lengths[start]
                   for start, end in zip(bounds, bounds[1:])]
@@ -451,8 +456,8 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
 
-    # The last batch may be smaller than the others. If the sorting moved examples between this batch and the
-    # others, the mean over the batches would change.
+    # The last batch may be smaller than the others. The mean over the batches depends on which examples are
+    # in this smaller batch. So the sorting must not move examples between this batch and the others.
     whole = num_examples - num_examples % batch_size
     many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
     dataset = many.flat_map(
@@ -500,23 +505,24 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       drop_remainder: whether to leave out the last batch if it has fewer than B examples.
       micro_batches: number of batches (micro-batches) that this replica computes in one training step. All
         micro-batches of a step, on all replicas, contain the same examples as one batch of their total size.
-      batch_totals: names of fields. For each of these fields, a batch also has the scalar <name>_total, which
-        is the sum of the field over the whole step. Use the total as the divisor of a mean whose number of
-        terms differs between micro-batches. For example, micro-batches have different numbers of masked
-        tokens.
+      batch_totals: names of fields. For each of these fields, a batch also has the scalar <name>_total: the
+        sum of the field over the whole step. Use the total as the divisor of a mean if the number of terms
+        differs between micro-batches. For example, micro-batches have different numbers of masked tokens.
       num_threads: number of batches that are read at the same time. The order of the batches does not depend
         on this number.
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
-        these fields are cut after the end of the longest sequence. The first field is the mask: 1 for real
-        tokens, 0 for padding after them. In training, the examples of a step are sorted by length before they
-        are divided into micro-batches. Outside of training, the examples of 64 consecutive batches at a time
-        are sorted by length. Each of these batches also has `EXAMPLE_INDEX`, int64 [B], with the positions of
-        its examples in the file; see `restore_file_order`.
+        these fields are cut to the length of the longest sequence, rounded up to a multiple of 8 (with XLA,
+        of 64). The first field is the mask: 1 for real tokens, 0 for padding after them. In training, the
+        examples of a step are sorted by length before they are divided into micro-batches. Outside of
+        training, the examples are sorted by length within groups of 64 consecutive batches, and each batch
+        also has `EXAMPLE_INDEX`, int64 [B]: the positions of its examples in the file; see
+        `restore_file_order`.
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
         `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is
         the number of examples of a whole step, and each micro-batch has a `MICRO_BATCH_WEIGHT`. This weight
-        is a float32 scalar: b · micro_batches / batch_size for a micro-batch of b examples. Multiply the mean
-        loss of each micro-batch by its weight: the mean of these products is the mean loss of the step.
+        is a float32 scalar: b · N / batch_size for a micro-batch of b examples, if the step has N
+        micro-batches on all replicas. Multiply the mean loss of each micro-batch by its weight: the mean of
+        these products is the mean loss of the step.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.

@@ -114,7 +114,7 @@ _encoder = functools.lru_cache(example_encoding.Encoder)
 
 
 def write_records(path, fields, rows):
-    """Writes rows to a TFRecord file. When the new file is complete, it replaces an old file.
+    """Writes rows to a TFRecord file. An old file is replaced when the new file is complete.
 
     Args:
       path: the file.
@@ -128,7 +128,8 @@ def write_records(path, fields, rows):
 
 
 def write_serialized(path, records):
-    """Writes an iterable of serialized `tf.train.Example`s to a TFRecord file, like `write_records`."""
+    """Like `write_records`, but the records are already serialized `tf.train.Example`s: an iterable of
+    bytes."""
     count = 0
     with files.atomic_replacement(path) as partial, open_writer(partial) as records_file:
         for record in records:

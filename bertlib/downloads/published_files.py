@@ -82,7 +82,7 @@ def _problem_in_table(columns, delimiter=b"\t"):
     message about the problem, or None; see `http_download.Source`.
 
     The function reads only the first line: in some published files, later lines do not have the form that the
-    reader of the task expects.
+    code of the task expects.
     """
     def problem(path, _):
         with open(path, "rb") as reader:

@@ -29,9 +29,9 @@ from bertlib.estimator import (
     session_hooks,
     training_session,
 )
-from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
+from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  re-exported
 from bertlib.estimator.run_config import RunConfig
-from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  an error of `train`
+from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  re-exported: `train` raises it
 from bertlib.graph import collectives
 from bertlib.system import locks, stopping
 
@@ -148,7 +148,7 @@ class Estimator(object):
     @property
     def _group(self):
         """The `replica_group.Group` of the replicas that share evaluations and predictions. None if there are
-        no other replicas. Also None during a training, because only replica 0 evaluates then."""
+        no other replicas. Also None during a training, because replica 0 evaluates alone at that time."""
         return None if self._is_training else self._config.group
 
     @property
@@ -185,7 +185,7 @@ class Estimator(object):
                 session_hooks.close_event_files()
 
     def _training_session(self, *arguments):
-        """Creates the `TrainingSession`; the arguments are those of its constructor after `config`."""
+        """Creates the `TrainingSession`. `arguments` are the constructor's arguments that follow `config`."""
         return training_session.TrainingSession(self._builder, self._config, *arguments)
 
     def _newest_checkpoint_of_replica_0(self):
@@ -331,6 +331,6 @@ class Estimator(object):
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
-            logging.warning("There is no checkpoint in %s: %s with the weights that training would start "
-                            "from.", self._model_dir, doing)
+            logging.warning("There is no checkpoint in %s: %s with the initial weights of a new training.",
+                            self._model_dir, doing)
         return checkpoint

@@ -57,12 +57,10 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
 
 
 def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
-    """Like `evaluate`, but does not fall back to replica 0 if the replicas cannot share the batches.
+    """Like `evaluate`, but returns None if the replicas of `group` cannot share the batches.
 
-    Returns:
-      the metrics; None if the replicas of `group` cannot share the batches. The replicas can share the
-      batches if `input_pipeline` makes the batches, and if the model_fn returns the tensors of its metrics
-      (`eval_metrics` of the `EstimatorSpec`).
+    The replicas can share the batches if `input_pipeline` makes the batches, and if the model_fn returns the
+    tensors of its metrics (`eval_metrics` of the `EstimatorSpec`).
     """
     with tf.Graph().as_default():
         if group:
@@ -156,11 +154,11 @@ def _session(spec, checkpoint, config, hooks):
 
 @contextlib.contextmanager
 def _unchanged_generators():
-    """Returns a context manager. At the end of the `with` block, the global random generators of Python and
-    NumPy get the states back that they had before the block.
+    """Returns a context manager. At the end of its block, it resets the global random generators of Python
+    and NumPy to the states from before the block.
 
-    An input_fn may draw random numbers while an evaluation builds or reads the input. Without this function,
-    an evaluation would change the next random numbers of a training in the same process.
+    An input_fn may draw random numbers while an evaluation builds or reads the input. Without this context
+    manager, an evaluation would change the next random numbers of a training in the same process.
     """
     states = random.getstate(), np.random.get_state()
     try:
@@ -174,7 +172,7 @@ class SessionWeights:
     """Writes the current weights of an open session as a checkpoint, for `evaluate`."""
 
     def __init__(self, variables=None):
-        """Adds ops to the current graph that save variables. The graph must not be finalized.
+        """Adds ops that save variables. The ops are added to the current graph, which must not be finalized.
 
         Args:
           variables: list of variables; None for all global variables.

@@ -7,8 +7,9 @@ TensorFlow's optimizer Grappler simulates the graph on a virtual GPU. The result
 the time of the ops, and the sizes of their outputs. The timeline shows which tensors exist at each moment.
 One GB is 10⁹ bytes.
 
-The memory of CUDA and its libraries, the workspaces of kernels and fragmentation are not simulated. They are
-subtracted from the usable memory instead (`CARD_OVERHEAD`, `ALLOCATOR_MARGIN`, `WORKSPACE`).
+Three things are not simulated: the memory of CUDA and its libraries, the workspaces of kernels, and the
+fragmentation of the memory. Instead, they reduce the memory that counts as usable (`CARD_OVERHEAD`,
+`ALLOCATOR_MARGIN`, `WORKSPACE`).
 """
 
 import collections
@@ -22,8 +23,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator.step_config import GB, divisors, gb
 from bertlib.graph import tensorflow_internals
 
-# Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
-# reserve for CUDA's libraries. `gpu_cards.CARDS` has a more exact number for each known card.
+# Bytes of a card's nominal memory that TensorFlow's allocator cannot use. They belong to the driver, to the
+# CUDA context, and to the reserve for CUDA's libraries. `gpu_cards.CARDS` contains a more exact number for
+# each known card.
 CARD_OVERHEAD = 2.0 * GB
 # The memory that TensorFlow's GPU allocator takes, divided by the simulated peak. This ratio is above 1,
 # because the memory is fragmented. benchmarks/allocator.py, which follows the allocator's rules, finds 1.05
@@ -152,8 +154,8 @@ def rewrite(train_op):
 
 def _virtual_gpu():
     """Returns a cluster with a single virtual GPU."""
-    # The memory is so large that the simulated runtime never swaps. Clock, cores and bandwidth are those of a
-    # GTX Titan X (Pascal).
+    # The memory is so large that Grappler never plans to move tensors from the GPU to the host's memory.
+    # Clock, cores and bandwidth are those of a GTX Titan X (Pascal).
     device = tensorflow_internals.NamedDevice(name=_DEVICE, properties=tensorflow_internals.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
@@ -161,7 +163,7 @@ def _virtual_gpu():
 
 
 def _with_ancestors(op):
-    """Returns the op and all ops that it depends on: {name: op}."""
+    """Returns {name: op} for the op and for all ops on which it depends."""
     found, waiting = {}, [op]
     while waiting:
         op = waiting.pop()
@@ -261,7 +263,8 @@ def _allocations(graph_def, timeline):
 
 @functools.cache
 def _returns_reference(op_type):
-    """Returns whether ops of a type return their input variable itself, as Assign does."""
+    """Returns whether ops of a type return a reference to their input variable, as Assign does. Such an op
+    allocates no memory for its output."""
     definition = tensorflow_internals.op_definition(op_type)
     return definition is not None and any(output.is_ref for output in definition.output_arg)
 
@@ -365,8 +368,8 @@ def advice(alternatives, memory_need, usable_bytes):
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
         lines.append("According to the simulation, this micro-batch fits. Probably other programs use memory "
-                     "too, or the memory is fragmented. For this reason, the table below is for only "
-                     f"{gb(usable_bytes)}.")
+                     "too, or the memory is fragmented. For this reason, the table below assumes that only "
+                     f"{gb(usable_bytes)} are usable.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():
@@ -391,7 +394,7 @@ def advice(alternatives, memory_need, usable_bytes):
 
 
 def usable_memory():
-    """Returns the memory that a step may use: memory of the smallest GPU, or RAM on a machine without a GPU.
+    """Returns the memory that a step may use: memory of the smallest GPU; without a GPU, RAM.
 
     A step is expected to fit if its simulated peak is at most this memory.
 

@@ -31,7 +31,8 @@ class Builder:
         Args:
           model_fn, params: see `estimator.Estimator`.
           config: the `RunConfig`.
-          batch_sizes: {mode: number of examples, or None}. In training this is the effective batch.
+          batch_sizes: {mode: number of examples in a batch, or None}. In training, this is the number of
+            examples in the effective batch.
 
         Raises:
           ValueError: params contains batch_size although batch_sizes are given, or the training batch cannot
@@ -55,8 +56,8 @@ class Builder:
                              "train_batch_size, eval_batch_size or predict_batch_size. Remove the entry.")
 
     def batch_size(self, mode):
-        """Returns the number of examples in a batch (in training, in a micro-batch); None if it is
-        unknown."""
+        """Returns the "batch_size" of the params: the number of examples in a batch of the input; None if it
+        is unknown. For training, see `_input_batch_size`."""
         return {**self.params, **self.added_params(mode)}.get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
@@ -79,7 +80,7 @@ class Builder:
           mode: a `ModeKeys`.
         """
         del mode
-        if not isinstance(result, tf.compat.v2.data.Dataset):  # base class of the datasets of v1 and v2
+        if not isinstance(result, tf.compat.v2.data.Dataset):  # base class of v1 and v2 datasets
             return result, []
         iterator = tf.data.make_initializable_iterator(_without_tuner(result))
         return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
@@ -136,8 +137,9 @@ class Builder:
         return added
 
     def _input_batch_size(self, mode):
-        """Returns the number of examples in a batch of the input. In training, this is the number of examples
-        in a micro-batch, unless micro-batches have different numbers of examples."""
+        """Returns the number of examples in a batch of the input. In training, this is the size of a
+        micro-batch. If micro-batches have different numbers of examples, it is the size of the whole training
+        batch."""
         batch_size = self._batch_sizes[mode]
         if mode != ModeKeys.TRAIN or self._config.unequal_micro_batches:
             return batch_size
@@ -175,7 +177,7 @@ def _without_tuner(dataset):
     The thread of the tuner can delay the end of a session by a minute."""
     options = tf.data.Options()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow warns that these options may not be final
+        warnings.simplefilter("ignore")  # hides the warning that these options may not be final
         undecided = dataset.options().autotune.enabled is None
     if undecided:
         options.autotune.enabled = False

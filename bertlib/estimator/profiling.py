@@ -52,7 +52,8 @@ class ProfileHook(tf.train.SessionRunHook):
             self._stop(int(session.run(self._global_step)))
 
     def _start_or_stop(self, step):
-        """Starts or stops the trace, if this is due after the given step. Call the method after each step."""
+        """Starts the trace if `step` is the last step before the trace. Stops the trace if `step` is the last
+        step of the trace. Call this method after each step."""
         if self._finished:
             return
         if self._traced_from is None and step >= self._first_step - 1:

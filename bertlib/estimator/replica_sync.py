@@ -1,5 +1,5 @@
-"""Synchronizes the Estimators of several replicas: exchanges votes before each step, divides the input of an
-evaluation, and computes metrics from the batches of all replicas.
+"""Synchronizes the Estimators of several replicas: exchanges votes before each step, divides the batches of
+an evaluation among the replicas, and computes metrics from the batches of all replicas.
 
 The gradients are not summed here: `bertlib.graph.collectives.AllReduce` sums them.
 """
@@ -241,10 +241,11 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
 
     Args:
       group: the `replica_group.Group`.
-      session: a session of this replica. Its input yields only this replica's shard of the batches.
+      session: a session of this replica.
       fetches: tensors, in any nested structure.
       before_each: function without arguments that is called before each batch.
-      sharded: True if the input is sharded over the replicas; False if only replica 0 has batches.
+      sharded: True if the session's input yields only this replica's shard of the batches. False if replica 0
+        computes all batches.
     """
     def own():
         before_each()
@@ -265,7 +266,7 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
 
 
 def map_on_replicas(group, function, items):
-    """Yields function(item) for each item, in order.
+    """Yields function(item) for each item, in the order of the items.
 
     The replicas share the work, and each replica gets all results.
 
@@ -302,8 +303,8 @@ def broadcast_items(group, items):
 
 
 class GatheredMetrics:
-    """Computes metrics from the gathered batches of all replicas, by the same ops as an evaluation in one
-    process."""
+    """Computes metrics from the gathered batches of all replicas. The ops are the same as in an evaluation
+    by one process."""
 
     def __init__(self, eval_metrics):
         """Builds the metrics in a new graph.

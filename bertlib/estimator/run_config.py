@@ -28,7 +28,8 @@ class RunConfig(object):
             argument is given, the value is 600.
           session_config: tf.ConfigProto; None for a ConfigProto with allow_soft_placement=True.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
-          keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
+          keep_checkpoint_every_n_hours: number n. In addition to the newest checkpoints, one checkpoint is
+            kept for every n hours of training.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
           gradient_accumulation_steps: number of micro-batches that each replica computes in a training step.
             The model_fn gets this number in its params and passes it to `optimization.create_optimizer`.

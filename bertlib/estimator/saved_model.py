@@ -88,7 +88,8 @@ def _filled_local_dir(export_dir_base):
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locks.lock_file(temporary_dir))
-                os.mkdir(temporary_dir)  # succeeds in only one thread of all processes
+                # If several threads or processes try this at the same time, only one of them succeeds.
+                os.mkdir(temporary_dir)
             except (locks.InUseError, FileExistsError):
                 continue
             try:

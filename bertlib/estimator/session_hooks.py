@@ -20,8 +20,8 @@ from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import files
 
-# If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only with a
-# scaled loss.
+# If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
+# loss is scaled (for example in fp16).
 _MOST_SKIPPED_IN_A_ROW = 20
 # Errors that an event writer raises. For some problems, the writer raises an IndexError, where other code of
 # TensorFlow raises a tf.errors.OutOfRangeError. If the disk is full, the writer raises a RuntimeError.
@@ -46,8 +46,8 @@ class StopOnNanHook(tf.train.SessionRunHook):
     """Ends the training if the loss or another logged scalar, such as the norm of the gradient, is not
     finite.
 
-    With a scaled loss, a step with a value that is not finite is skipped. The training ends only if too many
-    steps in a row are skipped.
+    If the loss is scaled (for example in fp16), a step whose gradients are not finite is skipped. The
+    training then ends only if too many steps in a row are skipped.
     """
 
     def __init__(self, loss):
@@ -111,8 +111,8 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
 
 class _WholeSaver(object):
-    """Saves with the saver of a scaffold. If saving fails, removes the incomplete files and describes the
-    error."""
+    """Saves with the saver of a scaffold. If saving fails, removes the incomplete files, and raises an
+    OSError that names the cause and the last complete checkpoint."""
 
     def __init__(self, model_dir, scaffold):
         self._model_dir = model_dir
@@ -146,8 +146,8 @@ class _WholeSaver(object):
 def quiet_event_writers():
     """Returns a context manager that silences the threads of TensorFlow's event writers in its block.
 
-    An error of a writer is raised in the code that uses the writer. Without this function, the thread of the
-    writer would also print a traceback.
+    An error of a writer is raised in the code that uses the writer. Without this context manager, the thread
+    of the writer would also print a traceback.
     """
     def is_of_writer(thread):
         return thread is not None and thread.name == "EventLoggerThread"
@@ -209,7 +209,7 @@ class ProgressHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
         self._logged_time = time.time()
-        self._measured_from = None  # (time, step), after the first step
+        self._measured_from = None  # (time, step) at the end of the session's first step
         devices = sorted(device.name.rpartition("/")[2] for device in session.list_devices()
                          if not device.device_type.startswith("XLA") and _is_here(device.name))
         logging.info("Devices: %s.", ", ".join(devices))
@@ -273,8 +273,8 @@ def peak_memory_bytes(gpus=()):
     """Returns the peak memory of this process in bytes.
 
     Args:
-      gpus: names such as "GPU:0". The result is the highest peak among these GPUs, by the statistics of
-        TensorFlow's allocator. If `gpus` is empty, the result is the peak of the resident set in RAM.
+      gpus: names such as "GPU:0". The result is the highest peak among these GPUs, according to TensorFlow's
+        allocator. If `gpus` is empty, the result is the peak of the resident set in RAM.
     """
     if gpus:
         return max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus)

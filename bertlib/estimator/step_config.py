@@ -80,7 +80,7 @@ class StepConfig:
     @property
     def micro_batch_size(self):
         """Number of examples in a micro-batch. If micro-batches have different numbers of examples, this is
-        the largest number for an effective batch in which all examples have `max_seq_length` tokens."""
+        the size of the largest micro-batch in the case that all examples have `max_seq_length` tokens."""
         return math.ceil(self.train_batch_size / self.micro_batches)
 
     def replace(self, **changes):
@@ -96,10 +96,10 @@ class ResolvedStep:
       step: the `StepConfig`.
       messages: list of messages for the log. Each message is a pair: bool, whether the message is a warning;
         and str, its text.
-      may_not_fit: whether the simulation alone is not enough, so that a run of the step on the GPU must show
-        whether a micro-batch fits. True if the number of micro-batches was chosen by simulation. Also true if
-        two conditions are met: the predicted memory is close to the usable memory or above it, and all
-        micro-batches have the same number of examples.
+      may_not_fit: whether the simulation is not exact enough to decide whether a micro-batch fits. If true,
+        a run of the step on the GPU must decide it. True if the number of micro-batches was chosen by
+        simulation. Also true if two conditions are met: the predicted memory is close to the usable memory or
+        above it, and all micro-batches have the same number of examples.
     """
 
     step: StepConfig
@@ -173,7 +173,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
 def without_training(flags):
     """Returns the `StepConfig` of a run that does not train.
 
-    Only the settings of the model are taken from the flags; settings of the training keep their defaults.
+    Only the batch size and the settings of the model are taken from the flags. The other settings of the
+    training keep their defaults.
     """
     return StepConfig(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
                       precision=flags.precision, compile_kernels=flags.compile_kernels)
@@ -248,8 +249,8 @@ def _accumulation_steps(flags):
                          + f" × {flags.sequences_per_example} sequences" * (flags.sequences_per_example > 1)
                          + f": an example may not fit. Pass at least {length}.")
     if count == 0:
-        raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, and "
-                         "--tokens_per_micro_batch by tokens: leave one of the two flags out.")
+        raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, but "
+                         "--tokens_per_micro_batch chooses them by tokens: leave one of the two flags out.")
     replicas = flags.num_replicas
     needed = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
     of_each = f" on each of {replicas} replicas" if replicas > 1 else ""
@@ -289,15 +290,17 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
       (the chosen `StepConfig`, the return value of `memory_need` for it).
 
     Raises:
-      ValueError: no combination fits into memory. The message says how much memory the smallest combination
-        needs.
+      ValueError: no combination fits into memory. The message names the combination that needs the least
+        memory, and says how much it needs.
     """
     counts = counts or divisors(step.train_batch_size // step.num_replicas)
     memory_need = functools.cache(memory_need)
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
-            break  # more recomputation takes time and cannot reduce the number of micro-batches further
+            # The smallest number of micro-batches fits already. The next mode would recompute more, so a
+            # step would only take longer.
+            break
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)
         if fewest:

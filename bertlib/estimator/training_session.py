@@ -32,8 +32,8 @@ Attributes:
 
 
 def starts_at_global_step():
-    """Returns whether the input of the current graph starts at the batch of the global step by itself. Other
-    inputs need a hook for this."""
+    """Returns whether the input of the current graph starts at the batch of the global step by itself. An
+    input that does not do this needs a hook."""
     return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
@@ -61,7 +61,7 @@ class TrainingSession:
 
     @property
     def exchange_dtype(self):
-        """The dtype in which replicas exchange gradients; None for the dtype of each gradient."""
+        """The dtype in which replicas exchange gradients. None: each gradient is sent in its own dtype."""
         step = self.config.step_config
         return tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
 
@@ -85,7 +85,9 @@ class TrainingSession:
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
-        if self.config.stop_request.is_set:  # `check` may have raised in a hook, and raises only once
+        # `StopRequest.check` is not used here: it raises `Stopped` only in the first call after the request,
+        # and this call may have been in a hook.
+        if self.config.stop_request.is_set:
             raise stopping.Stopped
 
     # --- The graph
@@ -222,7 +224,7 @@ class TrainingSession:
         Args:
           session: tf.train.SingularMonitoredSession.
           built: the `BuiltStep`.
-          vote: the `replica_sync.StepVote`, by which all replicas end after the same step; None if this
+          vote: the `replica_sync.StepVote`. The votes make all replicas end after the same step. None if this
             process trains alone.
         """
         if not vote:
@@ -241,7 +243,8 @@ class TrainingSession:
     def _take_step(self, built, step_context):
         for micro_batch in range(built.own_micro_batches):
             if self.ends_before(micro_batch):
-                step_context.request_stop()  # raises an error; the session ends and saves the last step
+                # This raises an error. The session then ends, and saves the last complete step.
+                step_context.request_stop()
             if micro_batch < built.own_micro_batches - 1:
                 step_context.session.run(built.accumulate_op)
         self._update(step_context, [built.spec.train_op, built.spec.loss])

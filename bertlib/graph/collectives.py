@@ -23,8 +23,8 @@ from bertlib.graph.tensorflow_internals import control_flow_context
 # messages than one op for each tensor. A tensor of this size or more is summed alone. See
 # docs/development/scaling.md.
 _BUCKET_BYTES = 2**23
-# Each collective op has an instance key, a number that is the same on all replicas. This is the number of
-# instance keys reserved for each graph. The keys of graph number n start at n times this number.
+# Each collective op has an instance key, a number that is the same on all replicas. `_KEYS_PER_GRAPH` keys
+# are reserved for each graph. The keys of graph number n start at n · `_KEYS_PER_GRAPH`.
 _KEYS_PER_GRAPH = 10**5
 # Errors that TensorFlow raises when another replica has ended.
 CONNECTION_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
@@ -50,7 +50,8 @@ class AllReduce:
 
         Args:
           group: the `replica_group.Group`.
-          exchange_dtype: dtype in which gradients are exchanged; None for the dtype of each gradient.
+          exchange_dtype: dtype in which gradients are exchanged. None: each gradient is exchanged in its own
+            dtype.
         """
         self.num_replicas, self.index = group.count, group.index
         self.gradients_ready = None
@@ -62,7 +63,8 @@ class AllReduce:
 
     @property
     def name(self):
-        """Returns the name of the first collective op. A MetaGraph stores this name, not this object."""
+        """Returns the name of the first collective op. An exported MetaGraph stores this name in place of
+        the object."""
         return self.unconditional_ops[0].name
 
     @property
@@ -82,8 +84,11 @@ class AllReduce:
         return slice(self.index, None, self.num_replicas)
 
     def effective_batch_index(self, micro_batch):
-        """Returns an integer tensor: the index, within the effective batch, of this replica's micro-batch
-        number `micro_batch`."""
+        """Returns the index of a micro-batch within the effective batch, as an integer tensor.
+
+        Args:
+          micro_batch: index of the micro-batch among the micro-batches of this replica.
+        """
         return micro_batch * self.num_replicas + self.index
 
     def sum(self, tensor):
@@ -95,8 +100,8 @@ class AllReduce:
         return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
     def _run_after_previous(self, collective, tensor, **settings):
-        # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
-        # separate list.
+        # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So there is a separate list
+        # of ops for each context: one for the ops outside of any tf.cond, and one for each branch.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
             # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
@@ -118,7 +123,7 @@ class AllReduce:
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
     def sum_many(self, tensors):
-        """Returns the sum of each tensor over all replicas. Small tensors are exchanged together. All shapes
+        """Returns the sum of each tensor over all replicas. One op can sum several small tensors. All shapes
         must be static.
 
         Args:
@@ -268,7 +273,8 @@ def session_target(group, config):
 
 
 def session_config(config=None):
-    """Returns a copy of a tf.ConfigProto with the settings for a session of all replicas.
+    """Returns a copy of a tf.ConfigProto, with settings for a session that exchanges tensors with other
+    replicas.
 
     Args:
       config: tf.ConfigProto, or None for the defaults.

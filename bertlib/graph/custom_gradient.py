@@ -34,9 +34,9 @@ def identity_with_gradient(tensors, backward):
 
     Args:
       tensors: list of tensors.
-      backward: function (op, *gradients) -> list with the gradient for each tensor, or None. `op` is the op
-        whose inputs are the tensors and whose outputs are the copies. `gradients` has one gradient for each
-        copy.
+      backward: function (op, *gradients) -> list with one element for each tensor: its gradient, or None.
+        `op` is the op whose inputs are the tensors and whose outputs are the copies. `gradients` has one
+        gradient for each copy.
     """
     with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
         tensors = tf.identity_n(tensors)

@@ -1,8 +1,8 @@
 """Draws random numbers as a pure function of (seed, step, position in the batch, site).
 
-The random numbers of a run must not depend on its history. For example, a run must draw the same numbers
-after it was killed and resumed, if its batches are split into micro-batches, and if the backward pass
-recomputes layers. For this reason, the functions of this module keep no state. Each draw is a range of a
+The random numbers of a run must not depend on its history. For example, none of these events may change the
+numbers: the run is killed and resumed; its batches are split into micro-batches; the backward pass recomputes
+layers. For this reason, the functions of this module keep no state. Each draw is a range of a
 Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). The range is determined by
 
     key            64 bits   a hash of (seed, site)
@@ -38,8 +38,8 @@ _BOOLEANS_PER_BLOCK = 8
 # differ in size. A micro-batch draws at most this number of blocks.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
-# graph -> {(variable scope, kind): number of sites of this kind that have a name in this scope}. The keys are
-# weak references, so that an unused graph can be collected.
+# graph -> {"<variable scope>/<kind>": number of sites with this name before the "#"}. The keys of the outer
+# dict are weak references, so that an unused graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
 # `repeatable` sets the attribute `source` of this object: a function with the arguments of
 # `_make_or_repeat`. Each thread has a separate value, because tf.distribute builds the graph of each replica
@@ -105,8 +105,11 @@ def repeatable(function):
 
 
 def _record(recorded, outer_source, kind, make):
-    """Returns a new value, and records it; see `_make_or_repeat`. If a `repeatable` function calls another
-    `repeatable` function, the inner function gets its values from the source of the outer function."""
+    """Makes a value, records it and returns it; see `_make_or_repeat`.
+
+    If a `repeatable` function is called inside of another `repeatable` function, `outer_source` is the source
+    of the outer function, and the value comes from this source. Otherwise `outer_source` is None.
+    """
     recorded[kind].append(outer_source(kind, make) if outer_source else make())
     return recorded[kind][-1]
 
@@ -118,8 +121,8 @@ def _play_back(remaining, kind, make):
 
 
 def set_micro_batch(index):
-    """Sets the index of the micro-batch that the current graph computes: an integer scalar tensor. Its value
-    may differ between two calls of `session.run`."""
+    """Sets the index of the micro-batch that the current graph computes. `index` is an integer scalar tensor.
+    The value of this tensor may differ between two calls of `session.run`."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 
@@ -156,8 +159,8 @@ def uniform(shape, site):
 def bernoulli(shape, keep_probability, site, native_op=None):
     """Draws the booleans of a dropout mask for one training step.
 
-    Every dropout of our model calls this function: `TrainingKernels.dropout_mask` calls `formulas.keep_mask`
-    (or `native_formulas.keep_mask` for the op in C++), which calls this function.
+    Every dropout of our model uses this function: `TrainingKernels.dropout_mask` calls `keep_mask` of
+    `formulas` or of `native_formulas`, and `keep_mask` calls this function.
 
     A boolean uses 16 bits of the stream, and a number of `uniform` uses 32 bits. For this reason, drawing a
     boolean takes half as long as drawing a number.
@@ -204,9 +207,10 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
 
 
 def stateless_seed(site):
-    """Returns the seed of a stateless op of TensorFlow for this step and micro-batch, as int64 [2].
+    """Returns a seed (int64 [2]) for one of TensorFlow's stateless ops.
 
-    Use this seed to draw values that do not belong to examples. Each micro-batch draws different values.
+    The seed depends on the graph's seed, the site, the step and the micro-batch. So each micro-batch draws
+    different values. Use this seed to draw values that do not belong to examples.
     """
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
@@ -224,8 +228,10 @@ def permutation(seed, epoch, size):
 
 
 def _make_or_repeat(kind, make):
-    """Returns the value of make(). In a later call of a `repeatable` function, returns the value that make()
-    returned in the first call of this function.
+    """Returns the value of make(), or repeats an earlier value of make().
+
+    In the first call of a `repeatable` function, and outside of such a function, make() is called. In all
+    later calls of the `repeatable` function, the values of its first call are returned again.
 
     Args:
       kind: str that describes the value of make(). Values of each kind are repeated in the order of the first
@@ -267,7 +273,8 @@ def _zero_when_run():
 
 
 def _seed_and_position():
-    """Returns (seed, step, [micro-batch] or []). Random numbers depend on these values and on their site."""
+    """Returns (seed, step, list). The list contains the index of the micro-batch; it is empty if no index was
+    set. Random numbers depend on these values and on their site."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 

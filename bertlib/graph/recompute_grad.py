@@ -101,7 +101,7 @@ def _is_unused(op, index, gradient):
     """Returns whether `gradient` consists of the zeros that `tf.gradients` uses for an unused output.
 
     As the gradient of an unused output, `tf.gradients` uses zeros with the shape of this output. To compute
-    these zeros, the output would have to be kept in memory.
+    these zeros, the output would have to be kept in memory. So `recompute_grad` ignores such gradients.
     """
     return gradient is None or (
         isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike"

@@ -30,8 +30,8 @@ _INPUTS = "input_ids", "input_mask", "segment_ids"
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 # {dtype: the smallest positive integer n for which n + 1 cannot be represented exactly}
 _FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
-# Keras 3 needs the aggregation as a str, and tf_keras needs it as a tf.VariableAggregation. Only Keras 3 has
-# tf.keras.ops.
+# For the weight `global_step`, only the value of the first replica is used. Keras 3 needs this setting as a
+# str, and tf_keras needs it as a tf.VariableAggregation. Only Keras 3 has tf.keras.ops.
 _ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
                        else tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
@@ -226,7 +226,8 @@ class BertEncoder(tf.keras.layers.Layer):
         def build(input_ids, input_mask, segment_ids, step, replica, *weights):
             tf.compat.v1.get_default_graph().seed = self._seed
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP, step)
-            # The batches of all replicas are parts of one global batch, like micro-batches.
+            # The batch of a replica is a part of the global batch, as a micro-batch is a part of an effective
+            # batch. So the index of the replica serves as the index of the micro-batch.
             randomness.set_micro_batch(replica)
             by_name = dict(zip(self._names, weights))
             with tf.compat.v1.variable_scope("", custom_getter=lambda name, **unused: by_name[name]):
@@ -241,7 +242,7 @@ class BertEncoder(tf.keras.layers.Layer):
 
 
 def _checked_config(config, where=""):
-    """Returns a `modeling.BertConfig` with the fields of published configurations only.
+    """Returns a `modeling.BertConfig` that has only the fields of published configurations.
 
     Args:
       config: a `modeling.BertConfig`, or a dict with its fields.
@@ -272,8 +273,8 @@ def _integers(name, value, limit):
     """
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         function = "value.to_tensor()" if isinstance(value, tf.RaggedTensor) else "tf.sparse.to_dense(value)"
-        raise ValueError(f"{name} is a {type(value).__name__}. Pass a dense tensor, {function}, and pass "
-                         "input_mask with 1 for tokens and 0 for padding.")
+        raise ValueError(f"{name} is a {type(value).__name__}. Pass the dense tensor {function} instead, and "
+                         "pass input_mask with 1 for tokens and 0 for padding.")
     value = tf.convert_to_tensor(value)
     if not (value.dtype.is_integer or value.dtype.is_floating or value.dtype.is_bool):
         raise ValueError(f"{name} has the dtype {value.dtype.name}. Pass integers.")

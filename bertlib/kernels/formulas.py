@@ -1,8 +1,8 @@
-"""Computes the parts of a layer between its matrix products, and their gradients, with TensorFlow's ops.
+"""Computes the parts of a layer between its matrix products, and the gradients of these parts.
 
-`native_formulas` has functions with the same names, but they call ops in C++. The gradients are hand-written.
-A hand-written gradient keeps fewer tensors in memory than TensorFlow's gradient, because it computes
-intermediate results again.
+The functions of this module use TensorFlow's ops. `native_formulas` has functions with the same names, but
+they call ops in C++. The gradients are hand-written. A hand-written gradient keeps fewer tensors in memory
+than TensorFlow's gradient, because it computes intermediate results again.
 
 Tensors may be float32, bfloat16 or float16. An output has the dtype of the first argument. Biases, gammas and
 betas are float32, and all arithmetic is float32. A row belongs to one position of one example. R is the

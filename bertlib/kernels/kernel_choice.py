@@ -61,8 +61,8 @@ def _are_compiled():
 
 
 def choose_kernels(is_training, dtype):
-    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` of the current graph for
-    activations of a dtype."""
+    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` for the current graph. `dtype`
+    is the dtype of the activations."""
     compiled = _are_compiled()
     if not is_training:
         if tf.get_collection(graph_keys.PORTABLE_OPS):

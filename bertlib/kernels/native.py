@@ -30,7 +30,7 @@ _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # about TensorFlow's headers.
 _OPS_OPTIONS = ["-O2", "-w"]
 _BUILD_TIMEOUT_SECONDS = 600
-# If a build takes longer than this, its end is also logged.
+# If a build takes longer than this, a second log message says that the build is finished.
 _LONG_BUILD_SECONDS = 3
 # Prefix of the names of directories in which a library is built.
 _BUILDING = "building-"

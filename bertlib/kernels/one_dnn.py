@@ -24,9 +24,9 @@ _PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
 # {dtype: words of /proc/cpuinfo}. A CPU with one of these words has instructions for products in this dtype.
 _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"},
                  tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
-# {dtype: parts of values of ONEDNN_MAX_CPU_ISA}. This environment variable limits the instructions that
-# oneDNN may use. A value that contains one of these parts allows the instructions for the dtype; examples are
-# AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
+# {dtype: list of texts}. The environment variable ONEDNN_MAX_CPU_ISA limits the instructions that oneDNN may
+# use. If the value of the variable contains one of the texts, the instructions for the dtype are allowed.
+# Examples of values are AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
 _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "AVX10")}
 
 

@@ -6,7 +6,7 @@ from bertlib.kernels import one_dnn
 
 
 def matmul(a, b, transpose_a=False, transpose_b=False):
-    """Returns the product of two matrices, or of two batches of matrices, in their dtype."""
+    """Returns the product of two matrices, or of two batches of matrices. The result has their dtype."""
     if one_dnn.would_crash(a.dtype):
         a, b, dtype = tf.cast(a, tf.float32), tf.cast(b, tf.float32), a.dtype
         return tf.cast(tf.matmul(a, b, transpose_a, transpose_b), dtype)

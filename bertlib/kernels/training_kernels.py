@@ -17,7 +17,8 @@ class TrainingKernels(object):
     number of rows of all examples.
 
     Attributes:
-      formulas: the module with the computations between the products, `formulas` or `native_formulas`.
+      formulas: the object whose functions compute the parts between the products: the module `formulas`, the
+        module `native_formulas`, or an `xla_formulas.XlaFormulas`.
       convolves: whether products in 16 bits may be computed by oneDNN's convolutions.
     """
 

@@ -30,8 +30,8 @@ class XlaFormulas(object):
     merge_heads = staticmethod(formulas.merge_heads)
 
     def __init__(self):
-        # A MetaGraph stores the name of an op in place of an object in a collection. So this object needs
-        # such a name.
+        # A graph collection contains this object. If the graph is exported as a MetaGraph, the attribute
+        # `name` is stored in place of the object. It must be the name of an op of the graph.
         self.name = tf.no_op(name="xla_formulas").name
         self.gelu = _compiled(formulas.gelu)
         self.gelu_gradient = _compiled(formulas.gelu_gradient)

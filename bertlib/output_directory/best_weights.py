@@ -79,8 +79,7 @@ def find(directory):
     """Returns the description of the best weights in an output directory; see `read`.
 
     The result is None if best/ contains no weights, or if run.json describes a training that does not keep
-      its best weights. It is also None if best/ belongs to another training or another metric.
-    best/ does not belong to this training and its metric.
+    its best weights. It is also None if best/ belongs to another training or another metric.
     """
     record = output_files.read_record(directory) if files.is_directory(directory) else None
     metric = record["settings"].get("keep_best") if record else None
@@ -208,7 +207,7 @@ class BestWeights:
 
         Returns:
           (step, value, prefix of the weights, `first_step`). The first three elements are None if there is no
-          best evaluation yet. The prefix is None if best/ already contains the weights.
+          best evaluation yet. The prefix is also None if best/ already contains the weights.
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
@@ -261,8 +260,8 @@ class BestWeights:
         self._install(step, value, checkpoint, max(kept, key=lambda entry: entry["step"], default=None))
 
     def finish(self):
-        """Removes the weights that were kept for a killed training. Call this method at the end of the
-        training."""
+        """Removes the earlier best weights, which are needed only if the training is killed. Call this method
+        at the end of the training."""
         current = self._current()
         if current is not None:
             self._switch(current, None)
@@ -288,7 +287,7 @@ class BestWeights:
 
         Args:
           step, value, checkpoint: see `replace`.
-          kept: the entry of the weights to keep for a killed training, or None.
+          kept: see `_switch`.
         """
         if self._content is None:
             files.make_directories(self._path)
@@ -306,7 +305,8 @@ class BestWeights:
 
         Args:
           entry: the entry of the new best weights, see `_entries`.
-          kept: the entry of the weights to keep for a killed training, or None.
+          kept: the entry of the earlier weights that this training would need if it were killed; None if
+            there are no such weights.
         """
         kept = [] if kept is None else [kept]
         current = self._current()

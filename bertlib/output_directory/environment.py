@@ -65,8 +65,8 @@ def package_versions():
 
 
 def _describe_git():
-    """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}. Returns None without
-    git, and for code that does not belong to a checkout, such as an installed package."""
+    """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}. Returns None if git is
+    missing, or if this code does not belong to a checkout, as in an installed package."""
     # This code may be installed in a Python environment inside the checkout of a different project. In this
     # case, git does not track this file, and the commit would be that of the other project.
     if _run_git("ls-files", "--error-unmatch", "bertlib/__init__.py") is None:

@@ -34,7 +34,7 @@ class ModelDirectory(NamedTuple):
     record: dict
 
     def setting(self, name, default=None):
-        """Returns the value of a flag in the training.
+        """Returns the value that a flag had in the training.
 
         Args:
           name: the flag.
@@ -53,7 +53,8 @@ class ModelDirectory(NamedTuple):
 
     @property
     def processor(self):
-        """The processor of the task; None for the user's own data and for kinds without processors."""
+        """The processor of the task. None if the model was trained on the user's own data, or if the kind of
+        its head has no processors."""
         if self.kind not in ("classification", "regression") or str(self.task).lower() not in PROCESSORS:
             return None
         processor = get_processor(self.task)
@@ -88,8 +89,8 @@ def read(path, weights=best_weights.BEST):
 
     Args:
       path: the directory.
-      weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
-        the newest checkpoint.
+      weights: "last" for the weights of the newest checkpoint; "best" for the best weights. If the training
+        did not keep its best weights (--keep_best), "best" has the same meaning as "last".
 
     Raises:
       NotADirectoryError: the directory does not exist.

@@ -97,12 +97,12 @@ def format_json(content):
 
 
 def hash_contents(contents):
-    """Returns {name: fingerprint} of {name: content in bytes}."""
+    """Returns the fingerprints of files as {name: fingerprint}, given {name: content in bytes}."""
     return {name: hashlib.blake2b(content, digest_size=16).hexdigest() for name, content in contents.items()}
 
 
 def list_changed_files(directory, contents, recorded):
-    """Compares the files in a directory with the files of a run.
+    """Compares the files in a directory with the files that a run would write.
 
     Args:
       directory: the output directory.

@@ -106,7 +106,7 @@ def write(directory, kind, source, names, contents):
             files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(directory, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        with locks.lock_directory(directory):  # not yet locked if the directory did not exist above
+        with locks.lock_directory(directory):  # locks a directory that did not exist above
             if list_replaced_files(directory, kind) != before:
                 raise FileExistsError(f"{directory}: another process wrote to this directory at the same "
                                       "time. Name another directory, or run the command again.")

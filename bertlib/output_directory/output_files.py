@@ -161,7 +161,7 @@ def check_trained(record, checkpoint):
       ValueError: the weights are from step 0, before any training.
     """
     weights = checkpoint_formats.open_checkpoint(checkpoint)
-    if "global_step" not in weights.shapes:  # a checkpoint without the state of a training
+    if "global_step" not in weights.shapes:  # the step is unknown, so it cannot be checked
         return
     step, planned, finished = int(weights.read("global_step")), *map(
         record.get, ("planned_steps", "finished_step"))
@@ -180,8 +180,7 @@ def _warn_of_unfinished(path, step, planned):
 
 
 def log_precision(record, precision, choices):
-    """Logs which flag makes a model answer in 16 bits, if the model was trained in 16 bits but answers in
-    fp32.
+    """If a model was trained in 16 bits but answers in fp32, logs the flag with which it answers in 16 bits.
 
     Args:
       record: see `read_record`.

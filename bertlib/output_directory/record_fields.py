@@ -1,5 +1,5 @@
-"""Contains the rules for run.json: the type and the bounds of each field and each setting, and the values of
-settings that older versions did not record.
+"""Contains the rules for run.json: the type and the bounds of each field and each setting. Also contains the
+values that settings had in older versions, which did not record these settings.
 
 A setting has the same bounds as the flag with the same name. tests/tasks/test_record_fields.py checks this.
 The setting max_seq_length is also limited by the model's configuration.

@@ -133,7 +133,7 @@ def _is_host(text):
         except ValueError:
             return False
     try:
-        text.encode("idna")  # the form in which the system's resolver gets the name
+        text.encode("idna")  # only names that can be encoded in this way can be resolved
     except UnicodeError:
         return False
     return bool(text) and not any(character in "/[]:@" or character.isspace() or not character.isprintable()

@@ -5,7 +5,7 @@ This module does not import TensorFlow.
 Replica 0 has a connection to every other replica. The replicas use these connections to wait for each other
 at the start (`join`), to exchange small values (`Group.all_gather`), and to detect failures. A thread sends a
 heartbeat every second, also while the main thread is busy. When one replica fails, all replicas end, and
-their messages contain the reason. Gradients are exchanged by other connections; see `collectives`.
+their messages contain the reason. Gradients are exchanged over other connections; see `collectives`.
 
 `replica_launcher` starts the processes. The environment variable BERT_REPLICA describes a replica by a JSON
 object:
@@ -330,7 +330,7 @@ class Group:
         """Announces the end of this process to the other replicas.
 
         Args:
-          message: message of the error with which the process ends; None without an error.
+          message: message of the error with which the process ends; None if there was no error.
           code: exit code of the process.
           own: whether this replica is known to be the cause of the error. If False, this replica counts as
             the cause only if no failure of another replica is known.
@@ -411,7 +411,8 @@ class Group:
             raise ReplicaError("The process that started this replica has ended.")
 
     def _fail(self, message, about):
-        """Stores the first failure, reports it if this is replica 0, and ends the process after some time."""
+        """Stores the first failure, and ends the process after some time. Replica 0 also reports the failure
+        to the other replicas."""
         with self._changed:
             if self.failure:
                 return

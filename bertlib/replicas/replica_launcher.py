@@ -58,9 +58,9 @@ class Plan:
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
-        process. It must be None for several machines. With a namespace and a `cluster` that consists only of
-        this machine, the launcher also listens at the port of TF_CONFIG, because the evaluator checks this
-        port.
+        process. It must be None if the run has several machines. If a namespace is given and `cluster`
+        consists only of this machine, the launcher also listens at the port of TF_CONFIG, because the
+        evaluator checks this port.
     """
 
     local_count: int
@@ -104,7 +104,8 @@ def count_here(asked, environment=os.environ):
                          f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
                          "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
     if asked == 0 and gpus and gpu_libraries.missing_libraries():
-        return 1  # TensorFlow cannot use the GPUs: one replica for each GPU would be several on the CPU
+        # TensorFlow cannot use the GPUs. One replica for each GPU would mean several replicas on the CPU.
+        return 1
     return asked or max(1, len(gpus))
 
 
@@ -117,8 +118,8 @@ def _environment(plan, local_index, spec):
     if plan.local_count > 1:
         threads = max(1, workers.available_cores() // plan.local_count)
         counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
-                  # At least two threads are needed: a single thread always runs the op that became ready
-                  # last, and sums over replicas would wait until the end of the backward pass.
+                  # At least two threads are needed. A single thread would always run the op that became
+                  # ready last, so sums over replicas would wait until the end of the backward pass.
                   "TF_NUM_INTEROP_THREADS": max(2, threads)}
         changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
     return {**os.environ, **changes}
@@ -195,8 +196,8 @@ class _Replica:
 
     @property
     def was_asked(self):
-        """Returns whether SIGTERM, SIGHUP or SIGINT ended the process, as a request from outside. Returns
-        False if the launcher itself decided to end the process."""
+        """Returns whether the process was ended from outside, by SIGTERM, SIGHUP or SIGINT. Returns False if
+        the launcher itself decided to end the process."""
         return self.failed and self.command_code in _STOPPED_BY and not self.ended_here
 
     @property
@@ -212,7 +213,7 @@ class _Replica:
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
-        """Sends SIGTERM or SIGKILL to the process if its time has come.
+        """Sends SIGTERM or SIGKILL to the process when the time set by `limit` has come.
 
         A process that is in the stopped state for more than `longest_stop` seconds is killed, too, because
         the other replicas cannot notice the stop before all replicas are connected.
@@ -281,7 +282,7 @@ def _wait(plan, replicas, signals):
 
 
 def _limit_others(plan, ended, running, now, signals):
-    """Sets the times at which the running replicas are ended, after the replica `ended` has ended."""
+    """Sets the times at which the replicas in `running` are ended, because the replica `ended` has ended."""
     last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.code == 0 and ended.index == 0:

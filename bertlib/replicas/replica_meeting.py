@@ -287,7 +287,7 @@ class _Reception:
         for visit in self._visits.values():
             _send(visit, ("welcome", self._met))
             visit.unwatch()
-            visit.socket.close()  # the connection has a separate descriptor
+            visit.socket.close()  # the connection has a separate descriptor and stays open
         visits, self._visits = self._visits, {}
         return self._met, {index: visit.connection for index, visit in visits.items()}
 
@@ -305,7 +305,7 @@ class _Reception:
 
 
 def _send(visit, message):
-    """Sends a message. Ignores errors: if the other side has ended, other code notices it."""
+    """Sends a message. Ignores errors, because other code notices if the other side has ended."""
     with contextlib.suppress(OSError):
         visit.connection.send_bytes(value_encoding.encode(message))
 

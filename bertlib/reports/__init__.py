@@ -1,1 +1,1 @@
-"""Shows the results of an evaluation or a prediction: tables of predictions and HTML reports."""
+"""Writes the results of an evaluation or a prediction as tables and HTML reports."""

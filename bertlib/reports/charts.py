@@ -4,7 +4,7 @@ import math
 import xml.sax.saxutils
 
 _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
-# Positions of the edges of the plot inside the picture, in pixels.
+# Positions of the four edges of the plot area in the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
 _BAR = 50  # length of the longest bar of a text chart, in characters
 _LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels

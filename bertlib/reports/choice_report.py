@@ -34,8 +34,8 @@ def write_report(path, facts, rows):
 
 
 def _endings_section(rows):
-    """Returns the section with the counts for each position of an ending: how often the ending at this
-    position is right, and how often the model chose it."""
+    """Returns the section with two counts for each position in the list of endings: how often the ending at
+    this position is right, and how often the model chose the ending at this position."""
     right, chosen = (collections.Counter(getattr(row, name) for row in rows)
                      for name in ("label", "prediction"))
     names = list(rows[0].probabilities) if rows else []

@@ -13,7 +13,7 @@ MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
 # The names above the columns of a matrix are written horizontally, if they have at most this number of
 # characters in total. Otherwise they are written vertically.
 _MAX_HORIZONTAL = 60
-_DENSE_MATRIX = 12  # a matrix with more labels has narrow columns
+_DENSE_MATRIX = 12  # a matrix with more labels than this has narrow columns
 
 
 def write_report(path, facts, rows, labels, task_type, threshold=None):
@@ -25,7 +25,7 @@ def write_report(path, facts, rows, labels, task_type, threshold=None):
       rows: iterable of `PredictedRow` with labels.
       labels: list of str, the labels in the order of the model's outputs; None for a regression.
       task_type: "classification", "multilabel" or "regression".
-      threshold: with "multilabel", the smallest probability of a predicted label.
+      threshold: with "multilabel", a label counts as predicted if its probability is at least this number.
     """
     parts = (_regression_parts(facts, rows) if task_type == "regression"
              else _classification_parts(facts, rows, labels, threshold))
@@ -106,8 +106,8 @@ def _wrong_decisions(row):
 
 
 def _f1_note(labels):
-    """Returns a paragraph that explains the metric eval_f1. With two labels, it is the F1 of the second
-    label. With more labels, it is the macro F1."""
+    """Returns a paragraph that explains the metric eval_f1. With two labels, this metric is the F1 of the
+    second label. With more labels, it is the macro F1."""
     if len(labels) > 2:
         return paragraph("eval_f1 is the macro F1: the mean of the F1 of all labels.")
     return paragraph(report_page.Html(f"eval_f1 is the F1 of the label {name(labels[-1])}."))
@@ -139,7 +139,8 @@ def _confusion_section(matrix, labels):
     if len(labels) <= MAX_MATRIX:
         return section("Confusion matrix", paragraph(
             "Each row is a label in the data, and each column is a predicted label. The color of a "
-            "cell shows the share of the cell in its row."), matrix_table(matrix, labels))
+            "cell is stronger if the cell contains more of the examples in its row."),
+            matrix_table(matrix, labels))
     pairs = heapq.nlargest(_MAX_CONFUSIONS, (
         (count, -row, -column) for row, counts in enumerate(matrix) for column, count in enumerate(counts)
         if count and row != column))
@@ -225,8 +226,7 @@ def _regression_parts(facts, rows):
     if drawn:
         svg, count = charts.scatter_chart("predicted score", drawn, "label")
         note = "" if count == len(points) else paragraph(
-            f"The chart shows {count:,} of {len(points):,} examples, chosen at equal distances from the "
-            "whole list.")
+            f"The chart shows {count:,} of {len(points):,} examples, evenly spread over the whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
     parts += [report_sections.length_section("Mean absolute error by length", by_length, unit,
                                              "mean absolute error", is_share=False),

@@ -95,8 +95,8 @@ def _collect_names(rows):
     """Collects the names of the columns from all rows.
 
     Returns:
-      (names of the fields, names of the columns of probabilities, names of the details): list of str,
-      {label: name of the column with the probability of this label}, list of str.
+      three values: a list with the names of the fields; a dict {label: name of the column with the
+      probability of this label}; and a list with the names of the details.
     """
     fields, labels, details = {}, {}, {}
     for row in rows:

@@ -7,8 +7,8 @@ class PredictedRow(NamedTuple):
     """An example with the model's answer. Tables and reports of all tasks consist of these rows.
 
     Attributes:
-      line: int, the number of the line of the input file in which the example begins, from 1. None if the
-        example comes from a program and not from a file.
+      line: int, the line in the input file where the example begins. The first line of the file has the
+        number 1. None if the example comes from a program and not from a file.
       fields: {name of a column: text}, the columns of the input file, in the order of the file and with
         unchanged texts. For JSON Lines, values that are not texts are written as JSON.
       texts: tuple of str, the texts that the model read.

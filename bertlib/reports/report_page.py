@@ -1,7 +1,7 @@
 """Writes HTML pages for a browser. A page is one file without scripts, and it loads no other file.
 
-Every text from data is escaped. A page has at most `MAX_BYTES`: long texts are truncated, and if there are
-too many examples, only some of them are shown. In both cases, a note on the page tells the reader.
+All texts that come from data are escaped. A page has at most `MAX_BYTES`: long texts are truncated, and if
+there are too many examples, only some of them are shown. In both cases, a note on the page tells the reader.
 """
 
 import html
@@ -73,8 +73,8 @@ class Html(str):
 
 
 def escape(text):
-    """Returns the `Html` of a text. `Html` is returned unchanged. Control characters become visible symbols.
-    Half of a surrogate pair becomes the replacement character U+FFFD."""
+    """Returns the `Html` of a text. A text that is already `Html` is returned unchanged. Control characters
+    become visible symbols. Half of a surrogate pair becomes the replacement character U+FFFD."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(_UNPRINTABLE.sub(_visible_character, str(text))))
@@ -119,8 +119,8 @@ def truncation_note(shown, total):
 
 
 def number(value, digits=4):
-    """Returns the `Html` of a number, rounded for the reader. The exact number is the attribute `value` of
-    the element `data`."""
+    """Returns the `Html` of a number, rounded for the reader. The HTML element `data` contains the exact
+    number in its attribute `value`."""
     if isinstance(value, int):
         shown = f"{value:,}"
     else:
@@ -188,8 +188,8 @@ def examples(items, render, most, evenly=False):
       render: function that returns the `Html` of an example.
       most: largest number of examples that are shown. If the examples are long, fewer of them fit on the
         page.
-      evenly: which examples are shown if not all are shown. True: examples at equal distances from the whole
-        list. False: the first examples.
+      evenly: which examples are shown if not all are shown. True: examples that are evenly spread over the
+        whole list. False: the first examples.
     """
     count = min(len(items), most)
     content = None
@@ -206,7 +206,7 @@ def examples(items, render, most, evenly=False):
                 break
     note = ""
     if count < len(items):
-        spread = ", chosen at equal distances from the whole list" if evenly else ""
+        spread = ", evenly spread over the whole list" if evenly else ""
         note = paragraph(f"Showing {count:,} of {len(items):,} examples{spread}.", "note shown")
     return Html(note + "".join(content))
 

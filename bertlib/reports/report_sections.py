@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from bertlib.reports import charts, report_page
 
 _MAX_BARS = 8
-# Longest value of a setting, in characters, and largest number of settings that a report shows.
+# A report shows at most `_MAX_SETTINGS` settings, and at most `_VALUE_CHARACTERS` characters of each value.
 _VALUE_CHARACTERS, _MAX_SETTINGS = 200, 400
 _HIDDEN_METRICS = ("eval_confusion_matrix", "labels")  # other parts of a report show these metrics
 
@@ -35,7 +35,7 @@ class Facts(NamedTuple):
 
 
 def metrics_section(metrics, *notes):
-    """Returns the `Html` of the metrics that are numbers. It is empty if there are no such metrics.
+    """Returns the `Html` of the metrics that are numbers. The `Html` is empty if no metric is a number.
 
     Args:
       metrics: see `Facts`.

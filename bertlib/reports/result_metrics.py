@@ -31,7 +31,8 @@ def metrics_of_rows(rows, labels, task_type):
         return _errors(pairs)
     indices = {label: index for index, label in enumerate(labels)}
     if task_type == "multilabel":
-        # For each label: number of hits, of rows with the label, and of rows for which it was predicted.
+        # Three counts for each label: rows that have the label and for which the label was predicted; rows
+        # that have the label; rows for which the label was predicted.
         counts = np.zeros((3, len(labels)), np.int64)
         for label, prediction in pairs:
             for count, names in zip(counts, (set(label) & set(prediction), set(label), set(prediction))):

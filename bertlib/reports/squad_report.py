@@ -54,8 +54,8 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
 
 
 def _summary(answers, scores):
-    """Returns the HTML of the beginning of the report: a table of numbers of questions, and a bar with the
-    shares of right, partly right and wrong answers. Without scores, there is no bar."""
+    """Returns the HTML of the beginning of the report: a table that counts questions and answers, and a bar
+    with the shares of right, partly right and wrong answers. Without scores, there is no bar."""
     rows = [["questions", len(answers)],
             ["without an answer predicted", sum(not answer.text for answer in answers)]]
     bar = ""

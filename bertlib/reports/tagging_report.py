@@ -65,7 +65,8 @@ class _Result:
 
 
 def _overall(metrics):
-    """Returns the metrics over all types of entities, without the metrics of each type."""
+    """Returns the metrics that are computed for all types of entities together. The metrics of a single type
+    are left out."""
     return {key: value for key, value in metrics.items()
             if not key.startswith(("eval_precision_", "eval_recall_", "eval_f1_"))}
 

@@ -18,10 +18,10 @@ from bertlib.system import terminal
 
 # To decide whether the first row is a header row, it is compared with this number of later rows.
 LOOKAHEAD_ROWS = 1000
-# {value of the flag --header or --delimiter: argument of `TextReader`}. If the argument is None, `TextReader`
-# determines the value from the file.
+# {value of the flag --header: argument `header` of `TextReader`}. For None, see `TextReader`.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
-# {name of a delimiter in --delimiter: the character}. The value of the flag may also be the character itself.
+# {name of a delimiter in --delimiter: the character}. None: `TextReader` determines the character from the
+# first row. The value of the flag may also be the character itself.
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
@@ -56,7 +56,7 @@ def is_delimiter(text):
 
 
 def parse_delimiter(text):
-    """Returns the character in a valid value of --delimiter; None to determine it from the file."""
+    """Returns the character that a valid value of --delimiter means. Returns None for "auto"."""
     return DELIMITERS.get(text, text)
 
 
@@ -208,7 +208,7 @@ class ColumnIndex(NamedTuple):
     Attributes:
       line: number of the line that determines the columns.
       names: names of the columns; None without a header row.
-      is_json: whether the file has JSON Lines.
+      is_json: whether the file is in JSON Lines.
       width: number of columns.
       delimiter: the character between values.
     """
@@ -560,8 +560,8 @@ class TextReader:
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
                           if 1 <= abs(column) <= width] for columns in (self.text, self.label))
-        # The column of the labels is often -1, the last column. In a file without labels, the last column may
-        # be a text.
+        # The column of the labels is often passed as -1, the last column. In a file without labels, the last
+        # column may be a text. So a column of texts does not count as a column of labels.
         labels = [place for place in labels if place not in texts]
         kind = header_rows.LabelKind(self._task_type, self._separator, known)
         if self._header:
@@ -604,7 +604,7 @@ class TextReader:
     def _read_object(self, line, row):
         """Returns the `TextRow` for an object of JSON Lines.
 
-        Without `choices`, all rows must have the columns of the first row.
+        Without `choices`, the texts of all rows must be in the columns that were found in the first row.
         """
         if self.place is None or self._choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))

@@ -75,8 +75,8 @@ def looks_like_header(first, others, texts, labels, kind):
        pipe, all texts of the first row must also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
-    5. All texts and the label of the first row are names. About nine of ten other rows, or more, have a label
-       that occurs more than once in the other rows.
+    5. All texts and the label of the first row are names. In at least about 90% of the other rows, the label
+       occurs more than once in the other rows.
     6. All texts of the first row are names. Each of these texts has fewer words than all texts of the same
        column in the other rows. If the file has no labels, each text of the first row must have one word, and
        each text of the other rows must have at least three words.
@@ -133,6 +133,6 @@ def _has_names_over_texts(first, others, texts, has_label):
 
 
 def _has_repeated_labels(values):
-    """Returns whether about nine of ten values, or more, occur more than once in the list."""
+    """Returns whether at least about 90% of the values occur more than once in the list."""
     single = list(collections.Counter(value.strip() for value in values).values()).count(1)
     return len(values) > 2 and (single == 0 or single + 1 <= (len(values) + 1) / 10)

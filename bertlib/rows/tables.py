@@ -223,8 +223,9 @@ def _nul_row(text, encoding):
 def _decode_lines(stream, encoding):
     """Yields (line number, line) for a binary stream with an encoding other than UTF-8; see `read_lines`.
 
-    The bytes are decoded piece by piece, and then split into lines. They cannot be split before, because a
-    line feed may have several bytes: in UTF-16, for example, the byte 0x0a may be half of another character.
+    The bytes are decoded piece by piece, and then split into lines. They cannot be split before the decoding,
+    because a line feed may have several bytes: in UTF-16, for example, the byte 0x0a may be half of another
+    character.
     """
     codecs.register_error("bertlib.mark", lambda error: (_UNDECODABLE, error.end))
     decoder = codecs.getincrementaldecoder(encoding)("bertlib.mark")
@@ -285,7 +286,7 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
       strict: whether a quote that is not closed, or is in the middle of a value, is an error.
     """
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
-    # A document may be longer than the default limit of the csv module for a field.
+    # A document may be longer than the default limit of the csv module for a field. So the limit is raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARACTERS))
     number, text, bad = 0, "", None
 
@@ -294,7 +295,7 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
         for number, text in lines:  # noqa: B007 (the enclosing function reads `number`)
             if isinstance(text, BadRow):
                 bad = bad or (number, text)
-                text = text.text or "\n"  # a quote in this line may close a field
+                text = text.text or "\n"  # the reader needs the line: a quote in it may close a field
             yield text
 
     reader = csv.reader(texts(), delimiter=delimiter, quotechar=quotechar, quoting=quoting, strict=strict)
@@ -333,8 +334,8 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
                             f"that is not closed and for missing {plural} and line ends, or shorten the "
                             "text.", "unclosed quote")
     if quotechar and quotechar in error or "end of data" in error:
-        # If the field began in an earlier line, its closing quote may be missing there. Then the lines up to
-        # `last` are lost, and a later opening quote may be read as a closing quote.
+        # If the field began in an earlier line, its closing quote may be missing in that line. In this case,
+        # the lines up to `last` are lost, and the csv module may read a later opening quote as a closing one.
         return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
                              "each quote must be doubled.",
                              "wrong quote" if first == last else "unclosed quote")
@@ -423,8 +424,8 @@ class Table:
         """Creates a table. If the format is csv and no delimiter is passed, the delimiter is determined from
         the first row.
 
-        In this case, the delimiter is a semicolon if the first row contains at least one semicolon and no
-        comma outside of quotes. For every other first row, the delimiter is a comma.
+        In this case, the delimiter is a semicolon if the first row contains a semicolon but no comma. Signs
+        inside of quotes do not count. For every other first row, the delimiter is a comma.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -476,7 +477,7 @@ def text_writer(path, compressed):
     """Returns a context manager that opens a text file for writing and yields its stream. The file is
     compressed if `compressed` is true.
 
-    Equal texts result in equal files: gzip usually stores the time of writing in a file, but not here.
+    Equal texts result in equal files, because the time of writing, which gzip usually stores, is left out.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))

@@ -23,7 +23,7 @@ import optimization
 
 
 def check_segments(config, reason):
-    """Checks that a model can tell the second text of a pair from the first.
+    """Checks that a model can distinguish the second text of a pair from the first text.
 
     Args:
       config: a `modeling.BertConfig`.
@@ -199,7 +199,7 @@ def check_output_checkpoint(settings, model):
 
     Args:
       settings: a `Settings`.
-      model: {name: shape} of the variables that are trained.
+      model: {name: shape} of all variables of the model.
 
     Raises:
       ValueError: the checkpoint does not fit or is damaged.
@@ -310,7 +310,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
         *optimization.slot_shapes(_trained_shapes(settings, model), settings.optimizer).values()))
     weights = 4 * sum(map(math.prod, model.values()))
     # --keep_best keeps up to three sets of weights without optimizer state: the weights that are being
-    # evaluated, the best weights, and the weights that were the best at the newest checkpoint.
+    # evaluated, the best weights so far, and the weights that were the best when the newest checkpoint was
+    # saved.
     best = 3 * weights if settings.keep_best else weights if settings.eval_every_steps else 0
     present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
     # The next checkpoint is written before the oldest checkpoint is removed.
@@ -355,7 +356,7 @@ def refuse_overwriting(settings, read, written):
       ValueError: a file would be overwritten.
     """
     read = {flag: list(paths) for flag, paths in read.items()}
-    settings.add_input_files(read)  # for the fingerprints of these files in run.json
+    settings.add_input_files(read)  # run.json records the fingerprints of these files
     flags = {}
     for flag, paths in (*_list_model_files(settings).items(), *read.items()):
         flags.update((files.file_identity(path), (flag, path)) for path in paths if files.exists(path))
@@ -365,8 +366,8 @@ def refuse_overwriting(settings, read, written):
                 continue
             for name in (path, f"{files.resolve_links(path)}.partial"):
                 reader, source = flags.get(files.file_identity(name), (None, None))
-                # The model's files may be read from --output_dir, although a training writes files with these
-                # names into --output_dir. `run_record` compares the contents of both.
+                # A training may read the model's files from --output_dir and write files with the same names
+                # into it. This is not refused here, because `run_record` compares the old and new contents.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in (
                     *output_files.NAMES, output_files.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):
@@ -376,7 +377,7 @@ def refuse_overwriting(settings, read, written):
 
 
 def list_overwritten_files(settings, result_names, training_names):
-    """Returns the paths that a command with --output_dir and --results_dir overwrites.
+    """Returns the paths of the files that a command overwrites in --output_dir and --results_dir.
 
     Args:
       settings: a `Settings`, after `check_output_dir`.

@@ -32,7 +32,8 @@ class TrainableModel:
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
-      build_model_fn: function with the keyword argument `step`, a `StepConfig`, that returns the model_fn.
+      build_model_fn: function that takes the keyword argument `step`, a `StepConfig`, and returns the
+        model_fn.
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
       batch_totals: see `input_pipeline.record_dataset`.
@@ -57,9 +58,9 @@ class TrainableModel:
     build_simulated_model_fn: Callable[..., Callable] | None = None
 
     def build(self, step):
-        """Builds a training step in the current graph, with placeholders for one micro-batch as input;
-        returns the op of the step. With two or more micro-batches, the graph also has the sums of
-        gradients."""
+        """Builds a training step in the current graph. Its input consists of placeholders for one
+        micro-batch. With two or more micro-batches, the graph also contains the sums of the gradients.
+        Returns the op of the step."""
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
@@ -116,7 +117,7 @@ def trims_evaluation(settings):
 
 
 def input_options(settings, step, is_training):
-    """Returns {name: value} for the arguments of a task's input function that depend on flags.
+    """Returns {name: value} for those arguments of a task's input function that depend on flags.
 
     The input function is `input_fn_builder`; for classifiers, it is `file_based_input_fn_builder`.
 
@@ -134,8 +135,8 @@ def input_options(settings, step, is_training):
 
 
 def _training_flags(settings, model):
-    """Returns the values for `step_config.resolve`. Most of them are values of flags. The other values also
-    depend on the model or on the replicas."""
+    """Returns the values for `step_config.resolve`. Most of them are values of flags. The other values depend
+    on flags, on the model or on the replicas."""
     trims, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
@@ -211,7 +212,8 @@ def _measure_step(settings, model, step):
 
 
 def _usable_memory(settings):
-    """Returns (number of bytes that a training step may use, description of this memory for messages).
+    """Returns two values: the number of bytes that a training step may use, and a text that describes this
+    memory in messages.
 
     With replicas, all replicas have to call this function, and the smallest number of all replicas is
     returned.
@@ -272,7 +274,8 @@ def count_steps(settings, count, noun):
 
 
 def training_arguments(settings, num_train_steps):
-    """Returns {name: value} for the arguments of `model_fn_builder` that depend on flags in a fine-tuning.
+    """Returns the arguments of `model_fn_builder` for a fine-tuning, {name: value}. Their values depend on
+    flags.
 
     Args:
       settings: a `Settings`.
@@ -359,8 +362,9 @@ class _Estimator(estimator.Estimator):
         self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
     def latest_checkpoint(self):
-        """Returns the prefix of the weights for evaluation and prediction. In the block of `using_weights`,
-        these are the weights of that call. Otherwise, they are the best weights or the newest checkpoint."""
+        """Returns the prefix of the checkpoint for evaluation and prediction. In the block of
+        `using_weights`, this is the prefix that was passed to `using_weights`. Otherwise, it is the prefix of
+        the best weights or of the newest checkpoint."""
         if self._settings.do_train and self._chosen is None:
             return super().latest_checkpoint()
         return self._chosen
@@ -527,8 +531,8 @@ def locked_directories(settings, record):
 
 
 def _check_shared_directories(settings, group):
-    """Checks that all replicas see the files that replica 0 writes, and stores the logs of the replicas in
-    the directory of these files.
+    """Checks that all replicas see the output files of replica 0. Then moves the log of this replica into the
+    output directory.
 
     Raises:
       ValueError: a replica does not see the files of replica 0.

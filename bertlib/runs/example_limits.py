@@ -12,8 +12,8 @@ def draw_examples(settings, split, examples, digest):
     """Draws examples for --max_train_examples or --max_eval_examples, and logs their number. Returns the
     drawn examples in the order that they have in `examples`.
 
-    The choice depends only on the content of the examples, not on their order. If the number in the flag is
-    raised, the examples of the lower number are drawn again, and further examples are added.
+    The choice depends only on the content of the examples, not on their order. If you raise the number in the
+    flag, the result contains the same examples as before and further examples.
 
     Args:
       settings: a `Settings`.

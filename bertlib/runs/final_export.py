@@ -11,7 +11,7 @@ DIRECTORY = "export"
 
 
 def export_directory(settings):
-    """Returns the directory of the exported versions."""
+    """Returns the directory that contains all exported versions of the model."""
     return os.path.join(settings.output_dir if settings.do_train else settings.results_dir, DIRECTORY)
 
 

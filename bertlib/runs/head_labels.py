@@ -34,7 +34,7 @@ class Head(NamedTuple):
     Attributes:
       kind: one of `KINDS`; None if it is unknown.
       labels: list of str; None if the labels are unknown or the head has no labels.
-      outputs: number of outputs, or None.
+      outputs: number of outputs; None if it is unknown.
       crf: whether the head has a CRF.
       source: path of the file that contains the kind and the labels, or None.
     """
@@ -218,9 +218,9 @@ def _describe_head(wanted):
 
 
 def _permutation(head, wanted):
-    """Returns a list of int, the index of each label of the task among the labels of the head. Returns None
-    if task and head have different labels. The letter case is ignored, unless two labels differ only in
-    letter case."""
+    """Returns a list of int: for each label of the task, the index of this label in the labels of the head.
+    Returns None if task and head have different labels. The letter case is ignored, unless two labels differ
+    only in letter case."""
     old, new = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))
     if sorted(old) != sorted(new) or len(set(new)) < len(new):
         old, new = head.labels, wanted.labels

@@ -51,7 +51,7 @@ def check(settings, needs_do_eval=True):
 
     Args:
       settings: a `Settings`.
-      needs_do_eval: whether the command reads the development set only with --do_eval.
+      needs_do_eval: whether the command reads the development set only if --do_eval=true is given.
 
     Raises:
       ValueError: flags are missing or contradict each other, or --output_dir contains the best weights of a

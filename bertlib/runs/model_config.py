@@ -68,7 +68,7 @@ def resolve_model_flags(settings):
     were not given.
 
     - Without training, the files in --output_dir are used if the directory contains a checkpoint.
-    - If none of the four flags was given, the installed model is used.
+    - If none of these four flags was given, the installed model is used.
     - If only --init_checkpoint was given, the other files are searched for in the directory of the
       checkpoint.
     - If --init_checkpoint was not given, but one of the other three flags was given, the weights start at
@@ -100,8 +100,8 @@ def resolve_model_flags(settings):
         raise ValueError(f"--{next(iter(candidates.values()))} is required{missing}.")
 
 
-# {name of a file in a checkpoint's directory: the flag that names such a file}. The first file that exists is
-# used.
+# Two dicts {name of a file in the directory of a checkpoint: the flag for this file}. In each dict, the first
+# file that exists is used.
 _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
                 {output_files.VOCABULARY: "vocab_file", output_files.SENTENCE_PIECES: "spm_model_file"})
 
@@ -110,8 +110,9 @@ def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given.
 
     If the run does not train, the files are first searched for in --output_dir. Then they are searched for in
-    the directory of --init_checkpoint. If --init_checkpoint names a model of the Hugging Face Hub, the model
-    is downloaded before the search, unless it is in Hugging Face's cache.
+    the directory of --init_checkpoint. If the vocabulary is in neither directory, the vocabulary that the
+    run.json of --init_checkpoint names is used. If --init_checkpoint names a model of the Hugging Face Hub,
+    the model is downloaded before the search, unless it is in Hugging Face's cache.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.

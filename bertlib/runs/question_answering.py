@@ -1,4 +1,4 @@
-"""Implements the evaluation of run_squad.py: computes, scores and writes the answers of a checkpoint."""
+"""Implements the evaluation of run_squad.py: computes the answers of a model, scores them and writes them."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def draw_questions(settings, split, examples):
 
 
 def log_windows_seen(settings, num_train_steps, questions, windows):
-    """If the training does not read all windows, logs the number of windows that it reads.
+    """Logs the number of windows that the training reads, if it does not read all windows.
 
     Args:
       settings: a `Settings`.
@@ -82,7 +82,7 @@ class Evaluation:
         scores, if the right answers are known.
 
         Args:
-          input_fn: function for the Estimator that reads the windows of the examples.
+          input_fn: the Estimator's input function. It reads the windows of the examples.
         """
         def path(name):
             return os.path.join(settings.results_dir, name)
@@ -122,7 +122,7 @@ class Evaluation:
         "global_step", the step of these weights. Writes no file.
 
         Args:
-          input_fn: function for the Estimator that reads the windows of the examples.
+          input_fn: see `write`.
         """
         predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
         threshold = self._null_threshold(predictions)
@@ -137,7 +137,7 @@ class Evaluation:
         """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows.
 
         Args:
-          input_fn: function for the Estimator that reads the windows of the examples.
+          input_fn: see `write`.
         """
         settings = self._settings
         results = (squad_answers.RawResult(int(result["unique_ids"]), result["start_logits"],

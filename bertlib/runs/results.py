@@ -31,8 +31,8 @@ def record_evaluation(settings, name, metrics):
 
 
 def write_results(directory, file_name, results):
-    """Logs metrics, and writes them to a file. The file has a line "name = value" for each metric, sorted by
-    name.
+    """Logs metrics, and writes them to a file. The file has a line "name = value" for each metric. The lines
+    are sorted by the names of the metrics.
 
     Args:
       directory: directory of the file.
@@ -47,7 +47,7 @@ def write_results(directory, file_name, results):
 
 
 def write_json(directory, file_name, results):
-    """Writes metrics as a JSON object, sorted by name. NaN and infinite numbers become null.
+    """Writes metrics as a JSON object. The metrics are sorted by name. NaN and infinite numbers become null.
 
     Args:
       directory: directory of the file.

@@ -31,12 +31,12 @@ import tokenization
 # Names of flags that affect the speed of a training. They also affect the rounding or the order of sums, and
 # so the last bits of the weights. For this reason, run.json records them.
 _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
-# Names of the flags that choose the best weights and the last step of a training. run.json records them, and
-# later commands do not inherit them.
+# Names of the flags that choose the best weights and the last step of a training. run.json records them, but
+# later commands do not inherit their values.
 _EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
-# Names of the flags with paths that a run without training takes from the record.
+# A run without training takes the values of these flags from the record, although the values are paths.
 _TAKEN_PATHS = ("bert_hub_module_handle",)
 # Messages show at most this number of characters of a value.
 _SHORT = 60
@@ -47,7 +47,8 @@ _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_repl
 # its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
                      "code", "environment")
-# If a training reads more files than this number, only their common fingerprint is recorded.
+# If a training reads more files than this number, run.json contains no fingerprint for each single file. It
+# contains only one fingerprint of all files together.
 _MOST_FILES = 100
 
 
@@ -233,7 +234,7 @@ def _differences(stored, now, training):
     if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
         allowed["task_module"] = [_with_fingerprint(module["name"], module) for module in modules]
     if not training and "labels" not in refused and "task" in refused:
-        allowed["task"] = refused.pop("task")  # this is an evaluation on other data with the same labels
+        allowed["task"] = refused.pop("task")  # an evaluation on the data of another task with equal labels
     configs = stored["bert_config"], now["bert_config"]
     for name in sorted(set(configs[0]) & set(configs[1])):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
@@ -505,8 +506,7 @@ class RunRecord:
     @property
     def data(self):
         """Returns {name: value}, a description of the data, the model and the task. All replicas must have
-        the same description.
-        All values can be written as JSON."""
+        the same description. All values can be written as JSON."""
         data = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
                                                    "bert_config")}
         start, module = self._now["init_checkpoint"], self._now["task_module"]

@@ -15,7 +15,7 @@ PHASES = ("do_train", "do_eval", "do_predict")
 # If the value of a flag is a path, the name of the flag ends in one of these texts.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output", "extend")
 # Classes of flags. The definition of each flag of a training command names the class of the flag.
-INPUT = "input"  # the input files, their formats, and the rules by which answers are made from outputs
+INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
 TASK = "task"  # the kind of the model's answers
 WEIGHTS = "weights"  # settings that change the trained weights
 SPEED = "speed"  # phases and speed of a run; the weights stay the same, up to rounding
@@ -116,7 +116,7 @@ class Settings:
 
 
 def absolute_paths(name, value, directory):
-    """Returns the value of a flag, in which all local paths are absolute.
+    """Makes all local paths in the value of a flag absolute. Returns the new value.
 
     Args:
       name: name of the flag.

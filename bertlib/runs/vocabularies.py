@@ -146,7 +146,7 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint of the tokens of a vocabulary, in the form that a manifest of records contains.
+    """Returns the fingerprint of the tokens of a vocabulary, as it is stored in a manifest of records.
     Returns None if the file is not a vocabulary."""
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
@@ -171,8 +171,8 @@ def manifest_entry(path, flag):
 
 
 def check_vocabulary(settings, config):
-    """Checks the vocabulary in the flags of a command that reads no text. Does nothing if no vocabulary was
-    given.
+    """Checks the vocabulary that the flags name, for a command that reads no text. Does nothing if the flags
+    name no vocabulary.
 
     Args:
       settings: a `Settings`.
@@ -276,7 +276,8 @@ def _check_supported(settings, tokenizer_settings):
 
 
 def _added_tokens(tokenizer_settings, path):
-    """Returns the tokens that the files of a tokenizer add to the special tokens. Added tokens are not split.
+    """Returns the tokens that the files of a tokenizer define in addition to the special tokens. The
+    tokenizer does not split these tokens.
 
     Args:
       tokenizer_settings: a `tokenizer_files.TokenizerSettings`.

@@ -1,4 +1,4 @@
-"""The HTTP interface of a predictor, as an application of FastAPI. `http_server` runs it.
+"""The HTTP interface of a predictor: a FastAPI application. `http_server` runs this application.
 
 This module needs the packages of requirements-serve.txt.
 """
@@ -240,7 +240,7 @@ async def _answer(request, batches, inputs, seconds):
     except request_batches.QueueFull:
         raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                                     {"Retry-After": "1"}) from None
-    gone = asyncio.ensure_future(request.receive())  # after the body, only a disconnect can be received
+    gone = asyncio.ensure_future(request.receive())  # ends when the client disconnects
     try:
         await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
@@ -285,7 +285,7 @@ def create_app(predictor, batches, limits, token=None):
     """Returns the application, a `Gate`.
 
     Args:
-      predictor: a `serving.Predictor`. Only its attributes are read.
+      predictor: a `serving.Predictor`. The application reads only its attributes; `batches` predicts with it.
       batches: the `request_batches.RequestBatches` that answers the inputs.
       limits: a `Limits`.
       token: str, the token that each request to /predict must have; None for no token.
@@ -353,8 +353,8 @@ def _request_schema(predictor):
 
 
 def _add_page(app, path, name):
-    """Adds a page of the folder `pages`. With the header Content-Security-Policy, the browser runs only the
-    script in the page, and this script can connect only to this server."""
+    """Adds a page of the folder `pages`. The header Content-Security-Policy tells the browser to run only the
+    script in the page, and to let this script connect only to this server."""
     with open(os.path.join(_PAGES, name), encoding="utf-8") as reader:
         text = reader.read()
     hashes = {tag: " ".join(f"'sha256-{_sha256(part)}'" for part in

@@ -55,7 +55,8 @@ class _Waiting(NamedTuple):
 
 
 class RequestBatches:
-    """A queue of requests, and the thread that answers them. Close it, or use it in a `with` statement.
+    """A queue of requests, and the thread that answers them. Close this object after use, or use it in a
+    `with` statement.
 
     Attributes:
       is_alive: whether the thread is running.

@@ -32,10 +32,10 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
-      group: the `replica_group.Group` of the replicas; None without replicas. Each batch is computed by one
-        replica. `Predictor` describes predictions with replicas.
-      weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
-        the newest checkpoint.
+      group: the `replica_group.Group` of the replicas; None if there are no replicas. Each batch is computed
+        by one replica. `Predictor` describes predictions with replicas.
+      weights: "last" for the weights of the newest checkpoint; "best" for the best weights. If the training
+        did not keep its best weights (--keep_best), "best" has the same meaning as "last".
       engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime. If `model_dir` is the
         output directory of a training, ONNX Runtime loads the newest export in export_onnx/. None: a model
         in an output directory is run by TensorFlow, and an exported model by the program for its format.

@@ -143,8 +143,8 @@ class Vectors(_Texts):
 
     def __init__(self, model):
         super().__init__(model)
-        # With 0, texts that are too long are truncated. The --doc_stride of a question answering model
-        # applies to contexts, and is not used for these texts.
+        # The value 0 means that texts that are too long are truncated. The --doc_stride of a question
+        # answering model applies to contexts, and is not used for these texts.
         self._doc_stride = 0
 
     def postprocess(self, outputs, details):

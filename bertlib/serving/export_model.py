@@ -289,7 +289,8 @@ def write_version(model, task, directory, build, warmup_requests):
     with tf.Graph().as_default() as graph:
         signatures = build()
         variables = tf.trainable_variables()
-        # The session uses no GPU: an export computes nothing, and another process may be using the GPU.
+        # The session uses no GPU, because an export computes nothing, and the GPU may be in use by another
+        # process.
         config = tf.ConfigProto(device_count={"GPU": 0})
         with tf.Session(graph=graph, config=config) as weights:
             weights.run(tf.global_variables_initializer())

@@ -68,8 +68,8 @@ class Predictor:
           task: "vectors", or None for the task that the model was trained for.
           step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.
-          group: the `replica_group.Group` of the replicas; None without replicas. Each batch is computed by
-            one replica.
+          group: the `replica_group.Group` of the replicas; None if there are no replicas. Each batch is
+            computed by one replica.
           model: the loaded model, an object that is used like a `session.LoadedModel`; None to load the
             weights of the directory into TensorFlow.
 

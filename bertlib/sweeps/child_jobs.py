@@ -72,8 +72,8 @@ def divide_machine(jobs):
 
 @contextlib.contextmanager
 def no_other_children(path):
-    """Waits until the children of an earlier sweep have ended. This context manager yields the descriptor of
-    a locked file.
+    """Returns a context manager that yields the descriptor of a locked file. At its start, the context
+    manager waits until the children of an earlier sweep have ended.
 
     The new children inherit the descriptor. So the kernel releases the lock only when this process and all of
     its children have ended.
@@ -172,7 +172,7 @@ def _start(command, log, slot, descriptor):
 
 
 def _end(processes):
-    """Sends SIGTERM to processes, and waits until they have ended. A second interruption kills them."""
+    """Sends SIGTERM to processes, and waits until they have ended. Kills them if the wait is interrupted."""
     try:
         for process in processes:
             process.terminate()

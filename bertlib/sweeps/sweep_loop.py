@@ -83,8 +83,8 @@ def _prepare(sweep, directory, each):
     row, log = directory.row(each), directory.log(each)
     seconds = row.seconds if row else 0.0
     if row and row.status == run_rows.RUNNING and os.path.exists(log):
-        # The sweep was killed during this run, so the end of the run is unknown. The last change of the log
-        # is used, because the run ended shortly after it.
+        # The sweep was killed during this run, so the time of its end is unknown. The time of the log's last
+        # change is used instead, because the run ended shortly afterwards.
         seconds += max(0.0, os.path.getmtime(log) - row.started)
     directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]

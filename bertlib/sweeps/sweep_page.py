@@ -64,8 +64,8 @@ def _settings_cell(text):
 
 
 def _strips(rows, label_of, metric):
-    """Groups rows by the label that `label_of` returns. Returns a list of (label, values of the metric), in
-    the order of the first row of each group."""
+    """Groups rows by the label that `label_of` returns. Returns a list of (label, values of the metric), one
+    for each group. The groups are in the order of their first rows."""
     groups = {}
     for row in rows:
         groups.setdefault(label_of(row), []).append(row.value(metric))
@@ -93,7 +93,7 @@ def _settings_section(ranked, settings, metric):
             parts.append(_strip_chart(name, sorted(strips, key=lambda strip: _order(strip[0])), metric))
     if not parts:
         return Html()
-    note = paragraph("Each point is a run. The vertical line is the mean of a group. The runs of a group "
+    note = paragraph("Each point is a run. A short vertical line is the mean of a group. The runs of a group "
                      "may differ in all other settings.")
     return section("Metric against each setting", note, *parts)
 
@@ -119,7 +119,7 @@ def _seeds_section(ranked, settings, metric):
              float(np.std(values, ddof=1)) if len(values) > 1 else "", min(values), max(values)]
             for label, values in strips]
     return section("Distribution over seeds", paragraph(
-        "The runs of one line differ only in their seed. The line with the best mean comes first."),
+        "The runs in one row differ only in their seed. The row with the best mean comes first."),
         _strip_chart("Settings without the seed", strips, metric),
         table(["settings", "runs", "mean", "standard deviation", "lowest", "highest"], rows))
 

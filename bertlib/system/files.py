@@ -133,7 +133,7 @@ def read_json_object(path):
     """
     try:
         value = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except ValueError as error:  # also for bytes that are not UTF-8, and for numbers with thousands of digits
+    except ValueError as error:  # also raised for invalid UTF-8, and for numbers with thousands of digits
         raise ValueError(f"{path} is not JSON: {error}.") from error
     except RecursionError as error:
         raise ValueError(f"{path} is damaged: its brackets are nested too deeply.") from error
@@ -262,8 +262,9 @@ def _path_in_tensorflow_error(error):
 def file_identity(path):
     """Returns a value that identifies a file. All paths of the same file have the same value.
 
-    The paths of a file can differ in spelling or by links. They can also differ in letter case, if the file
-    system ignores letter case. For a missing file, the value is the path at which the file would be created.
+    Two paths of the same file can differ in spelling, or one of them can contain links. They can also differ
+    in letter case, if the file system ignores letter case. For a missing file, the value is the path at which
+    the file would be created.
     """
     if is_remote(path):
         return os.fspath(path)
@@ -354,8 +355,8 @@ def atomic_replacement(path, kept=None):
 
 @contextlib.contextmanager
 def _add_path_to_errors(path):
-    """Returns a context manager. If its block raises an error of the operating system that names no file, it
-    adds the path to the error."""
+    """Returns a context manager. If its block raises an error of the operating system that names no file,
+    the context manager adds the path to the error."""
     try:
         yield
     except OSError as error:

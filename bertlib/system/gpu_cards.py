@@ -7,9 +7,9 @@ libraries, and TensorFlow's allocator. At its start, TensorFlow logs the memory 
     name: NVIDIA GeForce RTX 3060, …
 
 These MB are MiB. On 2026-11-23, files of public repositories were searched for such lines with the names of
-the cards. `CARDS` contains the lowest number that was found for each card, because a card may also have to
-provide memory for a display. Numbers that are more than 6 % below the highest number of the same card were
-left out: other programs used these cards.
+the cards. `CARDS` contains the lowest number that was found for each card, because a display may use part of
+the card's memory. Numbers that are more than 6 % below the highest number of the same card were left out,
+because other programs used these cards.
 """
 
 import collections

@@ -135,7 +135,7 @@ def address_problem(address):
         if parts.scheme not in ("http", "https") or not host:
             return "it must be http:// or https:// and a host"
         return None if parts.port != 0 else "there is no port 0"
-    except ValueError as error:  # also a UnicodeError, which is a subclass
+    except ValueError as error:  # also catches UnicodeError, which is a subclass
         return str(error)
 
 
@@ -158,8 +158,8 @@ def fetch(address, path, timeout=60, problem_in=None):
       bool, whether the file was downloaded.
 
     Raises:
-      ServerError: the server did not answer, refused, or sent a web page, an empty file, or fewer bytes than
-        announced. The message says what to do.
+      ServerError: the server did not answer or refused the request. Or it sent a web page, an empty file, or
+        fewer bytes than it had announced. The message says what to do.
       DamagedError: `problem_in` found a problem. The downloaded file is removed.
       OSError: the file cannot be written.
     """
@@ -183,7 +183,7 @@ def fetch(address, path, timeout=60, problem_in=None):
             longest = received
         _check_content(address, partial, problem_in)
         if total is None:
-            logging.warning("The server did not say how long %s is: its length is not checked.", address)
+            logging.warning("The server did not say how long %s is, so its length is not checked.", address)
         os.replace(partial, path)
         with contextlib.suppress(FileNotFoundError):
             os.remove(f"{partial}.json")
@@ -201,8 +201,8 @@ def _check_content(address, partial, problem_in):
         if start.startswith((b"<!doctype html", b"<html")):
             raise ServerError(f"{address}: {_WEB_PAGE}")
         if problem := problem_in and problem_in(partial):
-            raise DamagedError(f"{address}: the server sent a file that cannot be used, as {problem}. The "
-                               f"received file was removed. Open the address {_CHECK_IN_BROWSER}")
+            raise DamagedError(f"{address}: the server sent a file that cannot be used, because {problem}. "
+                               f"The received file was removed. Open the address {_CHECK_IN_BROWSER}")
     except (ServerError, DamagedError):
         os.remove(partial)
         with contextlib.suppress(FileNotFoundError):
@@ -263,8 +263,8 @@ def _version_of(response):
 
 
 def _is_rest_of_file(response, offset, version):
-    """Returns whether a response contains the missing bytes, which begin at `offset`, and whether they belong
-    to the given version of the file."""
+    """Returns whether a response contains the bytes of the file from `offset` on. Returns False if they are
+    known to belong to a version other than `version`."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -376,7 +376,7 @@ def unpack(archive, directory, expected, problem_in=None):
                     shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             for name in expected if problem_in else ():
                 if problem := problem_in(os.path.join(partial, name), name):
-                    raise DamagedError(f"{archive}: its file {name} cannot be used, as {problem}.")
+                    raise DamagedError(f"{archive}: its file {name} cannot be used, because {problem}.")
             os.rename(partial, directory)
     except _ZIP_ERRORS as error:
         raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error

@@ -68,8 +68,8 @@ def for_replicas(cluster, open_ports, arguments, warn):
     if cluster is not None and len(cluster.addresses) > 1:
         if open_ports is False:
             raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
-                             "machines cannot be closed. Leave the flag out; docs/howto/cluster.md has a "
-                             "firewall rule.")
+                             "machines cannot be closed. Leave the flag out, and protect the ports with the "
+                             "firewall rule in docs/howto/cluster.md.")
         return contextlib.nullcontext()
     return for_processes(open_ports, arguments, "The gRPC servers of TensorFlow, one in each replica,", warn)
 
@@ -250,9 +250,9 @@ def _create():
     """Moves this process into a new network namespace; returns the descriptors for `_enter`.
 
     If the user has the right to create a network namespace, the function creates only a network namespace.
-    Usually only root has this right. In a user namespace, root would lose access to the files of other users.
-    If the user does not have this right, the function also creates a user namespace, in which the process
-    keeps its user and group.
+    Usually only root has this right. If any other user does not have the right, the function also creates a
+    user namespace, in which the process keeps its user and group. For root, the function creates no user
+    namespace, because root would lose access to the files of other users in it.
     """
     user, group = os.geteuid(), os.getegid()
     kinds = ["net"]

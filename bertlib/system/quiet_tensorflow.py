@@ -1,5 +1,5 @@
-"""Imports TensorFlow without the messages of its C++ code on stderr. The environment variable
-TF_CPP_MIN_LOG_LEVEL=0 shows these messages."""
+"""Imports TensorFlow, and hides the messages that its C++ code writes to stderr. To show these messages, set
+the environment variable TF_CPP_MIN_LOG_LEVEL=0."""
 
 import contextlib
 import gc

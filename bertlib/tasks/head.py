@@ -16,10 +16,10 @@ A head is an object with these attributes and methods:
 A head whose examples may be cut into windows also has:
 
     compute_metrics(predictions, label_ids)
-                                 returns (function, arrays). From these, `evaluate_metrics` computes the same
-                                 metrics as those of `HeadOutputs`. `predictions` contains a dict for each
-                                 example, such as the mean over the example's windows. `label_ids` contains
-                                 the label of each example
+                                 returns (function, arrays), the input of `evaluate_metrics`, which computes
+                                 the same metrics as those of `HeadOutputs`, but from NumPy values.
+                                 `predictions` contains a dict for each example, such as the mean over the
+                                 example's windows. `label_ids` contains the label of each example
 """
 
 from typing import Any, NamedTuple
@@ -101,8 +101,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       step: a `StepConfig`.
-      own_micro_batches: number of micro-batches that this replica accumulates. It may differ from
-        `step.gradient_accumulation_steps`; see `model_fn_builder`.
+      own_micro_batches: number of micro-batches that this replica accumulates in a step. This number may
+        differ from `step.gradient_accumulation_steps`; see `model_fn_builder`.
 
     Returns:
       the op that updates the weights.
@@ -154,8 +154,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                                      own_micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
-        # The predictions also contain the features that number the examples. With them, the caller can assign
-        # each prediction to its example.
+        # The predictions also contain the features with the numbers of the examples, so that the caller can
+        # assign each prediction to its example.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                    if name in features}
         predictions = {**outputs.predictions, **numbers}

@@ -167,7 +167,7 @@ def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path
     write(tmp_path / "a", 5)
     listing = tmp_path / "a" / "checkpoint"
     listing.write_text("\x00")
-    with pytest.raises(ValueError, match="names no checkpoint. Remove this file. The same command then"):
+    with pytest.raises(ValueError, match="names no checkpoint. Remove this file, and run the same command"):
         checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
     listing.unlink()
     assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) == str(tmp_path / "a" / "model.ckpt-5")

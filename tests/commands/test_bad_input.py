@@ -474,7 +474,7 @@ def quantized_checkpoint(given):
 
 
 @case("{model}/hugging_face is quantized, or does not belong to a model: bert/", "has the type int8",
-      f"and {len(tiny.shapes()) - 1} more tensors have such types")
+      f"and {len(tiny.shapes()) - 1} more tensors have a wrong type")
 def quantized_safetensors(given):
     directory = given.use_hugging_face()
     arrays = {name: np.ones(values.shape, np.int8) for name, values in given.weights.items()}

@@ -92,9 +92,9 @@ def test_what_an_earlier_version_took_for_done_is_not(run, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "path", "content", "says"), [
-    ("AX", "/glue/data/AX.tsv", b"not found", "as its first line does not consist of 3 or more columns"),
+    ("AX", "/glue/data/AX.tsv", b"not found", "because its first line does not consist of 3 or more columns"),
     ("RTE", "/glue/data/RTE.zip", zip_of({f"{name}.tsv": b"x" for name in ("train", "dev", "test")}),
-     "its file train.tsv cannot be used, as its first line does not consist of 3 or more columns"),
+     "its file train.tsv cannot be used, because its first line does not consist of 3 or more columns"),
     ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or is not a zip")])
 def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
     with Server({path: content}) as server:

@@ -149,8 +149,8 @@ def test_no_bytes_are_said_to_be_kept_if_none_were_received(server, path):
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "/x: the server sent an empty file"),
     (b"\n <HTML><body>Please log in.", "/x: the server sent a web page instead of the file"),
-    (b"damaged", "/x: the server sent a file that cannot be used, as it is damaged. The received file was "
-                 "removed.")])
+    (b"damaged", "/x: the server sent a file that cannot be used, because it is damaged. The received file "
+                 "was removed.")])
 def test_content_that_cannot_be_is_not_kept(server, path, content, says):
     server.files["/x"] = content
     for _ in range(2):

@@ -1,5 +1,8 @@
-"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently than with the
-versions of Python and of the packages for which the program was written."""
+"""Defines rules for expressions that Python 3 can parse, but that fail or give unexpected results.
+
+The program was written for older versions of Python and of the packages. With these versions, the expressions
+work.
+"""
 
 import ast
 import functools
@@ -20,7 +23,7 @@ _STACKS = {f"numpy.{name}" for name in ("vstack", "hstack", "dstack", "stack", "
 _ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"}
 _TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", "reduce_sum", "squeeze",
                                       "to_float", "to_int32", "nn.sigmoid", "nn.softmax")}
-# {function of tf.logging: its level}
+# {name of a function of tf.logging: name of the corresponding level}
 _LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
 _BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
 _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
@@ -260,7 +263,7 @@ def raised(node, names):
 def generators(function, names):
     """Reports `raise StopIteration` in a generator."""
     inside = list(function.body)
-    for node in inside:  # the list grows during the loop
+    for node in inside:  # the loop appends the children of each node to this list
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             inside.extend(ast.iter_child_nodes(node))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
@@ -292,7 +295,7 @@ def _sums_generators():
 
 
 def arrays(call, names):
-    """Reports calls of NumPy's functions that will fail."""
+    """Reports calls of NumPy functions if the call will fail."""
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
@@ -372,7 +375,8 @@ def refused(call, names):
 
 
 def levels(call, names):
-    """Reports functions of tf.logging, such as tf.logging.info, that set_verbosity gets as a level."""
+    """Reports calls of set_verbosity whose argument is a function, such as tf.logging.info, and not a level,
+    such as tf.logging.INFO."""
     name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
     if name.startswith("tf.") and call.args[0].attr in _LOGS:
         yield wrong(call, TENSORFLOW, f"`{written(call.args[0])}` is a function",

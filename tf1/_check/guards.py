@@ -1,8 +1,10 @@
 """Reads the conditions and `except` clauses around the lines of a program.
 
-The checker does not report a line that runs only with another version of Python, a name whose existence or
-version the program tests, or an error that the program catches. On a line that runs only on TPUs, it does not
-report names of TensorFlow.
+The checker does not report these problems:
+- a problem on a line that runs only with another version of Python,
+- a name, if the program tests whether the name exists, or tests the version of its package,
+- an error that the program catches,
+- a name of TensorFlow on a line that runs only on TPUs.
 """
 
 import ast
@@ -10,8 +12,8 @@ import platform
 import re
 import sys
 
-# Conditions on the Python version consist of these nodes and calls. Conditions with other nodes are not
-# evaluated.
+# A condition is evaluated only if it consists of these nodes and calls. Conditions on the Python version need
+# no others.
 _NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
           ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
 _CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
@@ -64,7 +66,7 @@ def _version_test(test, scope):
 
 
 def for_tpus(test):
-    """Returns True if a condition holds only with TPUs, False if only without TPUs, and None otherwise."""
+    """Returns True if a condition holds only with TPUs, False if it holds only without TPUs, else None."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = for_tpus(test.operand)
         return None if operand is None else not operand
@@ -85,8 +87,9 @@ def tested_names(test):
     """Returns the names that a condition tests with hasattr or getattr, and the packages whose version the
     condition reads.
 
-    The checker does not report a finding whose text contains one of the returned strings. A package is
-    returned with a dot at its end, such as "np.", because the text then contains a name such as "np.bool".
+    The checker does not report a finding whose text contains one of the returned strings. The string for a
+    package ends with a dot, such as "np.". So it matches the findings about names of the package, such as
+    "np.bool".
     """
     names = set()
     for node in ast.walk(test):

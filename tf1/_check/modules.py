@@ -1,4 +1,4 @@
-"""Checks that modules and names exist: in TensorFlow, in NumPy, in other packages, in the program itself."""
+"""Checks that modules and names exist in TensorFlow, NumPy, other packages, or the program itself."""
 
 import collections
 import functools
@@ -94,7 +94,7 @@ class Fork:
         self._homes[resolved.name].add(resolved.parent)
         for folder, above in itertools.pairwise([resolved, *resolved.parents]):
             if (folder / ".git").exists() or not _has_python_files(above):
-                break  # the next folder above does not belong to the program
+                break  # `above` does not belong to the program
             self._above.append(above)
         self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
         for text in files.values():
@@ -140,16 +140,16 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the only folder that contains a module, if an import in a given file does not search this
-        folder.
+        """Returns the only folder that contains a module, if an import in the given file does not find the
+        module there.
 
         Args:
           name: name of the module, without a dot.
           path: pathlib.Path of the file that imports the module.
 
         Returns:
-          path of the folder relative to the checked folder. None if the import finds the module, if the
-          module is in no folder or in several folders of the program, or if the program has a setup.py.
+          path of the folder relative to the checked folder. None in three cases: the import finds the module;
+          no folder or several folders of the program contain the module; or the program has a setup.py.
         """
         homes = self._homes.get(name, set())
         is_found = homes & {path.parent, *path.parents} or self._changes_path or is_installed(name)
@@ -175,7 +175,7 @@ class Fork:
                        if other.parts[-len(place.parts):] == place.parts)
 
     def stars_give(self, stars, name):
-        """Returns whether one of the program's modules that are imported with `import *` binds a name.
+        """Returns whether a name is bound by one of the program's modules that are imported with `import *`.
 
         Args:
           stars: names of the modules that are imported with `import *`.

@@ -19,7 +19,8 @@ _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-# If tensorflow.python lacks a name, the name may exist in one of these parts of `tf`.
+# If tensorflow.python lacks a name, the name may exist in `tf` itself ("") or in one of these modules below
+# `tf`.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
 _INSPECTED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
 
@@ -272,7 +273,7 @@ class Reader(ast.NodeVisitor):
             return False
         root, *parts = name.split(".")
         if root == "builtins" and parts:
-            own_name = written(node).split(".")[0] == parts[0]  # not an alias of the builtin
+            own_name = written(node).split(".")[0] == parts[0]  # not through an alias
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",
@@ -296,7 +297,8 @@ def _moved(name, first=1):
 
     Args:
       name: dotted name.
-      first: the shortest prefix of the name that is looked up has this number of parts.
+      first: number of parts of the shortest prefix that is looked up. The prefixes of "a.b.c" are "a", "a.b"
+        and "a.b.c".
 
     Returns:
       (kind of the finding, a text about what happened to the name, the replacement, whether only a later

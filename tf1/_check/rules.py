@@ -144,7 +144,8 @@ METHODS = {
     "isAlive": (PYTHON3, "is_alive()"), "tostring": (NUMPY, "tobytes()"),
 }
 
-# Packages whose classes still have methods with the names in the table above.
+# Packages whose classes still have methods with the names in the table above. So these methods are not
+# reported in a file that imports one of the packages.
 WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Scope:
 
     def _collect(self, nodes):
         waiting = list(nodes)
-        for node in waiting:  # the list grows during the loop
+        for node in waiting:  # the loop appends further nodes to this list
             if isinstance(node, (ast.Global, ast.Nonlocal)):
                 self._elsewhere.update(node.names)
             elif isinstance(node, ast.Import):
@@ -78,7 +78,7 @@ class Scope:
                     self._bind(node.id)
             else:
                 for name in (getattr(node, "name", None), getattr(node, "rest", None)):
-                    if isinstance(name, str):  # a name that def, class, except … as or match binds
+                    if isinstance(name, str):  # a name that is bound by def, class, match or `except … as`
                         self._bind(name)
                 if not isinstance(node, (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)):
                     waiting.extend(ast.iter_child_nodes(node))
@@ -116,12 +116,12 @@ class Scope:
 
         For example, after `from tensorflow import nn as layers`, the full name of `layers.dropout` is
         "tf.nn.dropout". The first name in this expression, `layers`, is resolved to "tf.nn", which has two
-        parts. So the result is ("tf.nn.dropout", 2).
+        parts. So the result is ("tf.nn.dropout", 2). A builtin that the program does not redefine, such as
+        `range`, has the full name "builtins.range".
 
         Returns:
-          (full dotted name, number of parts to which the first name is resolved). If the first name cannot
-          be resolved, (None, 0). The full name of a builtin that has no binding in the program is
-          `builtins.name`.
+          (full dotted name, number of parts of the resolved first name); (None, 0) if the first name cannot
+          be resolved.
         """
         if isinstance(node, ast.Attribute):
             base, parts = self.resolve(node.value, depth)

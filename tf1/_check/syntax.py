@@ -227,7 +227,7 @@ class _Repair:
         if error.msg.startswith("expected an indented block") and number:
             if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
                 return False
-            lines[number - 1] = " " * 100 + "pass"  # deeper than any line that can contain this block
+            lines[number - 1] = " " * 100 + "pass"  # indented more than any line around the block
         elif lines[number].strip() in ("", "pass"):
             return False
         else:

@@ -33,7 +33,7 @@ def crf_decode(potentials, transition_params, sequence_length):
 
 
 def _decode(potentials, transition_params, sequence_length, of_one):
-    """Returns the best tags and their scores, with the op names that they have if the length is known.
+    """Returns the best tags and their scores, for sequences whose length is known while the graph is built.
 
     Args:
       potentials, transition_params, sequence_length: see `crf.crf_decode`.

@@ -156,12 +156,12 @@ def get_variables_by_suffix(suffix, scope=None):
 
 
 def get_variables_by_name(given_name, scope=None):
-    """Returns the variables whose name, or the last part of it, is `given_name`."""
+    """Returns the variables whose name is `given_name`, or ends with "/" and `given_name`."""
     return get_variables(scope, f"/{given_name}:|^{given_name}:")
 
 
 def get_unique_variable(var_op_name):
-    """Returns the variable with a name. Raises ValueError if the graph has no such variable."""
+    """Returns the variable with the given name. Raises ValueError if the graph has no such variable."""
     for var in get_variables(var_op_name):
         if var.op.name == var_op_name:
             return var
@@ -216,7 +216,7 @@ def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg
 
 
 def assign_from_values(var_names_to_values):
-    """Returns (op, feed_dict). If a session runs the op with the feed_dict, variables get given values.
+    """Returns (op, feed_dict). A session that runs the op with the feed_dict sets variables to given values.
 
     Args:
       var_names_to_values: {name: array}.
@@ -279,8 +279,8 @@ def _other_shape(name, shape, model_path, var):
 
 
 def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
-    """Returns (op, feed_dict). If a session runs the op with the feed_dict, variables get the values of a
-    checkpoint.
+    """Returns (op, feed_dict). A session that runs the op with the feed_dict sets variables to the values in
+    a checkpoint.
 
     Args:
       model_path: the checkpoint.

@@ -93,8 +93,8 @@ def filter_ts(ops, positive_filter=True):
 
 
 def filter_ts_from_regex(ops, regex):
-    """Selects tensors from the inputs and outputs of ops: those whose name contains a match of a regular
-    expression. The name is compared without ":0"."""
+    """Returns the inputs and outputs of ops whose name contains a match of a regular expression. The end of a
+    tensor's name, such as ":0", is not searched."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
 
 
@@ -124,7 +124,7 @@ def sgv(*things):
 
 
 class _Copies(object):
-    """The copies of ops and tensors, for look-ups by the originals.
+    """Finds the copy of an op or tensor.
 
     Attributes:
       _transformed_ops, _transformed_ts: {original: copy} of ops and of tensors. Programs read these dicts.
@@ -164,7 +164,7 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
                "dst_graph (another graph), src_scope and reuse_dst_scope are not supported."))
     copies = _Copies()
     in_order = {op: place for place, op in enumerate(ops[0].graph.get_operations())} if ops else {}
-    for op in sorted(ops, key=in_order.get):  # in a graph's list, an op follows its inputs
+    for op in sorted(ops, key=in_order.get):  # a graph lists each op after the ops that compute its inputs
         copy = _copied(op, dst_scope, copies, replacement_ts)
         copies._transformed_ops[op] = copy
         copies._transformed_ts.update(zip(op.outputs, copy.outputs))
@@ -190,7 +190,7 @@ def _copied(op, scope, copies, replacements):
 
 
 def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Replaces inputs of ops: each tensor of ts1 by the tensor at the same position in ts0.
+    """Replaces inputs of ops: wherever ts1[i] is an input of an op, ts0[i] becomes the input instead.
 
     Args:
       ts0: the new tensors.

@@ -223,17 +223,17 @@ def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=
 
 
 def l1_regularizer(scale, scope=None):
-    """Returns a function of weights: scale · Σ|w|."""
+    """Returns a function that takes weights and returns scale · Σ|w|."""
     return lambda weights: tf.multiply(scale, tf.reduce_sum(tf.abs(weights)), name=scope)
 
 
 def l2_regularizer(scale, scope=None):
-    """Returns a function of weights: scale · Σw²/2."""
+    """Returns a function that takes weights and returns scale · Σw²/2."""
     return lambda weights: tf.multiply(scale, tf.nn.l2_loss(weights), name=scope)
 
 
 def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
-    """Returns a function of weights: scale_l1 · Σ|w| + scale_l2 · Σw²/2."""
+    """Returns a function that takes weights and returns scale_l1 · Σ|w| + scale_l2 · Σw²/2."""
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 
 

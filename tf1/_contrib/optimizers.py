@@ -111,7 +111,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimiz
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that leaves rows without a gradient, and the moments of these rows, unchanged.
+    """Implements Adam, but changes neither the rows that have no gradient nor the moments of these rows.
 
     It is faster than Adam for large embeddings. The results differ from those of Adam: Adam also decays the
     moments of rows without a gradient in each step.
@@ -178,7 +178,8 @@ class MovingAverageOptimizer(WrappedOptimizer):
           opt: the optimizer to wrap.
           average_decay: decay of the averages.
           num_updates: see `tf.train.ExponentialMovingAverage`.
-          sequential_update: whether the averages are updated after the weights of the same step.
+          sequential_update: whether each step updates the averages after the weights. If false, the order is
+            undefined.
         """
         super().__init__(opt, "MovingAverageOptimizer")
         self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
@@ -199,7 +200,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
         """Returns a `tf.train.Saver` that swaps the names of the weights and of their averages.
 
         In the checkpoints of this saver, the average has the name of the weight, and the weight has the name
-        of the average. A continued training restores with the same saver, which swaps the names back.
+        of the average. To continue the training, restore with the same saver: it swaps the names back.
 
         Args:
           var_list: variables or {name: variable}. None means all global variables.

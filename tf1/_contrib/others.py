@@ -1,7 +1,7 @@
 """Defines the parts of `tf.contrib` that have only a few functions.
 
-A docstring names the part in brackets, such as contrib.seq2seq. The functions at the end belong to
-`tf.contrib.lookup`.
+The docstring of a function names its part in brackets, such as contrib.seq2seq. The functions at the end of
+this file belong to `tf.contrib.lookup`.
 """
 
 import tensorflow.compat.v1 as tf

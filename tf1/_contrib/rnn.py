@@ -34,10 +34,10 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
 class LayerNormBasicLSTMCell(_Cell):
     """Implements an LSTM with layer normalization (arXiv:1607.06450) and dropout (arXiv:1603.05118).
 
-    The variable kernel always exists. Without layer_norm, there is also the variable bias. With layer_norm,
-    each of the scopes input, transform, forget, output and state contains gamma and beta. Dropout is applied
-    only to the new values that each step adds to the state of the cell, with the mask of
-    `keyed_random.dropout`.
+    The variable `kernel` always exists. Without layer_norm, there is also the variable `bias`. With
+    layer_norm, each of the scopes `input`, `transform`, `forget`, `output` and `state` contains the variables
+    `gamma` and `beta`. Dropout is applied only to the new values that each step adds to the state of the
+    cell, with the function `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -88,8 +88,8 @@ class LayerNormBasicLSTMCell(_Cell):
 class CoupledInputForgetGateLSTMCell(_Cell):
     """Implements an LSTM in which input gate = 1 - forget gate (Greff et al. 2015, arXiv:1503.04069).
 
-    The variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag, and a cell with a
-    projection also has W_P.
+    The names of the variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag. A cell with
+    a projection also has W_P.
     """
 
     def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
@@ -157,8 +157,8 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 class SRUCell(_Cell):
     """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
-    The variables are kernel and bias. The inputs are added to the output, so the last dimension of the inputs
-    must have the size num_units.
+    The variables are `kernel` and `bias`. The inputs are added to the output, so the last dimension of the
+    inputs must have the size num_units.
     """
 
     def __init__(self, num_units, activation=None, reuse=None, name=None):

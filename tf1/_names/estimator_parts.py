@@ -77,7 +77,7 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
       y: the labels, as an array or a dict {name: array}. None if the examples have no labels.
       batch_size: number of examples in a batch. The last batch may be smaller.
       num_epochs: number of passes over the arrays. None repeats the arrays without end.
-      shuffle: whether to shuffle the examples in each pass. There is no default.
+      shuffle: whether to shuffle the examples in each pass. It must be true or false; None is an error.
       queue_capacity, num_threads: settings of the queues of TensorFlow 1. They are ignored.
 
     Raises:
@@ -158,7 +158,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
                     saving_listeners=[*(train_spec.saving_listeners or []), evaluator])
     result, group = (evaluator.metrics, evaluator.exports), estimator.config.group
-    # Only replica 0 writes and evaluates checkpoints, so the other replicas have no result.
+    # Only replica 0 writes and evaluates checkpoints, so the other replicas get the result from replica 0.
     return result if group is None or script_divides_work() else group.broadcast(result)
 
 
@@ -535,7 +535,11 @@ class TPUEstimator(script_estimator.Estimator):
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, batch_axis=None,
                  eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True, warm_start_from=None,
                  embedding_config_spec=None, export_saved_model_api_version=None):
-        """Creates an Estimator. Arguments that `tf.estimator.Estimator` does not have are ignored."""
+        """Creates an Estimator; see `script_estimator.Estimator`.
+
+        The arguments batch_axis, eval_on_tpu, export_to_tpu, export_to_cpu, embedding_config_spec and
+        export_saved_model_api_version are ignored.
+        """
         super().__init__(model_fn, model_dir, config, params, use_tpu, train_batch_size, eval_batch_size,
                          predict_batch_size, warm_start_from)
 
@@ -567,4 +571,4 @@ def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
 def TPUClusterResolver(tpu=None, zone=None, project=None, **others):
     """Raises ValueError, because TPUs are not supported."""
     raise ValueError(f"TPUClusterResolver(tpu={tpu!r}): TPUs are not supported, because TensorFlow removed "
-                     "the TPUEstimator that drove them. Run on CPU or GPU: --use_tpu=false.")
+                     "its TPUEstimator. Run on CPU or GPU: --use_tpu=false.")

@@ -1,12 +1,11 @@
-"""Defines all names that `tf1` takes from TensorFlow and Keras 2 outside of their public interfaces.
+"""Defines all names of TensorFlow and Keras 2 that `tf1` uses although they are not public.
 
-The corresponding module of bertlib is `bertlib/graph/tensorflow_internals.py`. This module has more names,
-because `tf1` restores names that programs of TensorFlow 1.x use and that TensorFlow 2 no longer publishes.
-The comment above a name says why the name is needed, and why a similar public name does not replace it. No
-other file of `tf1` imports a name that is not public, or reads a private attribute of an object of
-TensorFlow; `tests/graph/test_tensorflow_internals.py` tests this rule. `docs/development/house.md` describes
-the steps for a new release of TensorFlow. The modules that programs import by name are in
-`tf1/_run/modules.py`.
+bertlib has a similar module, `bertlib/graph/tensorflow_internals.py`. `tf1` needs more such names, because it
+restores names that programs of TensorFlow 1.x use and that TensorFlow 2 no longer publishes. The comment
+above a name says why the name is needed, and why a similar public name does not replace it. No other file of
+`tf1` imports a name that is not public, or reads a private attribute of an object of TensorFlow;
+`tests/graph/test_tensorflow_internals.py` tests this rule. `docs/development/house.md` describes the steps
+for a new release of TensorFlow. The modules that programs import by name are in `tf1/_run/modules.py`.
 """
 
 import tensorflow.compat.v1 as tf
@@ -62,8 +61,10 @@ def control_outputs(op):
 
 
 def set_device(op, device):
-    """Sets the device of an existing op. `tf.device` affects only new ops, and merges the new device with the
-    devices of outer scopes."""
+    """Sets the device of an existing op.
+
+    The public `tf.device` affects only new ops. It also merges the device with the devices of outer scopes.
+    """
     op._set_device(device)
 
 

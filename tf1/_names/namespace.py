@@ -1,4 +1,5 @@
-"""Defines modules that add names of tf1 to a module of TensorFlow, and the finder that imports them."""
+"""Defines a class of modules that add names of tf1 to a module of TensorFlow, and a finder that makes such
+modules importable."""
 
 import importlib.abc
 import importlib.machinery

@@ -114,16 +114,17 @@ _ESTIMATOR = dict(
 )
 estimator = Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
-# These are names of metrics and outputs of canned estimators. Programs that compare evaluations read them.
+# These are names of metrics and outputs of built-in Estimators, such as DNNClassifier. Programs that compare
+# evaluations read these names.
 _METRIC_KEYS = types.SimpleNamespace(
     LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
     LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",
     **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
 _PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
     "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
-# These are the names in all files of the Estimator (`_ESTIMATOR_FILES` in `tf1/_run/modules.py`). A program
-# can import each name from any of these files. If two of the dicts below contain the same name, the later
-# dict overrides the earlier dict.
+# A program can import each of these names from any file of the Estimator (`_ESTIMATOR_FILES` in
+# `tf1/_run/modules.py`). If two of the dicts below contain the same name, the later dict overrides the
+# earlier dict.
 every_estimator_name = Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
     "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,

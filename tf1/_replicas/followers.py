@@ -47,7 +47,7 @@ def _to_read(path):
 
 
 def _at(place, function):
-    """Returns a function like `function`, which uses place(path) instead of its first argument, a path."""
+    """Returns a function that calls `function` with place(path) in place of the first argument, path."""
     @functools.wraps(function, updated=())
     def at_place(path, *args, **kwargs):
         return function(place(path), *args, **kwargs)

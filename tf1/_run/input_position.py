@@ -41,7 +41,7 @@ class InputPosition(tf.train.SessionRunHook):
     The object is also a hook, which records whether a step was run.
 
     Attributes:
-      moved: whether `restore` moved the iterators from their beginning.
+      moved: whether `restore` moved the iterators away from the beginning of the input.
       has_trained: whether a step was taken.
     """
 

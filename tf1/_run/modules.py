@@ -113,7 +113,7 @@ def _find(name):
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
     # Case 2: the name is a file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The
-    # returned module has all names of the file's part of `tf`.
+    # returned module has all names of the part of `tf` to which the file belonged, such as tf.contrib.crf.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
     # Case 3: the name is a module inside a file of TensorFlow 1.15, such as

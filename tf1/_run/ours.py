@@ -29,9 +29,8 @@ def find_spec(name, path=None, target=None):
     """Finds a module in the way Python does, with one exception: a module of this project is used only if
     no other folder of `sys.path` contains a module with the same name.
 
-    For example, a fork may append the folder of its
-    `modeling.py` to `sys.path`, after this project's folder. Python alone would then import this project's
-    module. This function finds the fork's module.
+    For example, a fork may append the folder of its `modeling.py` to `sys.path`, after this project's folder.
+    Python alone would then import this project's module. This function finds the fork's module.
 
     Args:
       name, path, target: see importlib.abc.MetaPathFinder.find_spec.

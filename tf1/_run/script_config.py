@@ -5,7 +5,7 @@ from bertlib.replicas import cluster
 
 
 class RunConfig(run_config.RunConfig):
-    """Extends the core's `RunConfig` by the arguments and attributes that only TensorFlow's RunConfig has."""
+    """Extends bertlib's `RunConfig` by the arguments and attributes that only TensorFlow's RunConfig has."""
 
     task_type = "worker"
     num_ps_replicas = 0
@@ -15,7 +15,7 @@ class RunConfig(run_config.RunConfig):
     def __init__(self, *arguments, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
                  session_creation_timeout_secs=7200, **settings):
-        """Creates a configuration. All other arguments are described in the core's RunConfig.
+        """Creates a configuration. All other arguments are described in `bertlib.estimator.run_config`.
 
         Args:
           train_distribute, eval_distribute: a tf.distribute strategy. A strategy with one replica has no
@@ -27,7 +27,7 @@ class RunConfig(run_config.RunConfig):
 
         Raises:
           ValueError: this process was started alone, although a strategy has several replicas or TF_CONFIG
-            names several processes. Or the core's RunConfig refuses an argument.
+            names several processes. Or bertlib's RunConfig refuses an argument.
         """
         if not self.group:
             refuse_clusters()

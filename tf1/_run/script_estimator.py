@@ -1,4 +1,4 @@
-"""Defines `tf.estimator.Estimator`: the core's Estimator, extended for the models and inputs of scripts."""
+"""Defines `tf.estimator.Estimator`: bertlib's Estimator, extended for the models and inputs of scripts."""
 
 from bertlib.estimator import estimator
 from tf1._replicas.horovod_mode import script_divides_work
@@ -7,13 +7,13 @@ from tf1._run.script_config import RunConfig
 
 
 class Estimator(estimator.Estimator):
-    """Extends the core's `Estimator` to any input_fn and model_fn; see `script_training`."""
+    """Extends bertlib's `Estimator` to any input_fn and model_fn; see `script_training`."""
 
     _builder_class = script_training.Builder
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
-        """Creates an Estimator. All other arguments are described in the core's Estimator.
+        """Creates an Estimator. All other arguments are described in `bertlib.estimator.estimator`.
 
         Args:
           config: a `script_config.RunConfig`.

@@ -80,7 +80,7 @@ class TrainingSession(training_session.TrainingSession):
         """Creates a session.
 
         Args:
-          *arguments: the arguments of the core's session.
+          *arguments: the arguments of bertlib's `TrainingSession`.
           warm_start_from: see `script_estimator.Estimator`.
         """
         super().__init__(*arguments)

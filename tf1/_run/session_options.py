@@ -62,7 +62,7 @@ def _limit_threads(config):
 
 
 def _use_own_gpu(gpu_options):
-    """Clears the visible_device_list of a replica if it contains the index of the replica on its machine."""
+    """In a replica, clears a visible_device_list that contains the index of the replica on its machine."""
     group = replica_group.current()
     if group and str(group.local_index) in gpu_options.visible_device_list.split(","):
         gpu_options.visible_device_list = ""

@@ -87,7 +87,7 @@ def create_processor(settings, suffix=""):
     if not settings.task_name:
         _refuse_missing_training(settings)
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
-                         "your own data with --train_file, or a Python file with a task of your own with "
+                         "your own data with --train_file, or pass the Python file of your own task as "
                          "--task_module.")
     try:
         processor = get_processor(settings.task_name)
@@ -112,8 +112,8 @@ def create_processor(settings, suffix=""):
 
 
 def _refuse_missing_training(settings):
-    """Raises an error if a run without training cannot find out its task from --output_dir. This function is
-    called only if the command line does not name the task."""
+    """Raises an error if a run without training cannot read its task from --output_dir, because the directory
+    contains no training of a classifier. This function is called only if no flag names the task."""
     directory = settings.output_dir
     if settings.do_train or directory is None:
         return
@@ -146,7 +146,7 @@ def _check_metrics(processor):
 
 
 def read_examples(settings, processor):
-    """Reads the examples of the phases.
+    """Reads the examples that the phases of the run need.
 
     Args:
       settings: a `Settings`.
@@ -195,8 +195,9 @@ def _examples_of_sets(settings, processor, split):
 
 
 def _task_declaration(processor):
-    """Returns the object that declares the task. For a processor that is derived from `DataProcessor`, this
-    is the processor itself. For any other processor, it is an object with the default declarations."""
+    """Returns the object that declares the properties of a task, such as its type. For a processor that is
+    derived from `DataProcessor`, this is the processor itself. For any other processor, it is an object with
+    the defaults."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
 
 
@@ -240,7 +241,7 @@ def create_head(target):
 
 
 def feature_fields_for(target):
-    """Returns `feature_fields` for a target. The result is a function that takes the sequence length."""
+    """Returns the function `feature_fields` for a target. The caller passes only the sequence length."""
     return functools.partial(feature_fields, target=target)
 
 
@@ -311,7 +312,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
       splits: the `classification_splits.Splits` of the examples.
       target: see `get_target`.
       tokenizer: tokenizer of the model.
-      **description: two further arguments of `run_record.describe`: command and config.
+      **description: the arguments `command` and `config` of `run_record.describe`.
     """
     num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
@@ -356,7 +357,7 @@ class _Phases:
         self._settings, self._task, self._splits, self._target = settings, task, splits, target
         self._estimator, self._step = estimator, step
         self._official = []  # for each split, a text with its official metrics
-        self._predicted = {}  # {split: the head's predictions of its examples}
+        self._predicted = {}  # {split: the head's predictions for the examples of the split}
         self._input_fn = functools.cache(self._write_features)  # writes the features of a split only once
         self._of_task = task_suffix(settings)
         if self._of_task:
@@ -453,8 +454,9 @@ class _Phases:
         return names if second == "1" else {**names, "f1": f"F1 of {second}"}
 
     def _write_metrics(self, split, name, metrics):
-        """Writes the metrics of a split into NAME.txt and NAME.json, and keeps the official metrics for the
-        end of the log. NAME.json also contains metrics of each label. Warns if all predictions are the same.
+        """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics, which
+        are logged at the end of the run. NAME.json also contains metrics of each label. Warns if all
+        predictions are the same.
 
         Returns:
           the metrics in NAME.json.

@@ -15,7 +15,8 @@ import tokenization
 
 # If the share of truncated texts is above this value, the log contains advice.
 _ADVICE_FRACTION = 0.1
-# Number of sample predictions in the log, and the largest number of characters of a text that the log shows.
+# The log shows `_SHOWN` sample predictions, and at most `_SHOWN_CHARACTERS` characters of the texts of each
+# sample.
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
@@ -58,8 +59,8 @@ class Splits:
         return not split.startswith("test") or split == "test" and self._test_has_labels
 
     def head_for_training(self, task_head):
-        """Returns the head for the training. For a classification, this is `task_head` with the values of
-        --class_weights and --label_smoothing."""
+        """Returns the head for the training. For a classification, the loss of this head uses --class_weights
+        and --label_smoothing. Otherwise, the head is `task_head`."""
         if self._target.task_type != "classification":
             return task_head
         counts, train = collections.Counter(), self.examples.get("train", ())
@@ -122,8 +123,8 @@ class Splits:
         records, has_labels = self._records[split], self.has_labels(split)
         losses = None
         if has_labels and not self._settings.doc_stride and all("loss" in row for row in predictions):
-            # These losses were computed from logits. The exact loss cannot be computed from a probability
-            # that was rounded to 1.
+            # These losses were computed from logits. They are used if possible, because the exact loss cannot
+            # be computed from a probability that was rounded to 1.
             losses = [row["loss"] for row in predictions]
         elif has_labels:
             losses = task_head.example_losses(predictions, records.label_ids)

@@ -1,5 +1,5 @@
-"""Reads the user's own files for a classification or regression, and determines the labels. Flags name the
-files."""
+"""Reads the user's own data for a classification or regression (--train_file, --dev_file, --test_file), and
+determines the labels."""
 
 import os
 
@@ -36,12 +36,12 @@ def is_given(settings):
 
 
 def given_flags(settings):
-    """Returns the names of the flags for the user's own data that the command line contains."""
+    """Returns the names of all flags on the command line that are for the user's own data."""
     return [name for name in _FLAGS if settings.is_given(name)]
 
 
 def create_processor(settings, suffix=""):
-    """Reads and checks the user's files. Sets flags that depend on these files and were not given.
+    """Reads and checks the user's files. Some flags depend on these files; sets them if they were not given.
 
     Args:
       settings: a `Settings`.
@@ -100,7 +100,7 @@ def _stem(path):
 
 
 def _named_files(settings):
-    """Returns {split: bool} for "train", "dev" and "test": whether a flag names the file of this split.
+    """Returns {split: whether a flag names the file of this split} for "train", "dev" and "test".
 
     Raises:
       ValueError: no flag names a file, or flags exclude each other.
@@ -187,10 +187,11 @@ def _read(settings, reader, record):
     Args:
       settings: a `Settings`.
       reader: see `row_examples.create_reader`.
-      record: the record of the weights' training, or None.
+      record: the record of the training that saved the weights, or None.
 
     Returns:
-      ({"train", "dev", "test": `row_examples.Split`}, the labels, the `dev_rows.DevRows` or None).
+      three values: a dict {"train", "dev" or "test": `row_examples.Split`}; the labels; and the
+      `dev_rows.DevRows` or None.
     """
     def read(flag, **more):
         return reader.read(require_file(settings, flag), **more,
@@ -220,7 +221,8 @@ def _read(settings, reader, record):
     if not settings.do_train:
         splits.pop("train", None)
     elif train is not None:
-        # Only the tables of predictions need the values, and training examples are in no such table.
+        # Only tables of predictions need the values of all columns, and such a table contains no training
+        # examples. So the values are removed, to save memory.
         splits["train"] = row_examples.without_values(splits["train"])
     return splits, labels, stored_rows
 
@@ -333,8 +335,8 @@ def _labels_of_file(settings, train):
 
 
 def _describe(name, split, target):
-    """Logs the total number of examples and the number for each label. Warns if the column of the labels
-    probably contains something else."""
+    """Logs the number of examples in total and for each label. Warns if labels look misspelled, or if there
+    are so many labels that the column is probably the wrong one."""
     if not split.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(split.rows))
         return

@@ -81,7 +81,8 @@ def split_training_file(settings, split):
 
 def _find_earlier_training(settings):
     """Returns (directory, record) of the training that the run continues, or of the training whose weights
-    the run uses. The record is None if there is no such training, or if it was not on the user's own data."""
+    the run uses. The record is None if there is no such training, or if that training did not use the user's
+    own data."""
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         directory = settings.output_dir
     else:
@@ -93,7 +94,7 @@ def _find_earlier_training(settings):
 
 
 def split_by_dev_rows(split, path, recorded):
-    """Splits the training file by dev_rows.txt; see `split_training_file`.
+    """Splits the training file as dev_rows.txt describes; see `split_training_file`.
 
     Args:
       split: see `split_training_file`.

@@ -26,7 +26,7 @@ from bertlib.system import files
 from bertlib.tasks.classification import classifier_data, row_examples, targets
 
 TASK = "task module"  # name of the task in run.json
-# {name of a set: flag of the phase that needs it}.
+# {name of a set: flag of the phase that needs this set}.
 _PHASE_OF = dict(zip(("train", "dev", "test"), PHASES))
 # Most flags for the user's own files cannot be combined with --task_module. These flags can, because they
 # describe labels and answers.
@@ -234,7 +234,7 @@ def _load_class(path, module):
     """
     name = f"task_module_{module.fingerprint}"  # no other module has this name
     spec = importlib.util.spec_from_loader(name, _Loader(path, module.content), origin=path)
-    # pickle looks for a module in `sys.modules`.
+    # The module must be in `sys.modules`, because pickle searches there for the module of a class.
     loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         with _user_code(path, "the module"):
@@ -282,7 +282,7 @@ def _user_code(path, what, hint=""):
 
     Args:
       path: path of the module.
-      what: the part of the module that runs, such as "get_labels".
+      what: name of the code that runs in the block, such as "get_labels", for the message.
       hint: sentence that is added to the message.
 
     Raises:
@@ -314,8 +314,8 @@ def _line_of(error, path):
 
 
 def _advice_on_import(error, path):
-    """Returns advice (a sentence) if the error is the import of another file in the directory of the module;
-    "" for other errors."""
+    """Returns advice (a sentence) if a task module failed because it imports another file of its directory.
+    Returns "" for other errors."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
     beside = os.path.join(os.path.dirname(path), name)
     if isinstance(error, ModuleNotFoundError) and (files.exists(f"{beside}.py") or files.exists(beside)):
@@ -445,7 +445,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
     # --- Examples
 
     def has_examples(self, split):
-        """Returns whether the class has the method for a set, or declares the file of the set."""
+        """Returns whether the user's class has the method that returns the examples of a set, or declares the
+        file of this set."""
         base, method = classifier_data.DataProcessor, f"get_{split}_examples"
         return getattr(type(self.task), method) is not getattr(base, method) or split in self.task.files
 

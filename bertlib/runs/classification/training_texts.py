@@ -1,4 +1,4 @@
-"""Reads the training texts or the development set of a model again, from the paths in its run.json."""
+"""Reads the training texts or the development set of a model again. The model's run.json names the files."""
 
 import os
 

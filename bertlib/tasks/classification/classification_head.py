@@ -237,8 +237,8 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 def single_class_warning(matrix, labels):
     """Returns a warning (str) if an evaluation predicted the same class for all examples, else None.
 
-    Accuracy and F1 do not show this problem. If the predicted class is the label of most examples, both can
-    be high.
+    Accuracy and F1 do not show this problem: both can be high if the predicted class is the label of most
+    examples.
 
     Args:
       matrix: the confusion matrix [C, C]. A row belongs to a label, and a column to a predicted class.
@@ -265,7 +265,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       input_file: the file.
       seq_length: sequence length with which the file was written.
       is_training: whether to shuffle and repeat the examples.
-      drop_remainder: whether to drop the last batch if it is smaller.
+      drop_remainder: whether to drop the last batch if it is smaller than the other batches.
       trim: whether to sort examples by length and trim each batch to its longest sequence; see
         `input_pipeline.record_dataset`.
       unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the

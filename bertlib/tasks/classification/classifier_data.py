@@ -47,8 +47,8 @@ class Layout(NamedTuple):
       guid: column of the example's identifier. If it is None, an example is identified by its row's index.
       language: column of the language.
       header: whether the first row contains the names of the columns.
-      label_header: name of the label column in the header row. It is required if columns are described by
-        numbers and test files may lack the labels.
+      label_header: name of the label column in the header row. Used only if columns are described by numbers:
+        a test file counts as labelled only if its header row has this name in the label column.
       text_headers: names of the text columns in the header row of the published files. Used only if columns
         are described by numbers. A file with these names in its header row is recognized as a file of this
         task.
@@ -86,11 +86,11 @@ class Layout(NamedTuple):
         return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
     def width(self, first_row):
-        """Returns the smallest number of columns of a usable row."""
+        """Returns the number of columns that a usable row must have at least."""
         columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
         used = [column for column in columns if column is not None]
-        # If -1 is used, a usable row must be as long as the first row. In a shorter row, the last column
-        # would not be the same column as in the first row.
+        # If the layout uses -1 (the last column), a row must be as long as the first row. The last column of
+        # a shorter row would be a different column than the last column of the first row.
         return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
 
     @property
@@ -109,7 +109,7 @@ class Layout(NamedTuple):
 
         Args:
           first: list of str, the first row of the file.
-          labels: list of str, the task's labels, or None.
+          labels: list of str, the task's labels; None for a regression.
           language: see `DataProcessor`.
         """
         if self.header:
@@ -126,8 +126,8 @@ class Layout(NamedTuple):
         return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
 
     def rows(self, lines, language=None):
-        """Yields (index, row) for each row with data. If the layout has a column of languages, yields only
-        the rows in `language`.
+        """Yields (index, row) for each row with data. If the layout has a language column, yields only the
+        rows whose language is `language`.
 
         The header row is not yielded, but it is counted: it has the index 0, and the first row with data has
         the index 1.
@@ -224,7 +224,8 @@ class DataProcessor:
       name: str, the official name of the task, such as "SST-2", or None.
       task_type: "classification", "regression" or "multilabel". In a regression, labels are floats, and
         `get_labels` returns None. In a multi-label task, the label of an example is a tuple of labels.
-      metrics: tuple of str, the official metrics. These are the names in `eval_results.txt` without "eval_".
+      metrics: tuple of str, the names of the official metrics, such as "accuracy". The file
+        `eval_results.txt` lists them with the prefix "eval_".
       further_sets: tuple of str, names of additional development and test sets. "mismatched" stands for the
         sets "dev_mismatched" and "test_mismatched".
       submission: {name of a file in a GLUE submission: (set that the file predicts, number of examples in
@@ -282,8 +283,8 @@ class DataProcessor:
         cls = type(self)
         if any(getattr(cls, name) is not getattr(DataProcessor, name)
                for name in ("get_test_examples", "create_examples", "_create_examples")):
-            # The subclass overrides the methods that make the test examples, so the labels in the file may
-            # belong to other examples.
+            # The subclass overrides the methods that make the test examples. Its examples may differ from the
+            # rows of the file, so the labels in the file cannot be used.
             return None
         path, lines = self._load_lines(data_dir, "test")
         with name_file_in_errors(path):
@@ -315,7 +316,7 @@ class DataProcessor:
         """Returns a list with the `SourceRow` of each example. The element is None for an example of the
         training set, and for an example that a subclass made itself."""
         sources = vars(self).get("_sources", {})
-        # A script may define its own class of examples, whose objects may not be hashable.
+        # A script may define its own class of examples. Objects of such a class may be unhashable.
         return [sources.get(example) if isinstance(example, InputExample) else None for example in examples]
 
     def note_source(self, example, line, fields):
@@ -374,7 +375,7 @@ class DataProcessor:
 
     @classmethod
     def _read_tsv(cls, input_file, quotechar=None):
-        """The name of `read_tsv` in google-research/bert."""
+        """Calls `read_tsv`. In google-research/bert, that method has the name `_read_tsv`."""
         return cls.read_tsv(input_file, quotechar)
 
     @property
@@ -428,7 +429,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """The name of `load_examples` in version 0.1."""
+        """Calls `load_examples`. In version 0.1, that method had the name `_load_examples`."""
         return self.load_examples(data_dir, split, set_type)
 
     def load_examples(self, data_dir, split, set_type=None):
@@ -450,8 +451,8 @@ class DataProcessor:
                          "the right file")
 
     def _create_examples(self, lines, set_type):
-        """The name of `create_examples` in google-research/bert. Subclasses may override either of the two
-        methods."""
+        """Calls `create_examples`. In google-research/bert, that method has the name `_create_examples`.
+        Subclasses may override either of the two methods."""
         return self.create_examples(lines, set_type)
 
     def create_examples(self, lines, set_type):
@@ -526,8 +527,8 @@ class MnliProcessor(DataProcessor):
         return self.load_examples(data_dir, "dev", "dev_matched")
 
     def get_further_examples(self, data_dir, split):
-        """See `DataProcessor`. If a subclass overrides the methods that make the examples or the labels,
-        returns None: the examples of the mismatched genres may not fit these examples or labels."""
+        """See `DataProcessor`. Returns None if a subclass overrides the methods that make the examples or the
+        labels, because the examples of the mismatched genres may not fit those of the subclass."""
         cls, ours = type(self), MnliProcessor
         if any(getattr(cls, name) is not getattr(ours, name)
                for name in ("get_dev_examples", "create_examples", "_create_examples", "get_labels")):

@@ -167,9 +167,9 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
       room: int, the largest number of tokens in a window, not including special tokens.
-      doc_stride: int, number of tokens from the start of a window to the start of the next window. If this
-        number is larger than a window, the windows do not overlap, but no token is skipped. With 0, only the
-        first window is made.
+      doc_stride: int, number of tokens from the start of a window to the start of the next window. No token
+        is skipped: if this number is larger than a window, the next window begins directly after the window.
+        With 0, only the first window is made.
 
     Returns:
       list of (tokens of the first text, tokens of the second text).
@@ -235,8 +235,8 @@ def feature_fields(seq_length, target=None):
 
 
 class FeatureRecords:
-    """An iterable over the serialized `tf.train.Example`s of a set of examples. The examples are converted
-    during the iteration.
+    """An iterable that converts a set of examples into records, which are serialized `tf.train.Example`s. The
+    examples are converted during the iteration.
 
     Each attribute is a list with one element for each example. The lists are complete after the iteration.
 

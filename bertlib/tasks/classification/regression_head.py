@@ -1,8 +1,8 @@
 """Regression: predicts a score for a text or a pair of texts.
 
-The head is a linear layer with one output on the pooled output. Training minimizes the mean squared error.
-The variables have the same names as those of a classifier, and the weights have one row, as in the code of
-XLNet and ALBERT.
+The head is a linear layer that computes one score from the pooled output. Training minimizes the mean squared
+error. As in the code of XLNet and ALBERT, the variables have the same names as those of a classifier, and the
+weights have one row.
 """
 
 import numpy as np
@@ -36,9 +36,9 @@ class Regressor(classification_head.TextHead):
         """See the module `head`.
 
         The correlations are computed from the numbers in the files of labels and predictions. So the labels
-        are not rounded to float32. A predicted score is a float32, but the file contains a decimal number:
-        the shortest number that is rounded to this float32. The correlations are computed from the decimal
-        number.
+        are not rounded to float32. A predicted score is a float32. The file of predictions contains the
+        shortest decimal number that is rounded to this float32. The correlations are computed from this
+        decimal number.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)
@@ -123,8 +123,8 @@ def pearson(x, y):
 
 
 def spearman(x, y):
-    """Returns Spearman's rank correlation of two float64 tensors [N], which is Pearson's correlation of their
-    ranks."""
+    """Returns Spearman's rank correlation of two float64 tensors [N]: Pearson's correlation of the ranks of
+    their values."""
     return pearson(ranks(x), ranks(y))
 
 

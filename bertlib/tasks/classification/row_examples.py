@@ -24,7 +24,7 @@ TASK = "own data"  # name of the task in run.json
 # column may contain. The values of the dict say whether the example has the label.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MAX_FLOAT32 = 3.4e38  # largest valid score: scores are stored as float32
-# {task type: names of the metrics that are logged at the end}.
+# {task type: names of the metrics that a run logs at its end}.
 METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
 TASK_TYPES = tuple(METRICS)
@@ -162,8 +162,8 @@ class ExampleReader:
                     self._check_not_empty(path, rows)
                 split = self._to_split(path, rows, needs_labels, known, find_problem, found)
             except ValueError:
-                # If bad lines are not skipped, report these lines first: the first bad line may be the cause
-                # of the ValueError.
+                # If bad lines are not skipped, `check` raises an error that lists them instead of the
+                # ValueError: the first bad line may be the cause of the ValueError.
                 found.check(len(rows))
                 raise
         found.check(len(split.rows))
@@ -204,7 +204,7 @@ class ExampleReader:
         place = self._texts.place
         if not rows:
             return Split(path, [], False)
-        if place.is_json:  # collect the names of all rows: the first row may lack the label
+        if place.is_json:  # collect the keys of all rows, because the first row may lack the label
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
         texts = self._texts.text_places
         labels = self._label_places(place, texts, rows, needs_labels, known)
@@ -305,7 +305,7 @@ def _parse_number(text):
 
 
 def _parse_decision(place, line, row, where):
-    """Returns whether an example has the label of a column; see `_DECISIONS`."""
+    """Returns whether an example has the label to which a column belongs; see `_DECISIONS`."""
     value = get_value(line, row, where)
     decision = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
     if decision is None:

@@ -38,10 +38,11 @@ def label_names(num_choices):
 
 
 def unread_ending(names, found):
-    """Returns an error message if a column with an ending would not be read; None if all endings are read.
+    """Returns an error message if the file has a column with an ending that would not be read; None if all
+    endings are read.
 
-    For example, if a file has the columns ending0, ending1 and ending3, but no ending2, only the first two
-    endings would be read.
+    For example, if a file has the columns ending0, ending1 and ending3, but no ending2, only ending0 and
+    ending1 would be read.
 
     Args:
       names: list of str, the names of all columns in the file.
@@ -157,7 +158,7 @@ class _RowParser:
         self.num_choices, self.is_labelled = None, None
 
     def __call__(self, row):
-        """Returns the `Question` of a `columns.TextRow`, or a `BadRow`."""
+        """Returns the `Question` of a `columns.TextRow`; a `BadRow` if the row cannot be used."""
         if row.bad:
             return row.bad
         if self.num_choices is None:

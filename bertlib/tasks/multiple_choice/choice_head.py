@@ -28,8 +28,8 @@ class Choice:
     the number of the right sequence, and is not needed in prediction. In prediction, the features may also be
     single sequences [B, F].
 
-    The predictions are scores, float32 [B, C], or [B] for single sequences. If the features have labels, the
-    predictions also contain loss, float32 [B].
+    The predictions are "scores", float32 [B, C], or [B] for single sequences. If the features have labels,
+    the predictions also contain "loss", float32 [B].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)

@@ -90,8 +90,8 @@ def read_documents(path, tokenizer):
             if document:
                 yield document
             document = []
-        # A line with a letter or a digit always has a token. Searching for such a character is much faster
-        # than the tokenizer.
+        # A line with a letter or a digit always has a token. Searching the line for such a character is much
+        # faster than tokenizing it.
         elif any(map(str.isalnum, line)) or tokenizer.tokenize(line):
             document.append(line)
 

@@ -1,7 +1,7 @@
 """Makes pre-training records with Apache Beam. The work is done by the workers of a Beam runner. The workers
 can run on other machines.
 
-    files → documents counted → parts of blocks --group by block--> records --group by output file--> files
+    files → numbers of documents → parts of blocks --group by block--> records --group by output file--> files
 
 A block is the unit of work, as in `pretraining_stream`. The documents of a block, the random numbers used for
 the block and the positions of its records depend only on the positions of the documents in the text. So the
@@ -10,7 +10,7 @@ repeats a failed bundle, the output is the same, too.
 
 Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a function as the
 name of the function and of its module. So the workers import this module, and all functions that they run are
-in it. Importing this module does not load TensorFlow.
+in this module. Importing it does not load TensorFlow.
 """
 
 import builtins
@@ -48,7 +48,8 @@ _LOCAL_RUNNER_NAMES = ("direct", "directrunner", "fnapi", "fnapirunner")
 # Python code of a worker process of the local runner.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks.pretraining import pretraining_beam; "
            "pretraining_beam.serve({port})")
-# For each worker process, the local runner has two threads with these names.
+# For each worker process, the local runner has two threads with these names. The first thread waits for the
+# end of the process, and the second thread reads from the process.
 _WAITS_FOR_PROCESS, _READS_OF_PROCESS = "run_worker", "beam_control_read"
 _TIMEOUT_SECONDS = 3
 _LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
@@ -99,7 +100,7 @@ class Cluster:
         if not all(option.strip(" -") for option in options):
             raise ValueError("An option for Apache Beam is empty. Remove it.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
-        # Imported here: see `_beam`.
+        # The import is here and not at the top for the same reason as in `_beam`.
         from apache_beam.runners import runner as runners
         from apache_beam.runners.portability import portable_runner
 
@@ -151,7 +152,7 @@ class Cluster:
           port: int. The worker processes of the local runner end when this port is closed, see `serve`. None
             for other runners.
         """
-        # Imported here: see `_beam`.
+        # The import is here and not at the top for the same reason as in `_beam`.
         from apache_beam.runners import runner
         from apache_beam.runners.portability import fn_api_runner
         from apache_beam.transforms import environments
@@ -159,8 +160,8 @@ class Cluster:
         options = self._options()
         if not self._in_processes:
             return runner.create_runner(self._name), options
-        # Beam's default command for starting a worker process fails if a path contains a space. It also logs
-        # every step.
+        # The command with which Beam starts a worker process by default fails if a path contains a space. It
+        # also logs every step. So another command is used here.
         options.view_as(self._beam.options.pipeline_options.DirectOptions).direct_running_mode = "in_memory"
         code = shlex.quote(_WORKER.format(path=sys.path, port=port))
         environment = environments.SubprocessSDKEnvironment.from_command_string(
@@ -314,8 +315,8 @@ def _run_with_port(run, is_done):
     is closed.
 
     For each worker process, the runner has a thread that waits for the end of the process. If the process
-    fails, the error is raised only in this thread. The runner does not notice it, and waits forever for an
-    answer from the process. For this reason, `run` is called in a separate thread. If a process fails,
+    fails, the error is raised only in this thread. The runner does not notice the error, and waits forever
+    for an answer from the process. For this reason, `run` is called in a separate thread. If a process fails,
     `_run_with_port` no longer waits for the end of `run`.
 
     Args:
@@ -395,7 +396,7 @@ def serve(port):
     code = 1
     try:
         with _without_logging():
-            # Imported here: see `_beam`.
+            # The import is here and not at the top for the same reason as in `_beam`.
             import apache_beam.runners.worker.sdk_worker_main as harness
 
         logging.disable(logging.CRITICAL)
@@ -514,7 +515,8 @@ def _parts_of_files(part, number, starts):
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        # The first part is yielded for all files, so that files without records are written, too.
+        # The first part of the first block is yielded for all files, so that a file without records is
+        # written, too.
         if share or not block and not first:
             yield file, ((block, first), share)
 

@@ -5,8 +5,8 @@ instances.
               --mask--> instances --shuffle--> records
 
 The method is described in Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1.
-The masks are static: they are drawn when the records are made, and the training does not change them. Each
-pass over the documents (`dupe_factor`) draws new masks.
+The masks are static: they are drawn when the records are made, and the training does not change them. The
+documents are processed `dupe_factor` times, each time with new masks.
 
 Two implementations share this module. `create_pretraining_data.create_training_instances` is the published
 implementation, which makes lists of token strings in memory. `pretraining_stream` can process any amount of
@@ -98,9 +98,11 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
 
 def _target_length(room, short_seq_prob, rng):
-    """Returns the target length of an instance, in tokens. It is usually `room`. With probability
-    `short_seq_prob`, it is a random number from 2 to `room`, because the inputs in fine-tuning are often
-    short."""
+    """Returns the target length of an instance, in tokens.
+
+    The target length is usually `room`. Because the inputs in fine-tuning are often short, some instances are
+    shorter: with probability `short_seq_prob`, the target length is a random number from 2 to `room`.
+    """
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
@@ -113,8 +115,8 @@ def _random_sentences(documents, excluded, length, rng):
         if index != excluded:
             break
     else:
-        # If there are few documents, all ten draws may be the excluded document. The published code would use
-        # this document. Here, the next document is used.
+        # If there are few documents, all ten draws may return the excluded document. The published code would
+        # use the excluded document. Here, the next document is used instead.
         index = (excluded + 1) % len(documents)
     document = documents[index]
     start = stop = rng.randint(0, len(document) - 1)

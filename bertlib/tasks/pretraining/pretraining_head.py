@@ -33,7 +33,7 @@ class Pretraining:
 
         Args:
           remove_padding: whether the training leaves out the unused positions of an example with fewer than P
-            masked words. No logits are computed for these positions.
+            masked words. If true, no logits are computed for the unused positions.
         """
         self._remove_padding = remove_padding
 
@@ -115,8 +115,8 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       total_weight: scalar, the sum of the label weights over the effective batch. If it is None, the sum over
         this batch is used.
       micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
-        multiplied by this number. The mean over the micro-batches is then the loss of the effective batch,
-        also if the micro-batches have different sums of label weights.
+        multiplied by this number. For this reason, the mean over the micro-batches is the loss of the
+        effective batch, even if the micro-batches have different sums of label weights.
 
     Returns:
       three values: the loss (scalar, the weighted mean over the positions); the loss of each position,
@@ -197,8 +197,8 @@ def _pack_masked(sequence_tensor, positions, ids, weights):
       positions, ids, weights: [B, P], see `get_masked_lm_output`.
 
     Returns:
-      (float [1, B·F, W], [positions, ids, weights]). Each of the three is [1, K], where K is the number of
-      weights above 0.
+      (packed sequence, [positions, ids, weights]). The packed sequence is float [1, B·F, W]. Each element of
+      the list is [1, K], where K is the number of weights above 0.
     """
     batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
     used = tf.where(weights > 0)                                                        # [K, 2]
@@ -224,8 +224,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
     The published metrics are masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
     next_sentence_loss. An additional metric is masked_lm_baseline, the accuracy of a model that always
-    predicts the most frequent masked word. The arguments are features, and the losses and log probabilities
-    that the heads return.
+    predicts the most frequent masked word. Some arguments are features. The other arguments are the losses
+    and the log probabilities that the two heads return.
     """
     words = tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32)
     return _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights,

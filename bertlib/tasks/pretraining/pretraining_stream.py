@@ -326,7 +326,7 @@ def hash_vocabulary(vocab):
 
 def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
                   num_workers, tokenizer_settings, cluster, vocabulary):
-    """Does the work of `write_training_data`, which has locked the output files."""
+    """Does the work of `write_training_data`. The caller has already locked the output files."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, output_files)
         text = corpus.merge_surveys(input_files, surveys)
@@ -598,8 +598,8 @@ def _has_bytes(path, size, complete):
     Args:
       path: the output file.
       size: size of the file in the manifest. A partial file may be larger.
-      complete: whether the manifest says that all blocks are written. If it is false, there must be a
-        partial file.
+      complete: whether the manifest says that all blocks are written. If `complete` is false, there must be
+        a partial file.
     """
     if files.exists(_partial(path)):
         return files.size(_partial(path)) >= size

@@ -42,7 +42,7 @@ RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "e
 # If no text was found for a question, its null odds are this number, which is above any threshold.
 NO_ANSWER_ODDS = 1000000.0
 
-# The tokens of at most this number of words are kept in memory.
+# Size of a cache: the tokens of at most this number of words are kept in memory.
 _REMEMBERED_WORDS = 1 << 16
 
 
@@ -278,7 +278,7 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
     if null_prediction is not None and "" not in seen_texts:
         nbest.append(Answer("", null_prediction.start_logit, null_prediction.end_logit, 0.0))
     if not nbest:
-        nbest.append(Answer("empty", 0.0, 0.0, 0.0))  # the published code also returns the text "empty"
+        nbest.append(Answer("empty", 0.0, 0.0, 0.0))  # the text "empty" is returned as in the published code
     probabilities = _compute_softmax([answer.start_logit + answer.end_logit for answer in nbest])
     return [answer._replace(probability=probability) for answer, probability in zip(nbest, probabilities)]
 
@@ -294,7 +294,7 @@ def _get_best_indexes(logits, n_best_size):
 
 
 def _compute_softmax(scores):
-    """Returns exp(score) / Σ exp(score) of each score: list of float."""
+    """Returns the softmax of a list of scores, as a list of float."""
     if not scores:
         return []
     greatest = max(scores)

@@ -132,7 +132,7 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
     A line of JSON Lines is {"id": …, "question": …, "context": …}. The id is a string or an integer. For
     training, the line also has "answers", as in SQuAD. In training, a question is skipped with a warning if
     its answer is not found in its context, for example because the context is empty. All other questions are
-    kept. If the context of such a question is empty, the list of its words is empty.
+    kept. If a question that is kept has an empty context, its list of words is empty.
 
     Args:
       input_file: path, on any file system that TensorFlow supports.
@@ -185,8 +185,8 @@ def split_context(context):
 def read_gold(path):
     """Reads the right answers from a file, in one of the formats of `read_squad_examples`.
 
-    "answers" is a list of {"text": …, "answer_start": …}, of {"text": …} or of texts. If "answers" is
-    missing, "is_impossible" must be true.
+    "answers" is a list. Each answer has one of these forms: {"text": …, "answer_start": …}; or {"text": …};
+    or only the text, a string. If "answers" is missing, "is_impossible" must be true.
 
     Returns:
       {qas_id: list of (text, index in the context)}; the list is empty if the question has no answer. If an
@@ -217,16 +217,19 @@ def _gold_answer(answer, context, place):
 
 
 def _read_questions(path):
-    """Yields (place in the file, line, context, entry) for each question of a file. The entry is a dict. The
-    line is the number of the line in a file of JSON Lines; in a SQuAD file, it is None."""
+    """Yields (place, line, context, entry) for each question of a file.
+
+    The place is a str that names the file and the position of the question, for error messages. The line is
+    an int, the number of the line in a file of JSON Lines; in a SQuAD file, it is None. The entry is a dict.
+    """
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):
         raise ValueError(f"{path}: the file is empty; it should contain questions")
     first, end = _parse(path, json.JSONDecoder().raw_decode, text, start)
     if not isinstance(first, dict):
-        raise ValueError(f"{path}: the file should contain one JSON object with \"data\", as in SQuAD, or in "
-                         "each line a JSON object with \"id\", \"question\" and \"context\"")
+        raise ValueError(f"{path}: the file should contain one JSON object with \"data\", as in SQuAD; or "
+                         "one JSON object with \"id\", \"question\" and \"context\" in each line")
     if "data" not in first and not {"id", "question", "context"} & set(first):
         raise ValueError(f"{path}: the first JSON object has neither \"data\", as in SQuAD, nor \"id\", "
                          "\"question\" and \"context\", as in JSON Lines. Its keys are "
@@ -328,12 +331,13 @@ def _read_answer(example, qa, place, version_2_with_negative):
 # --- Windows ---------------------------------------------------------------------------------------------
 
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
-# A tokenized context. `words` contains the index of the word of each token. `firsts` contains the index of
-# the first token of each word, followed by the number of tokens.
+# A tokenized context. For each token, `words` contains the index of the word to which the token belongs. For
+# each word, `firsts` contains the index of its first token. The last element of `firsts` is the number of
+# tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
-# A window. `span` is a `_DocSpan`. `words` contains the index of the word of each context token in the
-# window. `tokens` contains all tokens of the window, including the question and the special tokens. `ids`
-# contains the ids of these tokens. For the positions, see `InputFeatures`.
+# A window. `span` is a `_DocSpan`. For each context token in the window, `words` contains the index of the
+# word to which the token belongs. `tokens` contains all tokens of the window, including the question and the
+# special tokens. `ids` contains the ids of these tokens. For the positions, see `InputFeatures`.
 _Window = collections.namedtuple("_Window",
                                  ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
@@ -341,7 +345,8 @@ _Window = collections.namedtuple("_Window",
 def _doc_spans(num_tokens, room, doc_stride):
     """Cuts a context into windows of at most `room` tokens. Returns a tuple of `_DocSpan`.
 
-    If `doc_stride` is larger than a window, the windows do not overlap, but no token is skipped.
+    No token is skipped: if `doc_stride` is larger than a window, the next window begins directly after the
+    window.
     """
     spans, start = [], 0
     while start < num_tokens:
@@ -562,8 +567,9 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
                                  is_training, output_fn):
     """Cuts each example into windows, and calls a function with each window, in order.
 
-    Questions are truncated to `max_query_length` tokens. If `doc_stride` is larger than a window, the windows
-    do not overlap. An example with an empty context has no window, and a warning is logged.
+    Questions are truncated to `max_query_length` tokens. If `doc_stride` is larger than a window, the next
+    window begins directly after the window. An example with an empty context has no window, and a warning is
+    logged.
 
     Args:
       examples: iterable of `SquadExample`.
@@ -616,7 +622,7 @@ def feature_fields(seq_length, is_training):
 
 
 def _row(feature):
-    """Returns the values of the fields of `feature_fields` for a window: {name: value}."""
+    """Returns {name: value} for a window, with the names of `feature_fields`."""
     return {
         "unique_ids": feature.unique_id,
         "input_ids": feature.input_ids,

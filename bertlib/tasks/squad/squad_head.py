@@ -89,7 +89,7 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=F
       input_file: the file.
       seq_length: sequence length with which the file was written.
       is_training: whether to shuffle and repeat the examples.
-      drop_remainder: whether to drop the last batch if it is smaller.
+      drop_remainder: whether to drop the last batch if it is smaller than the other batches.
       trim: whether to sort examples by length and trim each batch to its longest sequence; see
         `input_pipeline.record_dataset`.
       unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the

@@ -71,9 +71,9 @@ def _f1(words, right_words, empty_may_be_right):
 def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     """Returns the same numbers as the official evaluation scripts: {name: number}. Scores are in percent.
 
-    For SQuAD 1.1, the names are exact_match and f1. For SQuAD 2.0, they are exact, f1 and total, the number
-    of questions. These three numbers are also computed for the questions with an answer (HasAns_…) and for
-    the questions without an answer (NoAns_…). If null odds are passed, there are four more numbers.
+    For SQuAD 1.1, the names are exact_match and f1. For SQuAD 2.0, the names are exact, f1 and total (the
+    number of questions). These three numbers are also computed for the questions with an answer (HasAns_…)
+    and for the questions without an answer (NoAns_…). If null odds are passed, there are four more numbers.
     best_exact and best_f1 are the highest scores over all null thresholds. best_exact_thresh and
     best_f1_thresh are the thresholds with these scores. An answer that is already empty in `texts` counts as
     empty at all thresholds.

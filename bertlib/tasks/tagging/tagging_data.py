@@ -98,8 +98,9 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None)
         None: the file counts as tagged if its tag column contains a valid tag other than "O".
         An int: the number of columns of the training file. The file counts as tagged if it has this number of
         columns, and if its tag column contains a valid tag other than "O".
-      bad_lines: the `faults.FileFaults` of the file. Lines that cannot be used are added to it. If it skips
-        bad lines, each sentence with a bad line is left out. By default, a bad line is an error.
+      bad_lines: the `faults.FileFaults` of the file. Lines that cannot be used are added to this object. If
+        the object skips bad lines, each sentence with a bad line is left out. By default, a bad line is an
+        error.
 
     Returns:
       a `ConllFile`.
@@ -427,8 +428,8 @@ class Prediction(NamedTuple):
 def merge_windows(rows, sentences, labels, scheme="IOB2"):
     """Merges the predictions for windows. Returns a list with the `Prediction` for each sentence.
 
-    If a predicted tag is not valid after the tag of the previous word, it is replaced; see `convert_scheme`.
-    The probability of the replaced tag is used for the new tag.
+    A predicted tag that is not valid after the tag of the previous word is replaced by a valid tag; see
+    `convert_scheme`. The new tag gets the probability of the predicted tag.
 
     Args:
       rows: iterable of the predictions of `tagging_head.Tagger` for the windows, in the order of the windows.
@@ -480,8 +481,9 @@ def window_bounds(sizes, room):
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
-        # The new window must have room for the next word. So each window has a word that is not in the
-        # previous window.
+        # The new window begins with the words at the end of the previous window, at most half a window of
+        # tokens. If necessary, it begins with fewer words, so that the next word of the sentence fits. So
+        # each window has a word that is not in the previous window.
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]
             start += 1
@@ -500,8 +502,8 @@ def _last_word_that_fits(sizes, start, room):
 
 
 class _Windows:
-    """Makes the windows of a sentence. A sentence is (words, tags in IOB2 or None). Worker processes call
-    this object."""
+    """Makes the windows of a sentence. A sentence is a pair: its words, and its tags in IOB2 (None if it has
+    no tags). Worker processes call this object."""
 
     def __init__(self, tokenizer, labels, max_seq_length, label_all_pieces):
         self._tokenizer, self._room, self._all = tokenizer, max_seq_length - 2, label_all_pieces
@@ -570,8 +572,8 @@ def feature_fields(seq_length):
     """Returns the fields of a stored window. `record_files` writes these fields, and `input_pipeline` reads
     them.
 
-    tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word that is
-    tagged in this window.
+    tag_mask is 1 at the tokens whose tags are used in the loss. word_mask is 1 at the first token of each
+    word that is tagged in this window.
 
     Args:
       seq_length: int, number of tokens in a window, including padding.

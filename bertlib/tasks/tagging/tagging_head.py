@@ -20,8 +20,8 @@ class Tagger:
     """Head that predicts one of `num_tags` tags for each word. See the module `head`.
 
     The features are int32 [B, F]. tag_ids contains the tags of the tokens, and is not needed in prediction.
-    tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word. The
-    tag of a word is the tag of the word's first token.
+    tag_mask is 1 at the tokens whose tags are used in the loss. word_mask is 1 at the first token of each
+    word. The tag of a word is the tag of the word's first token.
 
     The predictions for a sequence are num_words, tags and probabilities. num_words is the number of words W
     in the sequence. Only the first W values of tags and probabilities have a meaning. The probability of a
@@ -122,7 +122,7 @@ def _order(mask):
 
 
 def _move_to_front(mask, values):
-    """In each row, moves the values at the positions where the mask is 1 to the front.
+    """Reorders the values of each row: first the values where the mask is 1, then the other values.
 
     Returns:
       a pair: the number of ones in each row, int32 [B]; and the reordered values, [B, F].

@@ -1,8 +1,9 @@
 """Computes BERT's vectors for texts: lines → features → vectors → JSON Lines, npz or TFRecords.
 
 The lines are processed as a stream, so the input may have any length. The lines of a window (a group of
-consecutive lines) are sorted by length and cut into batches. A batch is padded to its longest line. Because
-the lines of a batch have similar lengths, there is little padding. The results are in the order of the lines.
+consecutive lines) are sorted by length and cut into batches. Each batch is padded to the length of its
+longest line. Because the lines of a batch have similar lengths, there is little padding. The results are in
+the order of the lines.
 """
 
 import contextlib
