@@ -137,8 +137,8 @@ def help_text(description, full=False):
         ours = flag_names()
         # `FLAGS` also contains the short names of flags, such as -?. `.name` is always the long name.
         others = {FLAGS[name].name for name in FLAGS} - set(ours)
-        # --flagfile and --undefok are not in `FLAGS`. absl adds them to the help text of any `flags.FlagValues`,
-        # even of an empty one. So their help text is taken from an empty one.
+        # --flagfile and --undefok are not in `FLAGS`. absl adds them to the help text of any
+        # `flags.FlagValues`, even of an empty one. So their help text is taken from an empty one.
         return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
                           flags.FlagValues().get_help(prefix="  ")])
     topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)

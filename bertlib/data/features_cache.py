@@ -48,9 +48,9 @@ def write(path, cache, inputs, examples, convert):
     """Writes a file of features. If the cache contains the file, `path` becomes a link to it. Otherwise, the
     function makes the file and adds it to the cache.
 
-    If another process is making the same entry, this function waits. The function only calls `convert(path)`,
-    without the cache, in these cases: the path is remote or not a regular file; an input cannot be pickled;
-    or this process is a replica that writes no files.
+    If another process is making the same entry, this function waits. In the following cases, the function
+    does not use the cache, and calls `convert(path)`: the path is remote or not a regular file; an input
+    cannot be pickled; or this process is a replica that writes no files.
 
     Args:
       path: the TFRecord file to write.

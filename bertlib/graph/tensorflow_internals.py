@@ -149,8 +149,8 @@ def parse_profile(serialized):
 # separate session, and this session takes all memory of a GPU.
 open_records = tf_record.tf_record_random_reader
 
-# (directory of a SavedModel) -> its SavedModel message. The public `tf.saved_model.load` adds one of the
-# graphs to the current graph and session. We must read the graphs before one of them is added.
+# Function: (directory of a SavedModel) -> its SavedModel message. The public `tf.saved_model.load` adds one
+# of the graphs to the current graph and session. We must read the graphs before one of them is added.
 parse_saved_model = loader_impl.parse_saved_model
 
 # (directory, MetaGraphDef) -> {name of the tensor: path of the asset}, for both formats in which assets are

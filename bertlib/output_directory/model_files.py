@@ -128,8 +128,8 @@ def list_changed_files(directory, contents, recorded):
     if foreign:
         names = " and ".join(foreign)
         raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. The "
-                         "training must write its own files with the same names. Use another directory, or "
-                         f"move {names} to another place.")
+                         "files with these names must belong to the model of the training. Use another "
+                         f"directory, or move {names} to another place.")
     return changed, sorted(replaceable - set(contents))
 
 

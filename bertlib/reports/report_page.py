@@ -92,7 +92,7 @@ def name(text, longest=MAX_NAME):
 
 
 def shorten(text, longest=MAX_NAME):
-    """Returns the `Html` of a text. If it has more than `longest` characters, its middle is left out."""
+    """Returns the `Html` of a text. The middle of a text with more than `longest` characters is left out."""
     half = longest // 2
     return escape(text if len(text) <= longest else f"{text[:half]}…{text[-half:]}")
 

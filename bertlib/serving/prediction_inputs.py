@@ -54,7 +54,8 @@ class InputReader:
         Args:
           model: a `model_directory.ModelDirectory`.
           fields, required: see `answers`.
-          flags: {name: value} of the flags in `COLUMN_FLAGS` that replace the values of the training.
+          flags: {name of a flag in `COLUMN_FLAGS`: value}. These values replace the values that the training
+            used.
 
         Raises:
           ValueError: flags contradict each other.

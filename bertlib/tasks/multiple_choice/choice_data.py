@@ -38,8 +38,8 @@ def label_names(num_choices):
 
 
 def unread_ending(names, found):
-    """Returns an error message if the file has a column with an ending that would not be read; None if all
-    endings are read.
+    """Returns an error message if the file has a column of endings that would not be read; None if all
+    columns of endings are read.
 
     For example, if a file has the columns ending0, ending1 and ending3, but no ending2, only ending0 and
     ending1 would be read.

@@ -57,9 +57,9 @@ class Pretraining:
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
                     features["next_sentence_labels"]])
-        # The loss of the masked words is already divided by a total over the effective batch. The loss of
-        # next-sentence prediction is a mean over the examples of this micro-batch, so it needs the weight of
-        # the micro-batch.
+        # The loss of the masked words is already divided by the total weight of the masked words in the
+        # effective batch. The loss of next-sentence prediction is a mean over the examples of this
+        # micro-batch, so it needs the weight of the micro-batch.
         weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
         return head.HeadOutputs(masked_lm_loss + weight * next_sentence_loss, metrics=metrics,
                                 is_divided_by_total=True)
