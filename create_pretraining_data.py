@@ -54,9 +54,10 @@ def define_flags():
                           "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
                           "next-sentence label is 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
-                           "Probability of using a random, shorter target length. The target length is "
-                           "drawn once for each pass over a document. With --next_sentence=false, it is "
-                           "drawn once for each instance.")
+                           "Probability that the target length of the instances is a random number, and not "
+                           "the maximum that --max_seq_length allows. The target length is drawn once for "
+                           "each pass over a document. With --next_sentence=false, it is drawn once for each "
+                           "instance.")
         flags.DEFINE_integer("dupe_factor", 10, "Number of passes over the text, each with different masks "
                              "and pairs.", lower_bound=1)
         flags.DEFINE_integer("random_seed", 12345, "Random seed. The same seed and text give the same files.")
@@ -98,7 +99,7 @@ class TrainingInstance(object):
 
     Attributes:
       tokens: the text after masking, as a list of str: [CLS] a [SEP] b [SEP].
-      segment_ids: list of int, one for each token: 0 up to the first [SEP], and 1 after it.
+      segment_ids: list of int, one for each token: 0 up to and including the first [SEP], and 1 after it.
       masked_lm_positions: the positions of the masked tokens, as a list of int in ascending order.
       masked_lm_labels: the tokens at these positions before masking, as a list of str.
       is_random_next: whether b is a random text (True) or the text that follows a (False).

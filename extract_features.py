@@ -1,4 +1,4 @@
-"""Extracts BERT's vectors of text: for each token and layer, or for each line.
+"""Extracts BERT's vectors of text: for each chosen layer, one vector for each token or for each line.
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 

@@ -569,7 +569,8 @@ class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
         "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
         "packing", "batch_size", "seq_length", "kernels"])):
-    """Values that all layers of an encoder share: the arguments of `transformer_model`, B and F."""
+    """Contains values that all layers of an encoder share: arguments of `transformer_model`, and the sizes B
+    and F."""
 
 
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,

@@ -29,7 +29,7 @@ _WORTH_ONE_PASS = 2**16
 # The published weight decay λ, and patterns that match the names of the variables without weight decay.
 PUBLISHED_WEIGHT_DECAY = 0.01
 PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
-# The published largest global norm of the gradients.
+# The published limit of the global norm of the gradients.
 PUBLISHED_CLIP_NORM = 1.0
 
 
@@ -45,8 +45,8 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 
     @property
     def name(self):
-        """Name of the accumulate op. TensorFlow needs this property to write the collection into a
-        MetaGraph."""
+        """Name of the accumulate op. TensorFlow needs this property to write the collection with this object
+        into a MetaGraph."""
         return self.accumulate_op.name
 
 
@@ -612,7 +612,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
         Args:
           grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
-            variable; this variable is read when the update of the pair before it has ended.
+            variable. This variable is read only after the update of the previous pair has ended.
           factor: scalar tensor, such as a clipping factor; None for 1. Each gradient is multiplied by the
             factor directly before the update of its variable, so that no second copy of all gradients is
             needed.
@@ -791,9 +791,10 @@ class LambOptimizer(_WeightDecayOptimizer):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
             update = m.read_value() / (1.0 - power_1) / deviation
-            # An excluded variable is not decayed here, and is not multiplied by the trust ratio below.
+            # For a variable that is excluded from weight decay, the update contains neither the decay here
+            # nor the trust ratio below.
             if self._do_use_weight_decay(name):
-                with tf.control_dependencies([update]):  # so that one temporary tensor less is needed
+                with tf.control_dependencies([update]):  # saves the memory of one temporary tensor
                     update += self.weight_decay_rate * weights
             if not self._is_excluded(name):
                 size, length = tf.global_norm([weights]), tf.global_norm([update])

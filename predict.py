@@ -1,4 +1,4 @@
-"""Predicts with a trained model for lines of text. See `python predict.py --help`."""
+"""Predicts labels and other outputs for lines of text. See `python predict.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import predict

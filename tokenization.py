@@ -499,8 +499,8 @@ class FullTokenizer(_Tokenizer):
         # `isprintable` is fast and is true for most texts, so the search is rarely needed.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
-        # Normally, each Chinese character is a separate chunk. There are two exceptions: Chinese characters
-        # are not split into words, or a special token contains a Chinese character.
+        # Normally, each Chinese character is a separate chunk. In two cases, the text is split only at white
+        # space: `tokenize_chinese_chars` is false, or a special token contains a Chinese character.
         if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
             return text.split()
@@ -660,7 +660,8 @@ TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
 class _Chunks(dict):
-    """A cache of the form {chunk of text: convert(tokens of the chunk)}. Missing chunks are tokenized."""
+    """A cache of the form {chunk of text: convert(tokens of the chunk)}. A chunk that is not in the cache is
+    tokenized."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer

@@ -318,7 +318,7 @@ def test_paths_on_the_page_of_tf1_exist():
 
 
 def test_steps_that_tf1_overrides_are_steps_of_the_core():
-    table = text_of(OF_TF1).split("\n## How the Estimator extends the core's\n")[1].split("\n## ")[0]
+    table = text_of(OF_TF1).split("\n## How the Estimator extends bertlib's\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.*?)\| (.*?) \|", table, re.MULTILINE)[2:]
     named = {name for _, names in rows for name in code_spans(names)}
     methods = {node.name for path in test_rooms.FILES["tf1._run"] if path.stem.startswith("script_")

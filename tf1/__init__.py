@@ -8,8 +8,8 @@ tensorflow.python.estimator.run_config import RunConfig`.
 
 Two runs with the same seed give the same results. The random numbers of `tf.nn.dropout`, `tf.layers.dropout`
 and of a `Dataset.shuffle` without a seed depend only on the graph's seed, the step and the place of the op in
-the model (see `bertlib.graph.randomness`). `parallel_interleave` ignores `sloppy=True`, because the order of
-the records could then differ from run to run.
+the model (see `bertlib.graph.randomness`). `parallel_interleave` ignores `sloppy=True`, because this option
+could change the order of the records from run to run.
 
     python -m tf1 run_my_task.py --flags…
 
@@ -36,7 +36,7 @@ from tf1._names.namespace import Namespace as _Namespace
 from tf1._names.reference_variables import assign as assign
 from tf1._names.tensorflow_names import advice as _advice
 from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
-from tf1._run import modules as _modules  # noqa: F401  this import adds the module finders
+from tf1._run import modules as _modules  # noqa: F401  this import adds finders for modules of TensorFlow 1
 from tf1._run import session_options as _session_options
 
 _metric_weights.install()

@@ -33,8 +33,8 @@ def names(module, name, seen=()):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
             ours = isinstance(value, Namespace)
-            # TensorFlow's modules also contain a few modules of Python's library. These modules are left out.
-            # Their names do not contain "api", unlike the names of TensorFlow's own modules.
+            # The full names of TensorFlow's own modules contain "api". Other modules, such as a few modules
+            # of Python's library, are left out.
             if key != "compat" and (ours or value not in seen and "api" in value.__name__):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
@@ -59,8 +59,8 @@ def _parser():
                         "of installed packages that were written for TensorFlow 1.x. In these packages, too, "
                         "`import tensorflow as tf` imports tf1")
     parser.add_argument("--reference_variables", action="store_true", help="use the reference variables of "
-                        "TensorFlow 1, as tf.disable_resource_variables() does. Programs that walk or freeze "
-                        "graphs with their own code need them")
+                        "TensorFlow 1, as tf.disable_resource_variables() does. Programs with their own code "
+                        "for searching or freezing graphs need these variables")
     parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="number of replicas on this "
                         "machine. Replicas are processes that train one model together; each uses one GPU. "
                         "0: one replica for each GPU of the machine. The gradients are averaged over the "
@@ -75,8 +75,8 @@ def _parser():
     parser.add_argument("--open_ports", choices=["true", "false"], help="whether other machines can reach "
                         "the network ports of the replicas. By default, the ports are closed; if this is not "
                         "possible, a warning says that they are open. true: leave the ports open, for "
-                        "example because the script needs the network. false: refuse to run if the ports "
-                        "cannot be closed")
+                        "example if the script needs the network. false: refuse to run if the ports cannot "
+                        "be closed")
     parser.add_argument("--check", nargs="+", metavar="PATH", help="read a program's files without running "
                         "them. Print each line that will not run, and the code to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
@@ -105,8 +105,8 @@ def _launch(options, name, arguments, parser):
 def _warn_of_unused_card():
     """Logs a warning if this machine has an NVIDIA card, but not the libraries that TensorFlow needs for it.
 
-    This function does not ask TensorFlow for its GPUs. After such a call, TensorFlow would ignore the
-    CUDA_VISIBLE_DEVICES that many scripts set.
+    Many scripts set CUDA_VISIBLE_DEVICES. TensorFlow ignores this setting after a first call that lists the
+    GPUs. So this function, which runs before the script, does not make such a call.
     """
     group = replica_group.current()
     if gpu_libraries.missing_libraries() and (explanation := gpu_libraries.explain_unused_card()) and (

@@ -8,8 +8,8 @@
         print(predictor("a very good film")["label"])
 
 `train` and `evaluate` run the command run_classifier.py in a child process. `load` and `predict` compute in
-the calling process. None of these functions changes TensorFlow's eager execution, the log or the signal
-handlers of the calling process. The import of this package is fast, because only `load` and `predict` import
+the calling process. In the calling process, none of these functions changes TensorFlow's eager execution, the
+logging or the signal handlers. The import of this package is fast, because only `load` and `predict` import
 TensorFlow.
 """
 
@@ -26,7 +26,7 @@ from bertlib.system import files
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 
 _SCRIPT = "run_classifier.py"
-_RECORD = "run.json"  # `output_files.RECORD`, which is not imported here because that would load TensorFlow
+_RECORD = "run.json"  # the same as `output_files.RECORD`; an import of `output_files` would load TensorFlow
 _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the user's own data
 _FOLDER = "data"  # data in memory are written to this folder of an output directory
 # {flag: argument of `train` that sets this flag}.
@@ -112,10 +112,10 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
 
     Args:
       output_dir: output directory of the training, for example of `train`.
-      data: the data with labels, in one of the forms that `train` takes. None for the development data of
-        the training.
-      text: see `train`. By default, the function uses the columns of the training.
-      label: see `train`. By default, the function uses the column of the training.
+      data: the data with labels, in one of the forms that `train` takes. None: the development data of the
+        training are used.
+      text: see `train`. By default, the function uses the columns that the training used.
+      label: see `train`. By default, the function uses the column that the training used.
       results_dir: directory for the results; by default, the folder `evaluation` in `output_dir`.
       verbose: whether to print the log.
       **settings: see `train`.
@@ -167,8 +167,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       output_dir: output directory of a training.
       data: a pandas DataFrame, a list of dicts, a list of texts, a list of pairs (tuples of two str), or the
         path of a file. Labels are not needed.
-      text: name of the column of the text, or a list of two names. By default, these are the columns of the
-        training.
+      text: name of the column of the text, or a list of two names. By default, the function uses the
+        columns that the training used.
       **options: see `load`.
 
     Returns:
@@ -202,7 +202,8 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
       **options: task, precision and batch_size, see `bertlib.serving.load`.
 
     Returns:
-      a `TextPredictor`. To free its memory, call `close`, or use it in a `with` statement.
+      a `TextPredictor`. To free the memory of the predictor, call its method `close`, or use the predictor in
+      a `with` statement.
 
     Raises:
       NotADirectoryError: `output_dir` does not exist or is not a directory.
@@ -253,7 +254,7 @@ def _run(flags, named, result, verbose):
 
     Args:
       flags: list of str, without the flags of the data.
-      named: {flag: `DataFile`}.
+      named: {name of a flag: the `DataFile` whose path is the value of the flag}.
       result: path of the result file of the command. If this file exists after an error, the data files are
         kept.
       verbose: see `train`.
@@ -296,8 +297,8 @@ def _record(directory):
 
 
 def _trained_columns(record):
-    """Returns the `Columns` that the record of a training names. `Columns.text` or `Columns.label` is None if
-    the record does not name these columns."""
+    """Returns the `Columns` that a training used, as its run.json records them. `Columns.text` or
+    `Columns.label` is None if run.json does not contain the flag of these columns."""
     def names(flag):
         value = record["settings"].get(flag)
         return tuple(map(str, parse_columns(value))) if value else None

@@ -10,7 +10,8 @@ import subprocess
 import sys
 from typing import Any
 
-# The directory of the published commands: the checkout, or the directory of the installed packages.
+# The directory that contains the script files of the commands. It is the checkout of this project, or, after
+# an installation, the directory of the installed packages.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _KEPT_LINES = 200
 _FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
@@ -48,10 +49,11 @@ def _text(name, value):
 
 
 def run(script: str, flags: list[str], verbose: bool) -> None:
-    """Runs a published command to its end.
+    """Runs a command of this project to its end.
 
     The child process belongs to a separate session of the operating system, so Ctrl-C reaches only the
-    caller. The caller then asks the child process to end. A training first saves its last complete step.
+    caller. After Ctrl-C, the caller asks the child process to end. A child process that trains first saves
+    its last complete step.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
@@ -59,7 +61,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
       verbose: whether to print the log of the command to `sys.stdout`.
 
     Raises:
-      TypeError: the command does not have one of the flags.
+      TypeError: `flags` contains a flag that the command does not have.
       ValueError: the command ended with an error message, which is the text of the exception.
       ChildProcessError: the command was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the caller was interrupted.
@@ -78,7 +80,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
 
 
 def command_line(script: str) -> list[str]:
-    """Returns the command line that runs a published command, as a list of words without the flags.
+    """Returns the command line that runs a command of this project, as a list of words without the flags.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
@@ -100,7 +102,8 @@ def ending_with_caller() -> list[str]:
     """Returns a prefix for a command line. With this prefix, the command ends when the calling process ends.
 
     Without the prefix, a training would continue after a restart of a notebook's kernel. With the prefix, the
-    command gets SIGTERM when the thread that started it ends. So this thread must not end before the command.
+    command gets SIGTERM when the thread that started the command ends. So the caller must keep this thread
+    alive until the command has ended.
 
     Returns:
       list of str: Linux's program `setpriv` and its arguments. If `setpriv` is not installed, an empty list.
@@ -134,7 +137,7 @@ def _error(script, code, lines):
 
     Args:
       script: see `run`.
-      code: exit code of the process, or -n if signal n ended it.
+      code: exit code of the process, or -n if signal n ended the process.
       lines: the last lines of the log.
     """
     of_flags = _FLAGS_ERROR.search("\n".join(lines))

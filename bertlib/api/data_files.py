@@ -52,7 +52,8 @@ def is_path(data: Any) -> bool:
 
 
 def column_names(value: Any, name: str) -> tuple[str, ...] | None:
-    """Returns the columns that an argument names, as a tuple of str; None if the argument is None.
+    """Returns the names of the columns in an argument, as a tuple of str. Returns None if the argument is
+    None.
 
     Args:
       value: the name or the number of a column, or a list or tuple of them.
@@ -128,10 +129,10 @@ def remove(created: list[str]) -> None:
 
 
 def to_inputs(data: Any) -> Any:
-    """Checks the data for a prediction, and converts them to the types below.
+    """Checks the data for a prediction, and converts them to one of the types in "Returns".
 
     Returns:
-      a path as a str; or a list of dicts, of texts, or of pairs of texts (tuples).
+      a path as a str, a list of dicts, a list of texts, or a list of pairs of texts (tuples).
 
     Raises:
       TypeError, ValueError: see `to_rows`.
@@ -149,7 +150,7 @@ def to_inputs(data: Any) -> Any:
 
 
 def json_lines(rows: list[dict]) -> bytes:
-    """Returns rows as the content of a file of JSON Lines."""
+    """Returns the rows in the format JSON Lines, as bytes."""
     return b"".join(map(_line, rows))
 
 
@@ -216,7 +217,8 @@ def _frame_rows(frame, argument):
 def _with_names_as_text(row, where):
     found = plain_value(row)
     if len(found) < len(row):
-        raise ValueError(f"{where} has two keys with the same text. Rename one of them.")
+        raise ValueError(f"{where} has two keys with the same text, such as 1 and '1'. Rename one of "
+                         "them.")
     return found
 
 
@@ -239,6 +241,6 @@ def _line(row):
     try:
         return (json.dumps(row, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError:
-        # The row contains half of a surrogate pair. It is written as an escape, so that the command can read
-        # the file and name this line in its error message.
+        # The row contains half of a surrogate pair. This half is written as an escape, so that the command
+        # can read the file and name this line in its error message.
         return (json.dumps(row) + "\n").encode()

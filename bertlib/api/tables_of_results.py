@@ -17,7 +17,8 @@ class Result(NamedTuple):
     Attributes:
       output_dir: str, the directory of the training.
       results_dir: str, the directory of the result files.
-      metrics: {name: number} of the evaluation, as in eval_results.json; None without an evaluation.
+      metrics: the metrics of the evaluation, {name: number, list or dict}, as in eval_results.json; None
+        without an evaluation.
       predictions: a table of the evaluated rows with the model's answers. The table is a DataFrame if pandas
         is installed, otherwise a list of dicts. None without an evaluation.
     """

@@ -113,16 +113,18 @@ class TextPredictor:
 
         Args:
           data: the value that `data_files.to_inputs` returned.
-          columns: names of the columns of the texts; None for the columns of the training.
+          columns: names of the columns of the texts. None: the columns that the training used.
 
         Raises:
-          TypeError, ValueError, OSError: see `bertlib.api.predict`.
+          TypeError, ValueError: see `bertlib.api.predict`.
+          OSError: the file of the data cannot be read.
         """
         if isinstance(data, list) and not isinstance(data[0], dict):
             if columns:
                 raise TypeError("text: a list of texts or of pairs has no columns. Leave `text` out.")
+            # Rows of other types are skipped in this line, because `self(data)` raises an error for them.
             fields = [dict(zip(self.fields, (row,) if isinstance(row, str) else row)) for row in data
-                      if isinstance(row, str | tuple)]  # `self(data)` raises an error for all other types
+                      if isinstance(row, str | tuple)]
             return list(map(tables_of_results.answer_row, fields, self(data)))
         flags = {"text_column": ",".join(columns)} if columns else {}
         if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""Finds and removes the files of TensorFlow checkpoints, without glob patterns.
+"""Finds and removes the files of TensorFlow checkpoints. Does not use their paths as glob patterns.
 
 TensorFlow treats the path of a checkpoint as a glob pattern. If a directory has one of the characters
 `*?[]\\` in its name, TensorFlow finds no checkpoint in this directory, or finds checkpoints of a different
@@ -108,8 +108,9 @@ def escape_prefix(prefix):
 
 
 def escape_directory(path):
-    """Returns a path with which TensorFlow can open the files of a directory. The path is valid until this
-    process ends."""
+    """Returns a path without glob characters, so that TensorFlow can open the files of a directory. If `path`
+    has such characters, the result is a symbolic link, which is valid until this process ends. A remote path
+    is returned unchanged."""
     if not _GLOB_CHARACTERS.search(path) or files.is_remote(path):
         return path
     link = os.path.join(_link_directory(), str(next(_numbers)))

@@ -120,8 +120,9 @@ def reorder_tensors(checkpoint, orders):
     Args:
       checkpoint: a `Checkpoint`.
       orders: {name of a tensor: list of orders}. The first order is for the first axis of the tensor, the
-        second order for the second axis, and so on. An order is a list of old indices: its element k is the
-        old index of the element that gets the new index k.
+        second order for the second axis, and so on. An order is a list of old indices: its entry k is the old
+        index of the element that gets the new index k. For example, [2, 0, 1] moves the last of three
+        elements to the beginning.
     """
     def read(name):
         value = checkpoint.read(name)
@@ -461,9 +462,9 @@ def check_same_types(checkpoint, expected):
         if found != dtype:
             raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} has the type "
                              f"{found.name} in the checkpoint and {dtype.name} in the model. A "
-                             "checkpoint that a training saved has the same types as the model. To start a "
-                             "training from these weights, pass the checkpoint as --init_checkpoint, and "
-                             "pass another --output_dir.")
+                             "training saves the types of its model, so this checkpoint does not come from a "
+                             "training of this model. To start a training from these weights, pass the "
+                             "checkpoint as --init_checkpoint, and pass another --output_dir.")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -667,8 +668,9 @@ def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
     If the directory was moved or copied, the `checkpoint` file may contain paths of files in the old
-    directory. If `model_dir` contains a checkpoint with the same name, that checkpoint is used instead. If
-    the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>` is returned.
+    directory. If `model_dir` contains a checkpoint with the file name of such a path, the checkpoint in
+    `model_dir` is used. If the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>` is
+    returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None

@@ -35,8 +35,8 @@ _DEFAULT_SIGNATURES = ("default", "serving_default")
 # The second input of a stateless op is a seed.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
-# Name of the gradients that `custom_gradient` defines. A module can be trained without them, because
-# TensorFlow's own gradients of the same ops have the same values.
+# Name under which the module `custom_gradient` registers its gradient functions. A hub module can be trained
+# without these functions, because TensorFlow's own gradients of the same ops have the same values.
 _OWN_GRADIENT = "OwnGradient"
 # Collections with the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
@@ -58,7 +58,7 @@ class TensorInfo(NamedTuple):
 
 
 def resolve(handle):
-    """Returns the directory of a module. For the address of a module, this is a directory in the cache.
+    """Returns the directory of a module. If `handle` is an address, this directory is in the cache.
 
     Args:
       handle: the directory, or the address of the module (https://…). A module with an address must be in the
@@ -134,7 +134,7 @@ class ModuleSpec(object):
         return None if self._is_new else os.path.join(self.directory, "variables", "variables")
 
     def get_tags(self):
-        """Returns a list that contains the tags of each variant, as a set of str."""
+        """Returns a list with one set of str for each variant. The set contains the tags of the variant."""
         return [set(tags) for tags in self._variants]
 
     def variant(self, tags=None):
@@ -425,8 +425,8 @@ class Module(object):
                 for key in outputs]
 
     def _handle_python_gradients(self, graph_def):
-        """Removes or renames the custom gradients of nodes. A custom gradient is a Python function, and the
-        module contains only the name of this function.
+        """Removes or renames the custom gradients of nodes, because the module contains only their names. A
+        custom gradient is a Python function, which is not stored in a module.
 
         Raises:
           ValueError: the module is trainable, and TensorFlow's gradients cannot replace a custom gradient.

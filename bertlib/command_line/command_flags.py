@@ -15,7 +15,7 @@ class CommandFlags:
     """The flags of a command.
 
     Attributes:
-      names: list of str, the flags of this project that the command has.
+      names: list of str, the names of the command's flags, without the flags of absl.
     """
 
     def __init__(self, command):

@@ -65,8 +65,9 @@ names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# With this call, absl counts the flags of this module as flags of the command that calls the functions of
-# this module. For example, --helpxml then lists them as flags of the command.
+# absl records for each flag which module defines it. After this call, absl records the command, and not this
+# module, for the flags that the functions of this module define. So --helpxml lists them as flags of the
+# command.
 flags.disclaim_key_flags()
 
 
@@ -165,8 +166,8 @@ def _help_of(names):
 
 
 def default_text(flag):
-    """Returns the default of an absl flag as it would be written on a command line; "" if the flag has no
-    default or an empty default."""
+    """Returns the default of `flag`, a flag object of absl, as it would be written on a command line. Returns
+    "" if the flag has no default or an empty default."""
     if flag.default is None:
         return ""
     if isinstance(flag.default, list):
@@ -175,8 +176,8 @@ def default_text(flag):
 
 
 def meaning(flag):
-    """Returns the help text of an absl flag, without the list of possible values that absl puts before the
-    text."""
+    """Returns the help text of `flag`, a flag object of absl. The list of possible values, which absl puts
+    before the text, is left out."""
     return flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
 
 
@@ -215,8 +216,8 @@ def refuse_empty_paths():
 
 
 def define_classification_flags():
-    """Defines the flags of a classification command: for the task or the user's own files, and for the
-    phases."""
+    """Defines the flags of a classification command. They choose the task or the user's own files, and the
+    phases: training, evaluation, prediction."""
     with section("Task", TASK):
         flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
@@ -339,8 +340,8 @@ def define_column_flags(heading="Your own data, in place of a task", text=_TEXT_
         flags.DEFINE_string("encoding", "utf-8", "Encoding of the files: the name of an encoding of Python, "
                             "such as cp1252, latin-1 or utf-16.")
     flags.register_validator("delimiter", lambda text: text is not None and is_delimiter(text),
-                             "must be auto, comma, semicolon, tab, pipe or a single character, and not a "
-                             "quote or a line end")
+                             "must be auto, comma, semicolon, tab, pipe or a single character; a quote or "
+                             "a line end is not allowed")
     flags.register_validator("encoding", lambda text: bool(text) and check_encoding(text),
                              "must be the name of a text encoding of Python, such as cp1252, latin-1 or "
                              "utf-16")
@@ -462,9 +463,9 @@ def define_trimming_flags():
                           "longest sequence. Training spends no computation on the remaining padding "
                           "either, except with run_squad.py or --use_xla. If the examples are short, "
                           "trimming saves most of the computing time. false: all batches have the length "
-                          "--max_seq_length. The default is true, except for training with run_squad.py, "
-                          "because the published SQuAD loss depends on the padding. The evaluation of "
-                          "run_pretraining.py is never trimmed.")
+                          "--max_seq_length. The default is true, with one exception: the training of "
+                          "run_squad.py is not trimmed by default, because the published SQuAD loss depends "
+                          "on the padding. The evaluation of run_pretraining.py is never trimmed.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Maximum number of tokens in a micro-batch, including padding. So a "
                              "micro-batch contains either few long examples or many short ones. In training, "
@@ -506,8 +507,8 @@ def define_training_flags():
                            "as the lowest layer.")
         flags.DEFINE_integer("reinit_layers", 0, "Number of layers, counted from the top, that start from "
                              "random weights instead of the weights in --init_checkpoint. If it is not 0, "
-                             "the pooler also starts from random weights. The flag has an effect at step 0 "
-                             "only.", lower_bound=0)
+                             "the pooler also starts from random weights. The flag has no effect if the "
+                             "training continues from a checkpoint in --output_dir.", lower_bound=0)
         flags.DEFINE_integer("freeze_layers", 0, "Number of layers, counted from the lowest one, that are "
                              "not trained. If it is not 0, the embeddings are not trained either. A training "
                              "with frozen layers needs less time and memory.", lower_bound=0)
@@ -552,10 +553,11 @@ def define_training_flags():
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
                           "instead of being kept in memory. none: no activations. attention: the attention "
-                          "scores and probabilities. For long sequences, this mode saves most of the memory "
-                          "and costs little time. layers: all activations except the input of each layer. "
-                          "With this mode, a step takes a third more time than with --recompute=none. auto: "
-                          "the fastest mode that fits into memory, found by simulation.")
+                          "scores and probabilities. Their size grows with the square of the sequence "
+                          "length, so this mode helps most with long sequences. It costs little time. "
+                          "layers: all activations except the input of each layer. With this mode, a step "
+                          "takes a third more time than with --recompute=none. auto: the fastest mode that "
+                          "fits into memory, found by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "in a segment. Only the input of each segment is kept in memory.", lower_bound=1)
     with section("Memory and speed", MACHINE):
@@ -623,10 +625,10 @@ def define_replica_flags():
 def define_open_ports_flag():
     """Defines the flag that decides whether other machines can reach the network ports of a run."""
     flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
-                      "opens on this machine. By default, the command closes the ports if the system permits "
-                      "this and if no path is remote. Otherwise, the ports stay open, and the command logs a "
-                      "warning. true: the ports stay open, without a warning. false: the command ends with "
-                      "an error if the ports cannot be closed.")
+                      "opens on this machine. By default, the command closes the ports to other machines if "
+                      "the system permits this and if no path is remote. Otherwise, the ports stay open, and "
+                      "the command logs a warning. true: the ports stay open, without a warning. false: the "
+                      "command ends with an error if the ports cannot be closed.")
 
 
 def define_export_flags():

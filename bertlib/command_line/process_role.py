@@ -31,7 +31,8 @@ def launch(afterwards):
       ValueError: the flags require more GPUs than this machine has; the flags require closed ports, but the
         ports cannot be closed; TF_CONFIG is invalid; or this machine is an evaluator, but the command cannot
         evaluate.
-      OSError: another process uses the port that TF_CONFIG names.
+      OSError: another process uses the port that TF_CONFIG names, or this machine is an evaluator and never
+        reached the chief.
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
         return None

@@ -20,9 +20,9 @@ _NUMBERS = signal.SIGTERM, signal.SIGHUP
 # Numbers of the signals that this process received.
 _received = []
 
-# Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up. After this time,
-# this module ends the process. The limit is needed because the main thread cannot clean up during a long call
-# of TensorFlow.
+# If a signal arrives outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up.
+# After this time, this module ends the process. The limit is needed because the main thread cannot clean up
+# during a long call of TensorFlow.
 _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.
@@ -60,8 +60,8 @@ def handle_termination(last_words):
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
-    # Python runs a signal handler only after the main thread has returned from C++. So a separate thread
-    # reads this pipe: it sees the signal at once.
+    # Python runs a signal handler only after the main thread has returned from C++. But Python writes the
+    # number of the signal to this pipe at once. So a separate thread reads the pipe.
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     signal.set_wakeup_fd(sender, warn_on_full_buffer=False)

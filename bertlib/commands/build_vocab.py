@@ -130,9 +130,10 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                                                  for character in word[1:]})
     if len(fixed) > vocab_size:
         raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the "
-                         "characters of the text, at the start of words and inside of words, already need "
-                         f"{len(fixed)} entries. Pass --vocab_size={len(fixed)} or more, or raise "
-                         f"--min_frequency={min_frequency} to leave out rarer characters.")
+                         f"characters of the text already need {len(fixed)} entries. Pass "
+                         f"--vocab_size={len(fixed)} or more, or raise --min_frequency={min_frequency} to "
+                         "leave out rarer characters. A character that also occurs inside of words needs two "
+                         "entries.")
     unknown = sum(words.values()) - sum(known.values())
     logging.info("The text has %d words (%d different ones). The vocabulary contains %d characters of the "
                  "text. %d words contain a character below --min_frequency and will become [UNK].",

@@ -5,7 +5,7 @@
 Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. Both
 models must have been evaluated on the same examples. If both arguments are directories with a sweep.csv, the
 command compares the two sweeps. A run of the first sweep and a run of the second sweep form a pair if they
-have the same settings, such as the same seed. Only the compared settings may differ.
+differ only in the compared settings. For example, both runs have the same seed.
 """
 
 import json

@@ -84,8 +84,8 @@ def open_input(settings):
     """Opens --input, and sets --to if it was not passed. Returns the `checkpoint_formats.Checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be
-        read.
+      ValueError, FileNotFoundError: a flag is missing, --to is already the format of the input, or the input
+        cannot be read.
     """
     for name in ("input", "output"):
         if not getattr(settings, name):
@@ -161,8 +161,9 @@ def read_config(settings, source):
             content.pop(name, None)
     config = modeling.BertConfig.from_dict(content).to_dict()
     if settings.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
-        logging.warning("hidden_act in bert_config.json is gelu_erf, this project's name of Hugging Face's "
-                        "gelu. The published code supports only the tanh form of GELU, which it calls gelu.")
+        logging.warning("hidden_act in bert_config.json is gelu_erf. With this name, this project means "
+                        "the function that Hugging Face calls gelu. The published code does not have this "
+                        "function: it has only the tanh form of GELU, under the name gelu.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
@@ -198,7 +199,8 @@ def read_vocabulary(settings, source, vocab_size):
 
 
 def _find_id_problem(ids, vocab_size):
-    """Returns a description of the first problem of the ids of a tokenizer.json, or None.
+    """Returns a description of the first problem that is found in the ids of a tokenizer.json. Returns None
+    if there is no problem.
 
     Args:
       ids: {token: id}, read from a file that has not been checked. The ids must be 0, 1, 2, …, like the lines
@@ -226,8 +228,8 @@ def read_tokenizer_settings(settings, source, config):
     """Returns the content of tokenizer_config.json as a dict; None if this file is not written.
 
     The file is not written if the output is in the TensorFlow format and no setting of the tokenizer is
-    known. This format does not need the file. Logs a warning about settings that the tokenizers of this
-    project do not support.
+    known, because the TensorFlow format does not need the file. The function logs a warning about settings
+    that the tokenizers of this project do not support.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
@@ -301,8 +303,8 @@ def hugging_face_config(config, source, names):
         logging.warning("The CRF is left out, because no Hugging Face class has a CRF. The converted model "
                         "predicts each tag separately, from the same scores.")
     elif head and head.outputs and head.kind is None:
-        logging.info("A BertForTokenClassification has the same tensors. If the model tags tokens, write "
-                     "this class into config.json.")
+        logging.info("A BertForTokenClassification has the same tensors. If the model tags tokens, "
+                     "replace the class in config.json by BertForTokenClassification.")
     return translated
 
 

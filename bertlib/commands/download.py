@@ -2,9 +2,10 @@
 
     python download.py --model=uncased_L-12_H-768_A-12 --data=MRPC,SST-2,squad1.1
 
-This creates checkpoints/uncased_L-12_H-768_A-12, data/glue/MRPC, data/glue/SST-2 and data/squad. The log ends
-with the values of $BERT_BASE_DIR, $GLUE_DIR and $SQUAD_DIR. Existing files stay unchanged. The same command
-continues an interrupted download. docs/howto/data.md says more about checkpoints and data.
+This command creates checkpoints/uncased_L-12_H-768_A-12, data/glue/MRPC, data/glue/SST-2 and data/squad. The
+log ends with the values of $BERT_BASE_DIR, $GLUE_DIR and $SQUAD_DIR. Existing files stay unchanged. To
+continue an interrupted download, run the same command again. docs/howto/data.md says more about checkpoints
+and data.
 """
 
 import os

@@ -2,11 +2,11 @@
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --card=rtx3060
 
-This prints the largest micro-batch for each sequence length and each mode of --recompute, and a chart. For
-other cards, pass --gpu_memory_gb instead of --card. By default, a step has a single micro-batch. A training
-with several micro-batches also stores the sums of their gradients. To plan such a training, pass its
---gradient_accumulation_steps. For your own model, pass --bert_config_file instead of --model. 1 GB is 10⁹
-bytes.
+This command prints a table and a chart of the largest micro-batch for each sequence length and each mode of
+--recompute. For other cards, pass --gpu_memory_gb instead of --card. By default, a step has a single
+micro-batch. A training with several micro-batches also stores the sums of their gradients. To plan such a
+training, pass its --gradient_accumulation_steps. For your own model, pass --bert_config_file instead of
+--model. 1 GB is 10⁹ bytes.
 """
 
 import functools

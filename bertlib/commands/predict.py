@@ -39,7 +39,8 @@ _BATCHES = 16
 
 
 def define_predictor_flags():
-    """Defines the flags of a loaded model; `serve.py` has the same flags."""
+    """Defines the flags that decide which model is loaded, and how it computes. `serve.py` has the same
+    flags."""
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training. Instead, you can pass an "
                             "ONNX or TFLite file that export.py wrote, or the directory of such a file.")
@@ -57,8 +58,8 @@ def define_predictor_flags():
 
 
 def check_model(settings):
-    """Raises a ValueError or a NotADirectoryError if --model_dir is neither a directory nor a file of
-    export.py."""
+    """Raises a ValueError or a NotADirectoryError if --model_dir is neither a directory nor a file that
+    export.py wrote."""
     if not (settings.model_dir and portable_model.find(settings.model_dir)):
         checks.check_model_dir(settings)
 

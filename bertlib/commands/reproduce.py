@@ -37,8 +37,8 @@ def define_flags():
     with common_flags.section("Repetition"):
         flags.DEFINE_string("output_dir", None, "Output directory of the repeated training. The default is "
                             "the directory of the training, with -reproduced added to its name.")
-        flags.DEFINE_integer("until", None, "Last step to repeat and to compare. By default, all steps.",
-                             lower_bound=1)
+        flags.DEFINE_integer("until", None, "Last step to repeat and to compare. By default, all steps are "
+                             "repeated and compared.", lower_bound=1)
         flags.DEFINE_bool("anyway", False, "Repeat the training even if its data files or starting weights "
                           "were changed.")
 

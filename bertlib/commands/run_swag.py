@@ -1,4 +1,4 @@
-"""Fine-tunes BERT to choose the right one of several endings of a text, evaluates it and predicts with it.
+"""Fine-tunes BERT to choose the right one of several endings of a text, evaluates the model and predicts.
 
     python run_swag.py
 
@@ -225,8 +225,8 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
             **estimator_setup.input_options(settings, step, is_training)), lengths
 
     def choose(split, input_fn):
-        """Returns (predictions for each question, scores). For the predictions, see `choice_head.Choice`. The
-        scores are None if the split has no labels."""
+        """Returns (list with the prediction for each question, scores). For a prediction, see
+        `choice_head.Choice`. The scores are None if the split has no labels."""
         outputs = list(input_pipeline.restore_file_order(chooser.predict(input_fn)))
         if not data[split].is_labelled:
             return outputs, None

@@ -110,7 +110,7 @@ def main(_):
     with http_server.listen(settings.host, settings.port) as server, serving.load(
             settings.model_dir, settings.task, settings.precision, settings.batch_size,
             weights=settings.weights, engine=settings.engine) as predictor:
-        predictor(*["[MASK]"] * predictor.required)  # warm-up: the first answer takes longer
+        predictor(*["[MASK]"] * predictor.required)  # warm-up: a model's first answer takes longer
         with request_batches.RequestBatches(
                 predictor, settings.batch_size, settings.batch_wait_ms / 1000, settings.max_queue,
                 settings.max_texts) as batches, stopping.request.being_awaited():

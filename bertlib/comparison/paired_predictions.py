@@ -224,7 +224,7 @@ def _score_classification(table, labels):
         scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
         return 100 * float(scores[1] if size == 2 else scores.mean())
 
-    def matthews(rows):  # for more than two labels: Gorodkin's formula, as in eval_results.txt
+    def matthews(rows):  # with more than two labels: Gorodkin's formula, as for eval_results.txt
         counts = matrix(rows)
         total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
         root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))

@@ -64,7 +64,7 @@ def compare(directories, metric=None):
     Args:
       directories: two directories with sweep.csv.
       metric: name of the column to compare. None: the first score that both tables contain is compared. If
-        they have no common score, their first other common metric, such as a loss, is compared.
+        there is no such score, the first metric that both tables contain is compared, such as a loss.
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
@@ -92,14 +92,16 @@ def compare(directories, metric=None):
     if common:
         values = [[scale * group[key] for key in common] for group in groups]
         if len(common) < 2:
-            raise ValueError(f"{directories[0]} and {directories[1]} have only one finished run with the "
-                             "same settings. A test needs at least two pairs. Add seeds to the sweeps.")
+            raise ValueError(f"{directories[0]} and {directories[1]} have only one pair of finished runs "
+                             "with the same settings. A test needs at least two pairs. Add seeds to the "
+                             "sweeps.")
         test = paired_tests.compare_pairs(*values)
     else:
         values = [[scale * value for value in group.values()] for group in groups]
         if min(map(len, values)) < 2:
-            raise ValueError("The sweeps have no pairs of runs with the same settings, and one of them has "
-                             "only one run. A test needs at least two runs. Add seeds to the sweeps.")
+            raise ValueError("The sweeps have no pairs of runs with the same settings, and one of the two "
+                             "sweeps has only one finished run. A test needs at least two finished runs of "
+                             "each sweep. Add seeds to the sweeps.")
         test = paired_tests.compare_groups(*values)
     means = [sum(group) / len(group) for group in values]
     difference = paired_tests.Difference(name, means, means[1] - means[0], test.pop("interval"), lower,
@@ -111,7 +113,8 @@ def compare(directories, metric=None):
 
 
 def _check_same_examples(directories, rows):
-    """Checks that two runs were evaluated on the same examples, if both have a table of predictions."""
+    """Checks that two runs were evaluated on the same examples. Does nothing if one of the runs has no table
+    of predictions."""
     outputs = [os.path.join(directory, "runs", os.path.basename(row.get("directory") or ""))
                for directory, row in zip(directories, rows)]
     tables = [path for output in outputs if files.is_directory(output)
@@ -122,8 +125,8 @@ def _check_same_examples(directories, rows):
 
 def _find_compared(sweeps, settings, flags):
     """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
-    second sweep]}. Such a setting has one value in all runs of the first sweep, and another value in all runs
-    of the second sweep.
+    second sweep]}. Such a setting has one value in all runs of the first sweep, and a different value in all
+    runs of the second sweep.
 
     Args:
       sweeps: two lists of rows.

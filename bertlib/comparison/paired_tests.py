@@ -1,4 +1,5 @@
-"""Tests with SciPy whether the results of two trainings differ, and puts the conclusion into words."""
+"""Uses statistical tests of SciPy to decide whether the results of two trainings differ. Puts the conclusion
+into words."""
 
 from typing import NamedTuple
 import warnings
@@ -76,8 +77,8 @@ def mcnemar(first, second):
     """Returns the result of McNemar's exact test.
 
     Args:
-      first, second: lists of bool, one list for each training. An element says whether the prediction of the
-        training for a row is right.
+      first, second: lists of bool, one list for each training, with one element for each row. An element is
+        True if the training's prediction for the row is right.
 
     Returns:
       {"only_first": number of rows for which only the first training is right, "only_second": number of rows

@@ -1,5 +1,5 @@
-"""Plans the repetition of a training from its run.json: the command and its flags. Checks that the data files
-are unchanged."""
+"""Plans the repetition of a training: reads the command and its flags from run.json, and checks that the data
+files are unchanged."""
 
 import errno
 import os
@@ -224,8 +224,8 @@ def _use_copies(flags, directory):
 
 
 def _find_starting_weights(flags, record, given):
-    """Replaces the path of the starting weights by the name and the revision of a model on the Hugging Face
-    Hub. This is done only if the weights came from the Hub and the path does not exist on this machine."""
+    """If the starting weights came from the Hugging Face Hub, replaces --init_checkpoint by the name and the
+    revision of the model on the Hub. A path that exists on this machine is not replaced."""
     start = record.get("init_checkpoint") or {}
     if "init_checkpoint" in given or not start.get("repository") or "init_checkpoint" not in flags:
         return
@@ -251,7 +251,7 @@ def _compare_inputs(record, flags, given, notes):
             recorded = {path: {name: train[name] for name in ("bytes", "fingerprint")}}
         elif record.get("inputs") is None:
             notes.append(f"{output_files.RECORD} has no fingerprints of the data files. The training data "
-                         "are compared after the training.")
+                         "are compared only after the repetition.")
     moved = {**record.get("files", {}), **flags}
     moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in given.items()
              if isinstance(old := moved.get(name), str) and value]
@@ -285,7 +285,8 @@ def _compare_inputs(record, flags, given, notes):
 
 
 def _exists(value):
-    """Returns whether a path, a pattern or the prefix of a checkpoint exists."""
+    """Returns whether the value of a flag exists: a file, a directory or the prefix of a checkpoint. A remote
+    path is not checked, and counts as existing."""
     return "://" in value or files.exists(value) or checkpoint_files.exists(value)
 
 
@@ -299,6 +300,7 @@ def _moved(path, moves):
 
 
 def describe_changed(changed):
-    """Returns lines that name changed files with both fingerprints."""
+    """Returns a line of text for each changed file, with the fingerprint in the training and the present
+    fingerprint."""
     return [f"{entry['path']} was changed: fingerprint {entry['old']} in the training, {entry['new']} now."
             for entry in changed]

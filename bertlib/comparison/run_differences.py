@@ -140,9 +140,9 @@ def compare_best(original, repeated):
     """Compares the best weights of two trainings, bit by bit.
 
     Returns:
-      a dict like the elements of the result of `compare_weights`, but with the additional key
-      "repeated_step"; None if the original did not keep its best weights. If the two steps differ, the
-      weights are not compared: "variables" is None, and "different" is 0.
+      a dict with the keys that `compare_weights` describes, and the key "repeated_step". None if the original
+      did not keep its best weights. If the repetition kept the weights of a different step, or no best
+      weights, they are not compared: "variables" is None, and "different" is 0.
     """
     old, new = (best_weights.find(directory) for directory in (original, repeated))
     if old is None:
@@ -272,7 +272,7 @@ def to_text(found, notes=(), overrides=()):
                      f"up to step {last}")
     if losses["missing"]:
         steps = ", ".join(map(str, losses["missing"][:_MANY]))
-        lines.append(f"         not compared, because only the training has these log lines: steps {steps}")
+        lines.append(f"         not compared, because the repetition lacks these log lines: steps {steps}")
     lines += _weights_to_text(found)
     if found["results"] is None:
         lines.append("Results: not compared, because only a part of the steps was repeated")

@@ -70,8 +70,8 @@ def _message(tag, content):
 
 
 class Prefixes(dict):
-    """Maps the size of a field's packed values, in bytes, to the prefix of these values: the bytes that
-    precede the values in a serialized example."""
+    """Maps a size to a prefix, for one field. The size is the number of bytes of the field's packed values.
+    The prefix consists of the bytes that precede these values in a serialized example."""
 
     def __init__(self, field):
         self._key = _message(b"\x0a", field.name.encode("utf-8"))
@@ -101,8 +101,9 @@ class Encoder:
 
         Args:
           row: {name: values}. The values are a flat sequence of ints or floats, or a bytes object that
-            contains packed `varints`. (The varint of an int from 0 to 127 is one byte with this value.) If a
-            field has fewer values than declared, it is padded with zeros.
+            contains packed `varints`. (For ints from 0 to 127, this object is `bytes(ints)`, because the
+            varint of such an int is a single byte with the same value.) If a field has fewer values than
+            declared, it is padded with zeros.
 
         Raises:
           ValueError: a field has too many values.

@@ -87,7 +87,7 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry: a fingerprint of the inputs, the examples and the code of this process.
     Returns None if an input cannot be pickled."""
-    # The import is here and not at the top for the same reason as in `_describe`.
+    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
     from bertlib.system import fingerprints
 
     try:
@@ -102,7 +102,7 @@ def _fingerprint(inputs, examples):
 
 
 def _describe(records):
-    """Returns {"bytes", "fingerprint"} of a TFRecord file."""
+    """Returns the size and the fingerprint of a TFRecord file: {"bytes": int, "fingerprint": str}."""
     # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
     from bertlib.system import fingerprints
 
@@ -111,8 +111,11 @@ def _describe(records):
 
 
 def _read(entry):
-    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged. If the
-    TFRecord file is large, only a part of it is read for this check; see `fingerprints`."""
+    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged.
+
+    For this check, the size and the fingerprint of the TFRecord file are compared with those in the JSON
+    file. The fingerprint of a large file is computed from only a part of the file; see `fingerprints`.
+    """
     with contextlib.suppress(OSError, ValueError, TypeError):
         facts = files.read_json_object(os.path.join(entry, _FACTS))
         if "value" in facts and _describe(os.path.join(entry, _RECORDS)).items() <= facts.items():

@@ -249,8 +249,8 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
     tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, 1)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
-    # The iterator reads the global step when the iterator is initialized. At this time, a checkpoint has
-    # already been restored.
+    # The global step is read when the iterator is initialized. At this time, a checkpoint has already been
+    # restored, so a resumed training begins with the batch after its last step.
     start = tf.constant(0, tf.int64) if global_step is None else tf.cast(global_step, tf.int64)
 
     def indices(step):
@@ -396,8 +396,8 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         raise ValueError("micro_batches, batch_totals and unequal_micro_batches are for training only. Leave "
                          "them out, or pass is_training=True.")
     if unequal_micro_batches and not trimmed_fields:
-        raise ValueError("Without trimming, all examples have the same number of tokens: "
-                         "unequal_micro_batches=True needs trimmed_fields.")
+        raise ValueError("unequal_micro_batches=True needs trimmed_fields, because all examples have the "
+                         "same number of tokens without trimming.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
     if is_training:
         dataset = _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals,
@@ -503,8 +503,9 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       is_training: True for an endless, shuffled stream that starts at the global step. False to read each
         example once, in the order of the file unless `trimmed_fields` are given.
       drop_remainder: whether to leave out the last batch if it has fewer than B examples.
-      micro_batches: number of batches (micro-batches) that this replica computes in one training step. All
-        micro-batches of a step, on all replicas, contain the same examples as one batch of their total size.
+      micro_batches: number of batches (micro-batches) that this replica computes in one training step.
+        Together, the micro-batches of a step on all replicas contain the same examples as one batch of their
+        total size.
       batch_totals: names of fields. For each of these fields, a batch also has the scalar <name>_total: the
         sum of the field over the whole step. Use the total as the divisor of a mean if the number of terms
         differs between micro-batches. For example, micro-batches have different numbers of masked tokens.

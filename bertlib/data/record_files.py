@@ -43,8 +43,8 @@ def parse_features(record):
 
 
 def find_problem(record, fields):
-    """Returns a message about the first problem of a serialized `tf.train.Example`; None if it has no
-    problem.
+    """Returns a message about the first problem of a serialized `tf.train.Example`; None if the example has
+    no problem.
 
     Args:
       record: bytes.

@@ -1,1 +1,1 @@
-"""The published checkpoints and data sets, and their downloads."""
+"""Lists the published checkpoints and data sets, and downloads them."""

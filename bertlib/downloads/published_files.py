@@ -81,8 +81,8 @@ def _problem_in_table(columns, delimiter=b"\t"):
     """Returns a function that checks whether a file has at least `columns` columns. The function returns a
     message about the problem, or None; see `http_download.Source`.
 
-    The function reads only the first line: in some published files, later lines do not have the form that the
-    code of the task expects.
+    The function reads only the first line, because in some published files, later lines do not have the form
+    that the code of the task expects.
     """
     def problem(path, _):
         with open(path, "rb") as reader:
@@ -100,7 +100,8 @@ def _models():
     models = {}
     for release, names in _RELEASES.items():
         for name in names:
-            # Two releases contain a model uncased_L-12_H-768_A-12. The name of the later model has a date.
+            # Two releases contain a model uncased_L-12_H-768_A-12. The key of the later model contains the
+            # date of its release.
             key = f"{release}/{name}" if name in models else name
             directory = f"checkpoints/{key}"
             source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,

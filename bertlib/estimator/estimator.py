@@ -3,10 +3,11 @@ with it.
 
 TensorFlow removed `tf.estimator` in version 2.16. This module keeps the published semantics of
 `tf.estimator`. The module uses classes that TensorFlow still contains (tf.train.SingularMonitoredSession,
-Scaffold, Saver, SessionRunHook). An unmodified `model_fn(features, labels, mode, params)` runs with it. The
-arguments of `TPUEstimator` are accepted, but the model runs on CPU or GPU. Each call builds a fresh graph.
+Scaffold, Saver, SessionRunHook). A `model_fn(features, labels, mode, params)` that was written for
+`tf.estimator` runs unchanged. The arguments of `TPUEstimator` are accepted, but the model runs on CPU or GPU.
+Each call builds a fresh graph.
 
-The weights of a call come from a checkpoint in model_dir, which `resume` restores. If model_dir contains no
+In each call, `resume` restores the weights from a checkpoint in model_dir. If model_dir contains no
 checkpoint, the weights come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, the
 weights are random.
 """
@@ -326,7 +327,7 @@ class Estimator(object):
 
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
-            self._group.barrier()  # replica 0 may still write the checkpoint that the others will read
+            self._group.barrier()  # replica 0 may still be writing the checkpoint that all will read
         checkpoint = checkpoint_path or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)

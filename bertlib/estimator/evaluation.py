@@ -8,7 +8,7 @@ Metrics are computed in two ways:
 - `predicted_batches` yields predictions, from which the caller computes metrics. `Estimator.predict` calls
   it. SQuAD and tagging are evaluated in this way, because their metrics compare texts and entities.
 
-Both functions may also run during a training. docs/development/paths.md describes the four callers that start
+Both functions can also run during a training. docs/development/paths.md describes the four callers that start
 an evaluation during a training: `bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
 (`bertlib.command_line.evaluator_process`), and `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
 
@@ -134,8 +134,8 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
 
 
 def _batches(session, fetches, config, group, sharded=True):
-    """Yields the values of the fetches for each batch. With a group, yields the batches of all replicas; see
-    `replica_sync.gather_batches`."""
+    """Yields the values of the fetches for each batch. With a group, yields the values for the batches of all
+    replicas; see `replica_sync.gather_batches`."""
     check = config.stop_request.check
     if group:
         yield from replica_sync.gather_batches(group, session, fetches, check, sharded)

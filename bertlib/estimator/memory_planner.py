@@ -8,8 +8,8 @@ the time of the ops, and the sizes of their outputs. The timeline shows which te
 One GB is 10⁹ bytes.
 
 Three things are not simulated: the memory of CUDA and its libraries, the workspaces of kernels, and the
-fragmentation of the memory. Instead, they reduce the memory that counts as usable (`CARD_OVERHEAD`,
-`ALLOCATOR_MARGIN`, `WORKSPACE`).
+fragmentation of the memory. For these things, the constants `CARD_OVERHEAD`, `ALLOCATOR_MARGIN` and
+`WORKSPACE` reduce the memory that counts as usable.
 """
 
 import collections
@@ -110,7 +110,7 @@ def simulate(train_op):
 
 
 def trace_allocations(train_op):
-    """Simulates one training step, and returns when its tensors are allocated and freed.
+    """Simulates one training step. Returns the order in which its tensors are allocated and freed.
 
     Args:
       train_op: see `simulate`.
@@ -296,8 +296,8 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # The first size is large, because a line through a large size predicts other sizes better. A large size
-    # costs no time: the simulation takes the same time for all sizes.
+    # The first size is large, because a line through a large size predicts other sizes better than a line
+    # through a small size. A large size costs no time: the simulation takes the same time for all sizes.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = need_of_size(guess)
@@ -394,7 +394,7 @@ def advice(alternatives, memory_need, usable_bytes):
 
 
 def usable_memory():
-    """Returns the memory that a step may use: memory of the smallest GPU; without a GPU, RAM.
+    """Returns the memory that a step may use: memory of the smallest GPU, or RAM if there is no GPU.
 
     A step is expected to fit if its simulated peak is at most this memory.
 

@@ -86,7 +86,7 @@ class Builder:
         return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
 
     def build_on(self, input_fn, mode):
-        """Builds the input of an input_fn and the model; see `build`. In prediction, labels are ignored."""
+        """Calls an input_fn and builds the model; see `build`. In prediction, labels are ignored."""
         def features_fn():
             features, labels, hooks = self.call_input_fn(input_fn, mode)
             return features, None if mode == ModeKeys.PREDICT else labels, hooks

@@ -19,7 +19,7 @@ from bertlib.graph import collectives, graph_keys
 from bertlib.replicas import replica_group
 from bertlib.system import code_fingerprint
 
-# Number of bytes of the variables that are compared and corrected in one `session.run`. A separate run for
+# Largest total size, in bytes, of the variables that one `session.run` reads or corrects. A separate run for
 # each variable would be slow, because TensorFlow has to prepare each run. A single run for all variables may
 # need too much memory.
 _BATCH_BYTES = 2**28
@@ -135,7 +135,7 @@ class WeightComparison:
             if self._group.is_first and count:
                 logging.warning(
                     "%s computed other weights than replica 0: %d of %d variables differed. The variable %s "
-                    "differed most, by %.2g. This replica continues with the weights of replica 0. To avoid "
+                    "differed most, by %.2g. All replicas continue with the weights of replica 0. To avoid "
                     "differences, use GPUs or CPUs of the same kind for all replicas.",
                     self._group.name(index), count, len(self._variables), greatest[1], greatest[0])
 

@@ -96,10 +96,11 @@ class ResolvedStep:
       step: the `StepConfig`.
       messages: list of messages for the log. Each message is a pair: bool, whether the message is a warning;
         and str, its text.
-      may_not_fit: whether the simulation is not exact enough to decide whether a micro-batch fits. If true,
-        a run of the step on the GPU must decide it. True if the number of micro-batches was chosen by
-        simulation. Also true if two conditions are met: the predicted memory is close to the usable memory or
-        above it, and all micro-batches have the same number of examples.
+      may_not_fit: True if it is uncertain whether a micro-batch fits, because the simulation is not exact
+        enough. On a GPU, a test run of the step must then decide. The attribute is True if the number of
+        micro-batches was chosen by simulation. It is also True if two conditions are met: the predicted
+        memory is close to the usable memory or above it, and all micro-batches have the same number of
+        examples.
     """
 
     step: StepConfig
@@ -196,7 +197,7 @@ def gb(size):
 
 
 def check_equal_micro_batches(batch_size, gradient_accumulation_steps, num_replicas=1):
-    """Returns the number of examples in a micro-batch, if all micro-batches have the same number.
+    """Checks that a batch can be split into equal micro-batches; returns the number of examples in each.
 
     Args:
       batch_size: number of examples in the effective batch.

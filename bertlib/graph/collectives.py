@@ -19,9 +19,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import graph_keys
 from bertlib.graph.tensorflow_internals import control_flow_context
 
-# Size of a bucket in bytes. A bucket is a list of tensors that one op sums together. This needs fewer
-# messages than one op for each tensor. A tensor of this size or more is summed alone. See
-# docs/development/scaling.md.
+# Size of a bucket in bytes. A bucket is a list of tensors. One op computes the sum over the replicas for each
+# tensor of a bucket. This needs fewer messages than one op for each tensor. A tensor of this size or more is
+# alone in its bucket. See docs/development/scaling.md.
 _BUCKET_BYTES = 2**23
 # Each collective op has an instance key, a number that is the same on all replicas. `_KEYS_PER_GRAPH` keys
 # are reserved for each graph. The keys of graph number n start at n · `_KEYS_PER_GRAPH`.
@@ -35,7 +35,7 @@ _server = None
 
 
 class AllReduce:
-    """Adds ops to a training graph that sum or gather tensors over all replicas.
+    """Adds ops to a training graph. These ops sum or gather tensors over all replicas.
 
     Attributes:
       num_replicas: number of replicas.
@@ -158,7 +158,7 @@ class AllReduce:
         return self._run_after_previous(tf.raw_ops.CollectiveGatherV2, tensor)
 
     def sum_variables(self, pairs):
-        """Replaces the values of variables by their sums over all replicas.
+        """Adds ops that replace the values of variables by their sums over all replicas.
 
         The sum of a variable begins as soon as this replica has computed the variable's value. At that time,
         the backward pass still computes the values of other variables.

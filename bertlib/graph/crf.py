@@ -39,8 +39,9 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    # The loop also includes the first position, which does not change the result. Without this position the
-    # loop would be empty for T = 1, and an empty loop has no gradient.
+    # The loop also includes the first position. In `later`, the mask of this position is 0, so the result
+    # does not change. Without this position the loop would be empty for T = 1, and an empty loop has no
+    # gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
     wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
     final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])

@@ -82,7 +82,7 @@ def repeatable(function):
     """Returns a function that calls `function` and makes it draw the same random numbers in each call.
 
     The first call records the sites, the seed, and the tensors of the step and of the micro-batch. Later
-    calls use the recorded values in the same order, even if they are made in a different variable scope.
+    calls use the recorded values in the same order, even if the variable scope is different in a later call.
     Later calls do not read the global step again, because the global step may have increased since the first
     call.
     """
@@ -290,6 +290,8 @@ def _step():
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
     fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
     if not fallback:
-        with tf.control_dependencies(None):  # also places the op outside of any tf.cond or tf.while_loop
+        # `None` removes all control dependencies. It also places the op outside of any tf.cond or
+        # tf.while_loop.
+        with tf.control_dependencies(None):
             fallback.append(tf.random.uniform([], maxval=2**62, dtype=tf.int64, seed=graph_seed()))
     return fallback[0]

@@ -1,4 +1,4 @@
-"""Implements gradient checkpointing for graphs, which saves memory but needs more arithmetic.
+"""Implements gradient checkpointing for graphs. It saves memory but needs more arithmetic.
 
 Gradient checkpointing is described in Chen et al. 2016, arXiv:1604.06174. The intermediate results of a
 function are not kept for the backward pass. The backward pass computes these results a second time, with the
@@ -29,10 +29,10 @@ def recompute_grad(function):
     the outputs are used. The gradients can be differentiated again.
 
     Args:
-      function: function of tensors that returns a tensor or a list of tensors. Gradients may reach only the
-        function's arguments and the variables that the function gets by `tf.get_variable`. All random numbers
-        of the function must be drawn by `randomness`. If one of these conditions is not met, `tf.gradients`
-        raises a ValueError.
+      function: function of tensors that returns a tensor or a list of tensors. If the function uses
+        floating-point tensors from outside, they must be arguments of the function, or variables that the
+        function gets by `tf.get_variable`. All random numbers of the function must be drawn by `randomness`.
+        If one of these conditions is not met, `tf.gradients` raises a ValueError.
     """
     def call(*inputs):
         scope = tf.get_variable_scope()
@@ -42,7 +42,7 @@ def recompute_grad(function):
         parameters = []
 
         def get_parameter(getter, *args, **kwargs):
-            """Returns the variable as a tensor, and records this tensor as another input."""
+            """Returns the variable as a tensor, and records this tensor as an additional input."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]

@@ -1,6 +1,6 @@
 """Contains all private names of TensorFlow that `bertlib` and the modules in the root folder use.
 
-A release of TensorFlow may rename, change or remove each of these names without notice. The comment above a
+A release of TensorFlow may rename, change or remove any of these names without notice. The comment above a
 name says why we need the private name, and why no public name can replace it. No other file imports a private
 name or reads a private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests
 that. `docs/development/house.md` says what to do for a new release of TensorFlow.
@@ -47,8 +47,8 @@ VariableDef = variable_pb2.VariableDef
 def control_flow_context(graph_or_op):
     """Returns the context of a tf.cond or tf.while_loop; None outside of these.
 
-    For a graph, this is the tf.cond or tf.while_loop that the graph is currently building. For an op, it is
-    the tf.cond or tf.while_loop that contains the op. No public function returns this context.
+    For a graph, this is the tf.cond or tf.while_loop to which the next op of the graph would belong. For an
+    op, it is the tf.cond or tf.while_loop that contains the op. No public function returns this context.
     """
     return graph_or_op._get_control_flow_context()
 

@@ -31,7 +31,8 @@ _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 # {dtype: the smallest positive integer n for which n + 1 cannot be represented exactly}
 _FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
 # For the weight `global_step`, only the value of the first replica is used. Keras 3 needs this setting as a
-# str, and tf_keras needs it as a tf.VariableAggregation. Only Keras 3 has tf.keras.ops.
+# str, and tf_keras needs it as a tf.VariableAggregation. The code recognizes Keras 3 by tf.keras.ops, which
+# tf_keras does not have.
 _ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
                        else tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
@@ -159,7 +160,9 @@ class BertEncoder(tf.keras.layers.Layer):
             files.write_text(os.path.join(temporary, output_files.CONFIG), self._bert_config.to_json_string())
             if vocabulary is not None:
                 files.write_bytes(os.path.join(temporary, output_files.VOCABULARY), vocabulary)
-            for name in sorted(os.listdir(temporary)):  # sorted: the data file is moved before the index file
+            # The names are sorted, so the data file is moved before the index file. For this reason, an index
+            # file never exists without its data file.
+            for name in sorted(os.listdir(temporary)):
                 os.replace(os.path.join(temporary, name), os.path.join(directory, name))
 
     def call(self, inputs, training=False):
@@ -226,8 +229,8 @@ class BertEncoder(tf.keras.layers.Layer):
         def build(input_ids, input_mask, segment_ids, step, replica, *weights):
             tf.compat.v1.get_default_graph().seed = self._seed
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP, step)
-            # The batch of a replica is a part of the global batch, as a micro-batch is a part of an effective
-            # batch. So the index of the replica serves as the index of the micro-batch.
+            # The batch of a replica is a part of the global batch, just as a micro-batch is a part of an
+            # effective batch. So the index of the replica serves as the index of the micro-batch.
             randomness.set_micro_batch(replica)
             by_name = dict(zip(self._names, weights))
             with tf.compat.v1.variable_scope("", custom_getter=lambda name, **unused: by_name[name]):

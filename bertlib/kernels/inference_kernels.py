@@ -15,11 +15,11 @@ class InferenceKernels(object):
     the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
-      uses_one_dnn: whether to use prepared weights and, if TensorFlow has them, oneDNN's ops. Prepared
-        weights are copies that are cast and concatenated only once. Local variables contain these copies, and
-        a session must initialize these variables after the weights. In the first run of a session, oneDNN
-        changes the memory layout of the prepared weights. After that, changes of the original weights have no
-        effect.
+      uses_one_dnn: whether to use prepared weights, and also oneDNN's ops if TensorFlow has these ops.
+        Prepared weights are copies that are cast and concatenated only once. Local variables contain these
+        copies, and a session must initialize these variables after the weights. In the first run of a
+        session, oneDNN changes the memory layout of the prepared weights. After that, changes of the original
+        weights have no effect.
     """
 
     def __init__(self, uses_one_dnn=False):

@@ -13,9 +13,9 @@ A graph for an export into another format (see `use_portable_ops`) gets the ops 
 inference.
 
 Plain ops are TensorFlow's ops. oneDNN's ops, which include the convolutions, are used if TensorFlow has them
-and the CPU has instructions for the dtype. Otherwise plain ops replace them. The dtype is the dtype of the
-activations: in a model with layers in float16, the parts in float32 still use ops in C++, for example AdamW
-for large variables.
+and the CPU has instructions for the dtype. Otherwise plain ops replace them. Here and in the table, the dtype
+is the dtype of the activations. So the row "yes, but float16" concerns only the layers. Parts of the training
+that compute in float32 still use ops in C++, for example AdamW for large variables.
 """
 
 from absl import logging

@@ -1,8 +1,9 @@
-"""Uses ops of oneDNN, TensorFlow's library for CPUs, and finds out whether this machine supports them.
+"""Uses ops of oneDNN, and finds out whether this machine supports them. oneDNN is a library that TensorFlow
+uses on CPUs.
 
 These ops are private: normally only TensorFlow's graph optimizer adds them to graphs. This module adds some
-of them directly: matrix products in inference that keep the weights in oneDNN's memory layout, and
-convolutions that replace the matrix products of training in 16 bits.
+of them directly. In inference, these are layer normalizations, and matrix products that keep the weights in
+oneDNN's memory layout. In training in 16 bits, convolutions replace matrix products.
 """
 
 import functools
@@ -35,8 +36,8 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 
 @functools.cache
 def cpu_supports(dtype):
-    """Returns whether the CPU has instructions for a dtype and oneDNN is allowed to use these instructions.
-    Also returns True if the instructions of the CPU are unknown."""
+    """Returns whether two conditions are met: the CPU has instructions for a dtype, and oneDNN is allowed to
+    use these instructions. If the instructions of the CPU are unknown, the first condition counts as met."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):

@@ -35,6 +35,6 @@ def bias_gradient(output_gradient):
         # loss may be scaled by 2¹⁵ or more.
         return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(output_gradient, tf.float32))
     # On a CPU, a matrix product with ones takes a fifth to a half of the time of BiasAddGrad. In addition,
-    # the product adds up in float32.
+    # the matrix product computes its sums in float32.
     ones = tf.ones([1, tf.shape(output_gradient)[0]], output_gradient.dtype)
     return tf.cast(matmul(ones, output_gradient)[0], tf.float32)

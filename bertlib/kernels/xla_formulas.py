@@ -31,7 +31,7 @@ class XlaFormulas(object):
 
     def __init__(self):
         # A graph collection contains this object. If the graph is exported as a MetaGraph, the attribute
-        # `name` is stored in place of the object. It must be the name of an op of the graph.
+        # `name` is stored in place of the object. This name must be the name of an op of the graph.
         self.name = tf.no_op(name="xla_formulas").name
         self.gelu = _compiled(formulas.gelu)
         self.gelu_gradient = _compiled(formulas.gelu_gradient)

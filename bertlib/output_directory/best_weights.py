@@ -79,7 +79,8 @@ def find(directory):
     """Returns the description of the best weights in an output directory; see `read`.
 
     The result is None if best/ contains no weights, or if run.json describes a training that does not keep
-    its best weights. It is also None if best/ belongs to another training or another metric.
+    its best weights. It is also None if best/ belongs to another training, or if its weights were chosen by
+    another metric.
     """
     record = output_files.read_record(directory) if files.is_directory(directory) else None
     metric = record["settings"].get("keep_best") if record else None
@@ -92,8 +93,8 @@ def find(directory):
 def choose_directory(directory, weights=BEST):
     """Returns the directory of the weights that a command without training uses.
 
-    This is best/ in the output directory if `weights` is "best" and the training kept its best weights. In
-    this case, the choice is logged. In all other cases, it is the output directory itself.
+    The result is best/ in the output directory if `weights` is "best" and the training kept its best weights.
+    In this case, the choice is logged. In all other cases, the result is the output directory itself.
 
     Args:
       directory: output directory of a training.
@@ -206,8 +207,9 @@ class BestWeights:
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          (step, value, prefix of the weights, `first_step`). The first three elements are None if there is no
-          best evaluation yet. The prefix is also None if best/ already contains the weights.
+          (step of the best evaluation, its value, prefix of its weights, `first_step`). The first three
+          elements are None if there is no best evaluation yet. The prefix is also None if best/ already
+          contains the weights.
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
@@ -300,8 +302,8 @@ class BestWeights:
         self._switch(self._entry(step, value), kept)
 
     def _switch(self, entry, kept):
-        """Makes the weights of an entry the best ones. These weights are already in best/. Removes all other
-        weights from best/, except the weights of `kept`.
+        """Makes the weights of an entry the best ones. These weights are already in best/. After the call,
+        best/ contains only these weights and the weights of `kept`.
 
         Args:
           entry: the entry of the new best weights, see `_entries`.

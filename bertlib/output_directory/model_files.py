@@ -25,7 +25,7 @@ from bertlib.output_directory.output_files import (
 from bertlib.system import files
 import modeling
 
-# The user may set these flags to a file that an earlier training wrote to --output_dir. The training then
+# Each of these flags may name a file that an earlier training wrote to --output_dir. The new training then
 # writes the same content to this file again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
 # Names of the files that only trainings with certain flags write, see `run_record.RunRecord`.
@@ -127,9 +127,9 @@ def list_changed_files(directory, contents, recorded):
         foreign.append(VOCABULARY)  # later commands would use this file instead of the SentencePiece model
     if foreign:
         names = " and ".join(foreign)
-        raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. The "
-                         "files with these names must belong to the model of the training. Use another "
-                         f"directory, or move {names} to another place.")
+        raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. In "
+                         "an output directory, files with these names belong to the trained model. Use "
+                         f"another directory, or move {names} to another place.")
     return changed, sorted(replaceable - set(contents))
 
 

@@ -17,7 +17,7 @@ from bertlib.system import files, locks
 # Names of the files of a model in each format.
 TENSORFLOW_WEIGHTS, HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 CONFIG = {"tensorflow": output_files.CONFIG, "hugging_face": "config.json"}
-_TEMPORARY_PREFIX = ".new_model."  # begins the name of a directory with an unfinished model
+_TEMPORARY_PREFIX = ".new_model."  # the directories of unfinished models have names with this prefix
 # For each format: patterns of existing files that a new model replaces. If such a file stayed in the
 # directory, a program could read it together with the new files or instead of them.
 _REPLACED_FILES = {
@@ -106,7 +106,7 @@ def write(directory, kind, source, names, contents):
             files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(directory, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        with locks.lock_directory(directory):  # locks a directory that did not exist above
+        with locks.lock_directory(directory):  # a directory that was missing above is not locked yet
             if list_replaced_files(directory, kind) != before:
                 raise FileExistsError(f"{directory}: another process wrote to this directory at the same "
                                       "time. Name another directory, or run the command again.")

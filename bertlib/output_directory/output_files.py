@@ -16,7 +16,7 @@ CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
-# Name of the copy of the file that --task_module names.
+# Name of the file in the output directory to which the file of --task_module is copied.
 TASK_MODULE = "task_module.py"
 # Name of the file with a table of the skipped lines (--skip_bad_lines=true).
 SKIPPED_LINES = "skipped_lines.csv"

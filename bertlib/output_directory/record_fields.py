@@ -20,7 +20,7 @@ import optimization
 # {kind of a head: whether a head of this kind has labels}.
 KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
          "questions": False, "multiple_choice": False, "pre-training": False}
-# Upper bounds in run.json for the values of flags whose definitions set no upper bound.
+# Upper bounds for values in run.json. They apply to flags whose definitions set no upper bound.
 MAX_INT32, MAX_SEED, MAX_EPOCHS = 2**31 - 1, 2**63 - 1, 1e9
 _SHOWN_CHARACTERS = 60
 
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
 
     Attributes:
       holds: function of a value that returns whether the value obeys the rule.
-      words: the words that follow "the value has to be" in messages.
+      words: the words that follow "has to be" in messages.
     """
 
     holds: Callable[[Any], bool]

@@ -25,7 +25,7 @@ _CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Describes the machines that train together, and which of them is this machine.
+    """Describes the machines that train together, and says which of them is this machine.
 
     Attributes:
       addresses: "host:port" of each machine that trains, the chief first.

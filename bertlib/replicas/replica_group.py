@@ -4,14 +4,14 @@ This module does not import TensorFlow.
 
 Replica 0 has a connection to every other replica. The replicas use these connections to wait for each other
 at the start (`join`), to exchange small values (`Group.all_gather`), and to detect failures. A thread sends a
-heartbeat every second, also while the main thread is busy. When one replica fails, all replicas end, and
+heartbeat every second, even while the main thread is busy. When one replica fails, all replicas end, and
 their messages contain the reason. Gradients are exchanged over other connections; see `collectives`.
 
 `replica_launcher` starts the processes. The environment variable BERT_REPLICA describes a replica by a JSON
 object:
 
     index, count              index of this replica, number of all replicas
-    local_index, local_count  index and number of the replicas on this machine
+    local_index, local_count  index of this replica on this machine, number of replicas on this machine
     host                      host name by which other machines reach this machine
     coordinator               [host, port] at which replica 0 listens
     listener                  descriptor of the socket that listens at `coordinator`; replica 0 only
@@ -377,7 +377,7 @@ class Group:
         except ValueError as error:
             self._fail(f"{peer.name} sent a message that this version of the program cannot read: "
                        f"{error}.", peer.index)
-        except (EOFError, OSError, TypeError):  # a TypeError if the connection is closed during the call
+        except (EOFError, OSError, TypeError):  # TypeError: the connection was closed during the call
             if not peer.left and not self._left.is_set():
                 self._fail(f"{peer.name} has ended or lost its connection without a message.", peer.index)
 
@@ -411,8 +411,8 @@ class Group:
             raise ReplicaError("The process that started this replica has ended.")
 
     def _fail(self, message, about):
-        """Stores the first failure, and ends the process after some time. Replica 0 also reports the failure
-        to the other replicas."""
+        """Stores the first failure. If this process has not called `leave` after some time, `_end` ends the
+        process. Replica 0 also reports the failure to the other replicas."""
         with self._changed:
             if self.failure:
                 return

@@ -132,7 +132,7 @@ def listen(cluster):
       cluster: a `cluster.Cluster`; None for this machine alone.
 
     Raises:
-      OSError: another process listens at this port.
+      OSError: another process already listens at the port of replica 0.
     """
     if cluster is not None and cluster.index != 0:
         return None
@@ -306,8 +306,8 @@ def _end_of(replicas, signals, afterwards):
     faults = [replica for replica in failed if replica.is_at_fault]
     if faults:
         named = [replica.status["about"] for replica in failed if replica.status]
-        # If several replicas are at fault, choose the replica that most other replicas name as the cause.
-        # Among replicas that are named equally often, choose the replica that ended first.
+        # If several replicas are at fault, choose the replica that is named most often as the cause. Among
+        # replicas that are named equally often, choose the replica that ended first.
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
@@ -359,7 +359,8 @@ def _show_log(replicas):
     """Prints the end of the log of a failed replica if the user has not yet seen why the replica failed.
 
     The user has not seen the reason if the replica failed without a message, or if the traceback is only in
-    the replica's log. The output of replica 0 was already shown.
+    the replica's log. If replica 0 also failed by itself, its traceback was already shown. In this case, the
+    tracebacks of other replicas are not printed.
     """
     was_seen = any(replica.index == 0 and replica.is_at_fault for replica in replicas)
     for replica in replicas:
@@ -457,8 +458,8 @@ def run(plan, log):
             first = plan.cluster.index * plan.local_count
             indices = ", ".join(str(first + number) for number in range(plan.local_count))
             log(f"Starting replica {indices} of {plan.local_count * len(plan.cluster.addresses)}. If the "
-                "command has an output directory, the output of these replicas is written to logs in its "
-                "folder replicas/.")
+                "command has an output directory, the output of these replicas is written to logs in the "
+                "folder replicas/ of this directory.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)

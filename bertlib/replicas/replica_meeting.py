@@ -101,8 +101,8 @@ class _Visit:
         nonces = nonce, greeting[len(_GREETING):]
         proofs = [hmac.new(key, role + b"".join(nonces if is_first else nonces[::-1]), "sha256").digest()
                   for role in (b"replica 0", b"another")]
-        # Replica 0 sends its proof only after the other side has proved that it knows the key. If another
-        # program got the proof, this program could try to guess the key from the proof.
+        # Replica 0 sends its proof only after the other side has proved that it knows the key. Otherwise an
+        # unknown program could get the proof of replica 0, and could try to guess the key from this proof.
         if not is_first:
             self.connection.send_bytes(proofs[1])
         try:
@@ -266,7 +266,7 @@ class _Reception:
                     f"{self._count}. Pass the same --num_replicas on each machine.")
         if not 0 < index < self._count or index in self._met:
             return (f"{place} says that it is replica {index}, but this number is invalid or already "
-                    "connected. Another run probably uses the same address: end that run, or name another "
+                    "in use. Another run probably uses the same address: end that run, or name another "
                     "port for this run.")
         return None
 

@@ -10,7 +10,8 @@ value:
     ["scalar", dtype]             a NumPy scalar
     ["objects", shape, values]    a NumPy array of strings
 
-In contrast to pickle, decoding a message never runs code from the message.
+A message of pickle can contain code that runs when the message is decoded. `decode` never runs code from a
+message.
 """
 
 import io
@@ -54,8 +55,8 @@ def decode(message):
 
 
 def _described(value, parts):
-    """Returns the entry of a value in the header. Appends the other bytes of the value, which follow the
-    header, to `parts`."""
+    """Returns the entry of a value in the header. If the value contains bytes objects or arrays, appends
+    their contents to `parts`. In the message, these contents follow the header."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is bytes:
@@ -69,7 +70,8 @@ def _described(value, parts):
 
 
 def _described_array(value, parts):
-    # Imported here: NumPy starts threads, and a launcher of replicas must stay a process with one thread.
+    # Not imported at the top of the module, because NumPy starts threads, and a launcher of replicas must
+    # stay a process with one thread.
     import numpy as np
 
     if not isinstance(value, (np.ndarray, np.generic)):
@@ -108,7 +110,7 @@ def _value(described, rest):
 
 
 def _array(kind, arguments, rest):
-    # Imported here: see `_described_array`.
+    # Imported here for the same reason as in `_described_array`.
     import numpy as np
 
     if kind == "objects":

@@ -59,7 +59,7 @@ def bar_chart(title, rows):
 
 
 def line_chart(title, series):
-    """Returns a line chart over the training steps as SVG.
+    """Returns a line chart as SVG. The x axis shows the training steps.
 
     Args:
       title: str.
@@ -116,7 +116,7 @@ def _move_apart(heights):
 
 
 def loss_chart(title, points):
-    """Returns a chart of the training loss over the steps as SVG.
+    """Returns a chart of the training loss as SVG. The x axis shows the training steps.
 
     Args:
       title: str.
@@ -199,7 +199,7 @@ def scatter_chart(title, points, x_label):
 
 def _bounds(values):
     """Returns (lower bound, upper bound) for an axis that shows all values. If the values are almost equal,
-    there is a margin below and above them."""
+    the axis gets a margin below and above them."""
     low, high = min(values), max(values)
     largest = max(abs(low), abs(high))
     margin = max(largest / 10, 0.5) if high - low <= 1e-6 * largest else 0

@@ -29,7 +29,8 @@ class ChoiceRows:
         names, read_fields = choice_data.label_names(self._file.num_choices), columns.FieldReader(
             self._file.names)
         for question, output, length in zip(self._file.questions, self._outputs, self._lengths, strict=True):
-            # The shortest decimal form of a float32, so that the table contains 0.1 and not 0.10000000149.
+            # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
+            # 0.10000000149.
             numbers = [float(str(value)) for value in choice_head.probabilities(output["scores"])]
             prediction = names[int(output["scores"].argmax())]
             label = None if question.label is None else names[question.label]

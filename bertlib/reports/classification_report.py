@@ -36,7 +36,7 @@ def write_report(path, facts, rows, labels, task_type, threshold=None):
 
 
 def _classification_parts(facts, rows, labels, threshold):
-    """Returns the parts of a report about labels, as a list of `Html`."""
+    """Returns the parts of a report for a task with labels, as a list of `Html`."""
     by_length, unit, count, errors = [], "tokens", 0, []
 
     def wrong_rows():
@@ -207,7 +207,7 @@ def _article(heading, row, index, data_file):
 
 
 def _regression_parts(facts, rows):
-    """Returns the parts of a report about scores, as a list of `Html`."""
+    """Returns the parts of a report for a regression, as a list of `Html`."""
     points, by_length, unit = [], [], "tokens"
 
     def errors():

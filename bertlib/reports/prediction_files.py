@@ -19,13 +19,13 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     """Writes a table with one row for each example.
 
     The columns are: line; the columns of the input, with unchanged texts; label; prediction;
-    probability_LABEL for each label; is_right; loss; and a column for each of `PredictedRow.details`. JSON
-    Lines have one object "probabilities", {label: probability}, instead of the columns probability_LABEL. In
-    JSON Lines, several labels of an example are a list. If a column of the input has the same name as one of
+    probability_LABEL for each label; is_right; loss; and a column for each of `PredictedRow.details`. In
+    JSON Lines, one object "probabilities", {label: probability}, replaces the columns probability_LABEL, and
+    several labels of an example are written as a list. If a column of the input has the same name as one of
     the other columns, the column of the input is renamed, see `columns.rename_fields`.
 
-    A number is written as the shortest text from which the same number can be read. The file gets its name
-    only when it is complete. Only one row at a time is in memory.
+    A number is written as the shortest text from which the same number can be read. The file has a temporary
+    name until it is complete. Only one row at a time is in memory.
 
     Args:
       path: path of the file.
@@ -56,14 +56,15 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
                 text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
             else:
                 text = json.dumps(_json_object(row, renamed), ensure_ascii=False) + "\n"
-            stream.write(text.encode("utf-8", "replace"))  # a text may contain half of a surrogate pair
+            # A text may contain half of a surrogate pair. UTF-8 cannot encode it, so it becomes "?".
+            stream.write(text.encode("utf-8", "replace"))
 
 
 def format_csv_row(values, csv_safe=False):
     """Returns a row of CSV with a line end.
 
     Args:
-      values: list of values. None becomes an empty field, and true and false are in lower case.
+      values: list of values. None becomes an empty field. True becomes "true", and False becomes "false".
       csv_safe: whether to put an apostrophe before each text that a spreadsheet program would execute as a
         formula. Numbers such as -3.5 are unchanged.
     """

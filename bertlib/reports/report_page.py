@@ -10,7 +10,7 @@ import re
 from bertlib.system import files
 
 MAX_BYTES = 5_000_000
-_EXAMPLE_BYTES = 3_500_000  # limit for all examples; the rest of a page has less than 1,500,000 bytes
+_EXAMPLE_BYTES = 3_500_000  # most bytes of all examples together; the rest has less than 1,500,000
 TEXT_CHARACTERS = 2000  # longest text of an example that a page shows completely
 MAX_NAME = 120  # longest name, such as the name of a label, that a page shows completely
 MAX_TABLE_ROWS = 200
@@ -69,7 +69,7 @@ svg path[stroke="#ddd"] { stroke: var(--line); }
 
 
 class Html(str):
-    """A text that is HTML. Other texts are escaped before they become a part of a page."""
+    """A str that contains HTML. `escape` returns it unchanged. All other texts are escaped."""
 
 
 def escape(text):
@@ -221,7 +221,8 @@ def write_page(path, title, parts):
     """
     content = Html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        # Even if a text of the data became HTML by mistake, the browser would not run or load anything.
+        # With this policy, the browser runs no script and loads nothing, even if a text of the data became
+        # HTML by mistake.
         """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; """
         """style-src 'unsafe-inline'">\n"""
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

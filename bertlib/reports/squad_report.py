@@ -54,7 +54,7 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
 
 
 def _summary(answers, scores):
-    """Returns the HTML of the beginning of the report: a table that counts questions and answers, and a bar
+    """Returns the first part of the report as HTML: a table that counts questions and answers, and a bar
     with the shares of right, partly right and wrong answers. Without scores, there is no bar."""
     rows = [["questions", len(answers)],
             ["without an answer predicted", sum(not answer.text for answer in answers)]]

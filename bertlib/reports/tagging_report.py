@@ -111,7 +111,8 @@ def _article(result, data_file):
 
 def _marked_words(result):
     """Returns the HTML of a sentence with marked entities."""
-    # The words are not in <bdi> elements, so that an Arabic or Hebrew sentence runs from right to left.
+    # The words must not be in <bdi> elements: dir="auto" ignores the text of such elements, and an Arabic or
+    # Hebrew sentence would then not run from right to left.
     words = [report_page.shorten(word) for word in result.sentence.words[:_MAX_WORDS]]
     spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
     bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})

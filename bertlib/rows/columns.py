@@ -546,9 +546,9 @@ class TextReader:
           known: the known labels, or None.
 
         Raises:
-          RowError: all columns were passed by number, and one of these problems was found. `header` is true,
-            but the first row looks like an example. `header` is None, but the first row looks like a header
-            row. The delimiter is not certain.
+          RowError: all columns were passed by number, and one of these problems was found: `header` is true,
+            but the first row looks like an example; `header` is None, but the first row looks like a header
+            row; or the delimiter is not certain.
         """
         numbered = [*(self.text or ()), *(self.label or ())]
         if self.text is None or not all(isinstance(column, int) for column in numbered):

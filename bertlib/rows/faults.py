@@ -53,7 +53,7 @@ class FileFaults:
 
     Attributes:
       found: list of `Fault` in the order of the lines. If bad lines are not skipped, it contains only the
-        first faults, and the first fault of each kind.
+        faults that the error message lists (see `MAX_LISTED`).
       counts: {kind: number of faults}.
     """
 
@@ -83,7 +83,7 @@ class FileFaults:
           ValueError: the rest of the file cannot be read.
         """
         if any(fault.line == line for fault in self.found[-1:]):
-            return  # One fault for each line is enough. A line that cannot be decoded often has more faults.
+            return  # Only the first fault of a line is added. An undecodable line often has several faults.
         self.counts[kind] += 1
         may_be_listed = (len(self.found) < MAX_LISTED or self.counts[kind] == 1
                          or line < self.found[-1].line)
@@ -121,7 +121,7 @@ class FileFaults:
             raise self._error()
         if number > num_good:
             self.stop(f"More than half of the {number + num_good:,} rows of {self._path} cannot be "
-                      f"used ({self.summary()}). This limit also holds for --skip_bad_lines=true. "
+                      f"used ({self.summary()}). This limit also applies with --skip_bad_lines=true. "
                       "Check --delimiter, --encoding and the columns.")
 
     def _listed(self):

@@ -71,18 +71,19 @@ def looks_like_header(first, others, texts, labels, kind):
     1. A text of the first row is one of the usual names of columns, such as "sentence1".
     2. The label of the first row is one of the usual names, such as "category".
     3. The label of the first row is a name but not a known label, and all other rows have known labels
-       (numbers for a regression). If the first row is the only row that has been read, as at the start of a
-       pipe, all texts of the first row must also be names.
+       (numbers for a regression). If the first row is the only row that has been read, as at the start of
+       input from a pipe, all texts of the first row must also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
-    5. All texts and the label of the first row are names. In at least about 90% of the other rows, the label
-       occurs more than once in the other rows.
-    6. All texts of the first row are names. Each of these texts has fewer words than all texts of the same
+    5. All texts and the label of the first row are names. At least about 90% of the other rows have a label
+       that occurs in several of these rows.
+    6. All texts of the first row are names. Each of these texts has fewer words than each text of the same
        column in the other rows. If the file has no labels, each text of the first row must have one word, and
        each text of the other rows must have at least three words.
 
-    If a text of the first row is too long for a name, only rules 1, 2 and 3 can apply. If the label of the
-    first row is a known label, or is also the label of another row, only rule 1 can apply.
+    If a text of the first row is not a name, for example because it is too long, only rules 1, 2 and 3 can
+    apply. If the label of the first row is a known label, or is also the label of another row, only rule 1
+    can apply.
 
     Args:
       first: values of the first row, list of str.

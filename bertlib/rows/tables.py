@@ -187,9 +187,9 @@ def decode_as_utf8(text, encoding):
     """Decodes the bytes of a text again, as UTF-8, and returns the new text. Returns None if the text was
     probably decoded correctly.
 
-    If a text has characters that are not ASCII, its bytes in another encoding are rarely valid UTF-8. So if
-    these bytes are valid UTF-8, the text was probably decoded with a wrong encoding. For example, the text
-    "cafÃ©" in the encoding cp1252 consists of the same bytes as "café" in UTF-8.
+    If a text has characters that are not ASCII, its bytes in an encoding other than UTF-8 are rarely valid
+    UTF-8. So if these bytes are valid UTF-8, the text was probably decoded with a wrong encoding. For
+    example, the text "cafÃ©" in the encoding cp1252 consists of the same bytes as "café" in UTF-8.
 
     Args:
       text: str.

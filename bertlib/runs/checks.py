@@ -33,9 +33,9 @@ def check_segments(config, reason):
       ValueError: the model has no vector for the second text.
     """
     if config.type_vocab_size < 2:
-        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: the "
-                         f"model cannot tell a second text from the first, but {reason}. Use a model with "
-                         "type_vocab_size=2, such as a published model.")
+        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration. This "
+                         f"model cannot distinguish a second text from the first text, but {reason}. Use a "
+                         "model with type_vocab_size=2, such as a published model.")
 
 
 def refuse_tpus(settings):
@@ -67,7 +67,7 @@ def check_output_dir(settings):
     for name in ("output_dir", "results_dir"):
         existing = directory = getattr(settings, name)
         if not directory:
-            raise ValueError(f"--{name} is empty; name a directory.")
+            raise ValueError(f"--{name} is empty. Pass the path of a directory.")
         while existing and not tf.gfile.Exists(existing):
             if os.path.islink(existing):
                 raise NotADirectoryError(f"--{name}={directory}: {existing} is a broken link. Remove the "
@@ -343,8 +343,8 @@ _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES,
 
 
 def refuse_overwriting(settings, read, written):
-    """Checks that a command overwrites none of its input files. Two paths of the same file are recognized,
-    for example if the output path is a link to the input file.
+    """Checks that a command overwrites none of its input files. An input file is also found under a different
+    path, for example if the output path is a link to the input file.
 
     Args:
       settings: a `Settings`.
@@ -405,7 +405,7 @@ def list_overwritten_files(settings, result_names, training_names):
 
 
 def _list_model_files(settings):
-    """Returns {flag: list of paths} for the files of the model that a command reads."""
+    """Returns {flag: list of paths}, the paths of the model's files that a command reads."""
     paths = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
              if flag in settings and getattr(settings, flag)}
     if "init_checkpoint" in settings and settings.init_checkpoint:

@@ -37,8 +37,8 @@ class TrainableModel:
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
       batch_totals: see `input_pipeline.record_dataset`.
-      padding_is_removable: whether the loss depends on real tokens only, so that training can leave out the
-        padding.
+      padding_is_removable: whether the loss depends only on real tokens. In this case, the training can
+        leave out the padding.
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
       sequences_per_example: number of sequences per example, such as the number of answers to choose from in
         multiple choice.
@@ -70,9 +70,10 @@ class TrainableModel:
 
     def memory_need(self, step):
         """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
-        # The simulated step does not use kernels for this CPU: the simulated GPU does not know the ops of
-        # these kernels, and these ops need no more memory than TensorFlow's ops. The simulated step also
-        # keeps the padding: the simulation needs static shapes, but the number of real tokens is not known.
+        # The simulated step does not use the kernels of --compile_kernels: the simulated GPU does not know
+        # the ops of these kernels, and these ops need no more memory than TensorFlow's ops. The simulated
+        # step also keeps the padding: the simulation needs static shapes, but the number of real tokens is
+        # not known.
         model = dataclasses.replace(self,
                                     build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
         simulated_step = step.replace(compile_kernels=False, use_xla=False, remove_padding=False)
@@ -80,11 +81,12 @@ class TrainableModel:
 
     def upper_bound(self, step):
         """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
-        number of bytes is free, the step is not simulated."""
+        number of bytes is free, the micro-batch certainly fits, so the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
-        # Bytes of the activations of one position in one layer, for numbers of 32 bits. Equation 2 of
-        # Korthikanti et al. 2022, arXiv:2205.05198, is for numbers of 16 bits, so it has 34 and 5 in place of
-        # 68 and 10. The return value counts the activations twice, so that it is far above the memory need.
+        # Size of the activations for one position and one layer, in bytes. Each number has 32 bits.
+        # Equation 2 of Korthikanti et al. 2022, arXiv:2205.05198, is for numbers of 16 bits, so its factors
+        # are 34 and 5 instead of 68 and 10. The return value counts the activations twice, so that it is far
+        # above the memory need.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
         # 20 bytes per weight are five fp32 numbers: the weight, its gradient, the sum of the gradients of the
@@ -126,8 +128,9 @@ def input_options(settings, step, is_training):
       step: the `StepConfig`.
       is_training: whether the input is for the training.
     """
-    # The flag --trim_padding has one default for training and another one for evaluation: the published loss
-    # of SQuAD depends on padding, but the predictions do not. `step` contains only the value for training.
+    # If --trim_padding is not given, training and evaluation may have different values. For example, SQuAD
+    # trims only the batches of evaluation and prediction: its published loss depends on padding, but its
+    # predictions do not. `step` contains only the value for training.
     if is_training:
         return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
                 "unequal_micro_batches": step.unequal_micro_batches}
@@ -358,7 +361,8 @@ class _Estimator(estimator.Estimator):
         # Another process may be training in this directory, and may replace the best or the newest
         # checkpoint. So a run without training chooses a checkpoint at the start. Evaluation and prediction
         # both use this checkpoint, so that their results belong to the same weights. In a run that trains,
-        # `_chosen` is set after the training: the checkpoint of the best weights, or None.
+        # `_chosen` is None at first. After a training with --keep_best, it is the checkpoint of the best
+        # weights.
         self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
     def latest_checkpoint(self):
@@ -499,8 +503,8 @@ def locked_directories(settings, record):
 
     Raises:
       locks.InUseError: another process writes to one of the directories.
-      ValueError: another run wrote to --output_dir after the record was compared, and this run cannot
-        continue the training of that run. Or the replicas have different flags, data or code.
+      ValueError: another run wrote to --output_dir after this run had compared the records, and this run
+        cannot continue the training of that run. Or the replicas have different flags, data or code.
     """
     final_export.check(settings)
     group = replica_group.current()

@@ -116,7 +116,7 @@ def read_head(checkpoint, wanted_kind=None):
         if labels is None and checkpoint.kind == "tensorflow" and not record:
             labels, source = output_files.read_labels(directory), output_files.LABELS
     if labels is not None and len(labels) != bare.outputs:
-        labels = None  # these are the labels of a different head
+        labels = None  # the number of labels is wrong, so the labels belong to a different head
     return bare._replace(kind="tagging" if bare.crf else kind, labels=labels,
                          source=os.path.join(directory, source))
 
@@ -144,9 +144,9 @@ def starting_checkpoint(settings, wanted):
     """Returns the checkpoint from which the weights of a task start.
 
     This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the kind or
-    the labels of the head in --init_checkpoint differ from the task, a training ignores this head and starts
-    from a random head. A run without training refuses such a head. Only a pre-training head is accepted: the
-    run ignores it and uses a random head.
+    the labels of the head in --init_checkpoint differ from the task, this head is not used: a training starts
+    from a random head, and a run without training raises an error. There is one exception: if the head is the
+    head of a pre-training, a run without training also uses a random head.
 
     Args:
       settings: a `Settings`.
@@ -253,8 +253,8 @@ def _reorder_head(path, checkpoint, head, wanted):
     order = _permutation(head, wanted)
     if order == sorted(order):
         return path
-    logging.info("The %s in %s has the labels in the order %s. They are reordered to the order of the task: "
-                 "%s.",
+    logging.info("The %s in %s has the labels in the order %s. Its outputs are rearranged into the order of "
+                 "the task: %s.",
                  _describe_head(wanted), path, ", ".join(head.labels), ", ".join(wanted.labels))
     return checkpoint_formats.reorder_tensors(checkpoint,
                                               {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

@@ -363,8 +363,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             return
         rows = [row for row in self.read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
-        # The table is written last, because the process may be killed at any time. So if a step has a row in
-        # the table, the history, the picture and best/ are complete for this step.
+        # The table is written last, because the process may be killed at any time. So a row in the table
+        # shows that three other outputs are complete for its step: the history, the picture and best/.
         metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE),
                          charts.line_chart(self._title, self.points(rows)))
@@ -477,8 +477,8 @@ class _EvaluationHook(tf.train.SessionRunHook):
             if self._curve.is_missing(step):
                 self._curve.evaluate_session(step, self._weights, run_context.session)
         except stopping.Stopped:
-            # The session ends without an error, so that it saves its last step. After that, the training
-            # raises this exception again.
+            # The exception is not raised here. So the session ends normally and saves its last step. After
+            # that, the training raises the exception again.
             run_context.request_stop()
         if self._curve.stops:
             run_context.request_stop()

@@ -110,9 +110,9 @@ def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given.
 
     If the run does not train, the files are first searched for in --output_dir. Then they are searched for in
-    the directory of --init_checkpoint. If the vocabulary is in neither directory, the vocabulary that the
-    run.json of --init_checkpoint names is used. If --init_checkpoint names a model of the Hugging Face Hub,
-    the model is downloaded before the search, unless it is in Hugging Face's cache.
+    the directory of --init_checkpoint. If neither directory contains the vocabulary, this function uses the
+    vocabulary that the run.json of --init_checkpoint names. If --init_checkpoint names a model of the Hugging
+    Face Hub, the model is downloaded before the search, unless it is in Hugging Face's cache.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.

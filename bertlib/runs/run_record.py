@@ -28,8 +28,8 @@ import modeling
 import optimization
 import tokenization
 
-# Names of flags that affect the speed of a training. They also affect the rounding or the order of sums, and
-# so the last bits of the weights. For this reason, run.json records them.
+# Names of flags that affect the speed of a training. They also affect the rounding or the order of sums, so
+# the last bits of the trained weights may differ. For this reason, run.json records these flags.
 _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
 # Names of the flags that choose the best weights and the last step of a training. run.json records them, but
 # later commands do not inherit their values.
@@ -47,8 +47,8 @@ _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_repl
 # its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
                      "code", "environment")
-# If a training reads more files than this number, run.json contains no fingerprint for each single file. It
-# contains only one fingerprint of all files together.
+# If a training reads more files than this number, run.json contains only one fingerprint of all files
+# together, instead of a fingerprint for each file.
 _MOST_FILES = 100
 
 
@@ -75,7 +75,8 @@ def hash_checkpoint(path):
             paths = ([checkpoint.path] if is_file
                      else checkpoint_files.list_by_ending(checkpoint.path, ".safetensors"))
         else:
-            paths = [checkpoint.path + ".index"]  # the index contains the checksum of each tensor
+            # The index is enough, because it contains the checksum of each tensor.
+            paths = [checkpoint.path + ".index"]
         return hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
         return None
@@ -130,8 +131,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
-        # The total number of replicas is recorded. The value of the flag may be 0, or may be the number of
-        # replicas on one machine only.
+        # The total number of replicas is recorded, because the value of the flag may be 0, or may count only
+        # the replicas of one machine.
         recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,
@@ -196,7 +197,7 @@ def _versions():
 
 def _hash_code():
     """Returns the fingerprint of the package `bertlib` and of the three modules in the root. The scripts are
-    left out, because `code_fingerprint` compares them."""
+    left out, because `code_fingerprint.check_replicas_agree` compares the scripts."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
     return hash_texts(
         [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
@@ -234,7 +235,8 @@ def _differences(stored, now, training):
     if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
         allowed["task_module"] = [_with_fingerprint(module["name"], module) for module in modules]
     if not training and "labels" not in refused and "task" in refused:
-        allowed["task"] = refused.pop("task")  # an evaluation on the data of another task with equal labels
+        # A model may be evaluated on the data of another task if both tasks have the same labels.
+        allowed["task"] = refused.pop("task")
     configs = stored["bert_config"], now["bert_config"]
     for name in sorted(set(configs[0]) & set(configs[1])):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
@@ -376,10 +378,10 @@ def inherit_record(settings, record, path, without=()):
 
     If a flag is on the command line, its class decides whether its value may differ from the record:
 
-    - Input flags (files and columns) may differ from the training, because they describe a new file. The log
-      lists the differences.
+    - Input flags, such as the flags of columns, may differ from the training, because they describe a new
+      file. The log lists the differences.
     - Flags of the task and of the weights must have the same values as in the training.
-    - Flags with paths may differ.
+    - Flags with paths may differ. The log does not list these differences.
 
     If the record lacks a flag, because an older version wrote the record, this flag is not compared.
 
@@ -523,7 +525,7 @@ class RunRecord:
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
             changed, stale = model_files.list_changed_files(self._directory, self._contents, recorded)
-        elif before:  # an earlier version may not have written all files
+        elif before:  # some of the files may be missing if an earlier version wrote this directory
             changed = model_files.list_missing_files(self._directory, self._contents)
         fingerprints = model_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in recorded.items() if name not in stale}
@@ -618,7 +620,7 @@ def _write(directory, record):
 
 def mark_finished(directory):
     """Records in run.json that the training has ended, and the step of its newest checkpoint. Call this
-    function only if the training was not killed or terminated.
+    function only if the training was neither killed nor terminated.
 
     Args:
       directory: the output directory.

@@ -177,8 +177,8 @@ def find_split_file(directory, split, *groups):
     for names in groups:
         found = [name for name in names if files.exists(os.path.join(directory, name))]
         if len(found) > 1:
-            raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Name the file to use "
-                             f"with --{split}_file.")
+            raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Choose one of these "
+                             f"files with --{split}_file.")
         if found:
             return os.path.join(directory, found[0])
     raise FileNotFoundError(f"--data_dir={directory} contains none of the files "

@@ -353,8 +353,8 @@ def _request_schema(predictor):
 
 
 def _add_page(app, path, name):
-    """Adds a page of the folder `pages`. The header Content-Security-Policy tells the browser to run only the
-    script in the page, and to let this script connect only to this server."""
+    """Adds a page from the folder `pages` to the application. The header Content-Security-Policy tells the
+    browser to run only the script in the page, and to let this script connect only to this server."""
     with open(os.path.join(_PAGES, name), encoding="utf-8") as reader:
         text = reader.read()
     hashes = {tag: " ".join(f"'sha256-{_sha256(part)}'" for part in

@@ -1,7 +1,7 @@
 """Answers inputs, for example texts to classify, in batches. A batch may contain inputs of several concurrent
-requests. One thread uses the predictor.
+requests. A single thread calls the predictor.
 
-The thread takes inputs in the order of their requests until a batch is full. If a batch is not full, the
+This thread takes inputs in the order of their requests until a batch is full. If a batch is not full, the
 thread waits for more inputs, but only for a limited time after the arrival of the first input.
 """
 

@@ -1,4 +1,4 @@
-"""Writes answers as rows of a CSV table, line by line."""
+"""Formats answers as rows of a CSV table, or as JSON Lines."""
 
 from bertlib.reports.prediction_files import format_csv_row
 from bertlib.rows import columns

@@ -101,8 +101,8 @@ class GraphTokenizer:
         return tf.cast(ids, tf.int32)
 
     def _spaced(self, texts):
-        """Normalizes a string tensor [N] of texts. Lower-cases the texts and removes accents if the tokenizer
-        does so. Separates words, punctuation and Chinese characters by spaces."""
+        """Normalizes a string tensor [N] of texts. If the tokenizer lower-cases texts or removes accents, the
+        function does the same. Separates words, punctuation and Chinese characters by spaces."""
         replace, basic = tf.strings.regex_replace, self._basic
         texts = replace(replace(texts, _CONTROL, ""), _SPACE, " ")
         if basic.tokenize_chinese_chars:

@@ -43,8 +43,8 @@ def import_package(name):
 def convert(model, task):
     """Returns a trained model as a ModelProto of ONNX.
 
-    The inputs are those of `session.LoadedModel`, int32 [batch, length] with any batch and length. The
-    outputs are the predictions of the head.
+    The inputs are those of `session.LoadedModel`, int32 [batch, length]. The batch size and the length may
+    change between calls. The outputs are the predictions of the head.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -95,7 +95,7 @@ def _convert_graph(graph, inputs, outputs):
     tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
     logger = logging.getLogger("tf2onnx")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # `_check_ops` reports the same problems as one error
+    logger.setLevel(logging.CRITICAL)  # `_check_ops` reports the problems in these messages as one error
     try:
         with tf.Graph().as_default() as copy, tf.Session(graph=copy):
             tf.import_graph_def(graph.as_graph_def(), name="")
@@ -226,10 +226,10 @@ class OnnxModel:
 
         Args:
           path: the ONNX file.
-          inputs: names of the inputs that the model must have.
+          inputs: names of the inputs that the model may have.
 
         Raises:
-          ValueError: the file is damaged, or the inputs of the model have other names than `inputs`.
+          ValueError: the file is damaged, or the model has an input that is not in `inputs`.
           ImportError: ONNX Runtime is not installed.
         """
         runtime = import_package("onnxruntime")

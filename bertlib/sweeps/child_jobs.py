@@ -46,7 +46,7 @@ class End(NamedTuple):
 
 def divide_machine(jobs):
     """Returns a list of `jobs` `Slot`s. Each slot has a separate GPU. On a machine without GPUs, each slot
-    has separate CPU cores. A single job gets the whole machine.
+    has separate CPU cores (only on Linux). A single job gets the whole machine.
 
     Raises:
       ValueError: the machine has fewer GPUs or cores than `jobs`.

@@ -42,8 +42,8 @@ def check_equal(output_dirs):
     """Checks that the runs in some output directories have read the same contents.
 
     Returns:
-      {path: (fingerprint, flag, output directory of the first run that has read the file)}. For flag, see
-      `read_recorded`.
+      {path: (fingerprint, flag, output directory of the first run that has read the file)}. `flag` is
+      described in `read_recorded`.
 
     Raises:
       ValueError: two runs have read different contents of a file; or a record is damaged.
@@ -56,7 +56,7 @@ def check_equal(output_dirs):
                 raise ValueError(f"{path} was changed during the sweep: {first} and {output_dir} were "
                                  "trained with different contents, so their results cannot be compared. "
                                  "Restore the right version of the file, and remove the output directory "
-                                 "that was trained with the other version.")
+                                 "of the run that was trained with the wrong version.")
     return known
 
 
@@ -67,19 +67,20 @@ def check_unchanged(output_dirs):
       output_dirs: output directories of the runs. Directories may be missing.
 
     Raises:
-      ValueError: a file was changed; see also `check_equal`.
+      ValueError: a file was changed, or `check_equal` raised an error.
     """
     for path, (fingerprint, flag, output_dir) in sorted(check_equal(output_dirs).items()):
         now = _hash(path, flag)
         if now not in (None, fingerprint):
-            raise ValueError(f"{path} was changed: fingerprint {fingerprint} in {output_dir}, {now} now. The "
-                             "results of new runs could not be compared with those of earlier runs. Restore "
-                             "the file, or pass another --sweep_dir.")
+            raise ValueError(f"{path} was changed after {output_dir} was trained: its fingerprint was "
+                             f"{fingerprint}, and is {now} now. The results of new runs could not be "
+                             "compared with the results of earlier runs. Restore the file, or pass another "
+                             "--sweep_dir.")
 
 
 def _hash(path, flag):
-    """Returns the fingerprint of a file or checkpoint, or None if it does not exist. For flag, see
-    `read_recorded`."""
+    """Returns the fingerprint of a file or checkpoint, or None if it does not exist. `flag` is
+    described in `read_recorded`."""
     if not files.exists(path) or files.is_directory(path):
         return run_record.hash_checkpoint(path)
     return vocabularies.fingerprint(path, flag) if flag else fingerprints.hash_files([path])["fingerprint"]

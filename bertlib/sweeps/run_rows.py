@@ -1,4 +1,4 @@
-"""Defines the result of a run of a sweep. Ranks the runs, and computes statistics of their results."""
+"""Defines the results of the runs of a sweep. Ranks the runs, and computes statistics of their results."""
 
 import dataclasses
 import math
@@ -101,7 +101,8 @@ def _degeneracy(matrix):
     """Returns a warning if a classifier is not better than a constant answer, otherwise "".
 
     Args:
-      matrix: the confusion matrix (rows are labels, columns are predictions); None if the results have none.
+      matrix: the confusion matrix (rows are labels, columns are predictions); None if the results have
+        no matrix.
     """
     if matrix is None or np.ndim(matrix) != 2:
         return ""
@@ -140,8 +141,8 @@ def ranks(ranked, metric):
 
 
 def expected_best(values, lower=False):
-    """Returns a list with the expected value of the best of k results, for k from 1 to the number of values.
-    Element k - 1 belongs to k.
+    """Returns a list. Its element k - 1 is the expected value of the best of k results. k goes from 1 to the
+    number of values.
 
     The k results are drawn from the values at random, with replacement (Dodge et al. 2019, arXiv:1909.03004,
     and 2020, arXiv:2002.06305). If the n values are sorted in ascending order, value number i is the maximum

@@ -1,1 +1,1 @@
-"""Uses the operating system: files, locks, processes, terminals, downloads, network namespaces."""
+"""Contains functions for files, locks, processes, terminals, downloads and network namespaces."""

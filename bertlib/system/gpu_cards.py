@@ -1,4 +1,4 @@
-"""The memory that TensorFlow can use on well-known GPUs. Does not load TensorFlow.
+"""Lists the memory that TensorFlow can use on well-known GPUs. This module does not load TensorFlow.
 
 The memory of a GPU is shared by the driver, the CUDA context, a reserve that TensorFlow leaves to CUDA's
 libraries, and TensorFlow's allocator. At its start, TensorFlow logs the memory of its allocator:
@@ -30,8 +30,8 @@ Attributes:
 def tensorflow_reserve(compute_capability):
     """Returns the MiB that TensorFlow 2.21 leaves to CUDA's libraries on a GPU of 2 GiB or more.
 
-    The numbers are constants in the installed libtensorflow_framework.so.2. The environment variable
-    TF_DEVICE_MIN_SYS_MEMORY_IN_MB replaces them.
+    The numbers are constants in the installed libtensorflow_framework.so.2. If the environment variable
+    TF_DEVICE_MIN_SYS_MEMORY_IN_MB is set, TensorFlow uses its value instead.
 
     Args:
       compute_capability: the major number, such as 8 for a GPU of compute capability 8.6.

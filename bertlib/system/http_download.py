@@ -28,7 +28,7 @@ _WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login pa
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _KEPT = " The received bytes are kept."
 _MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
-_MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number is no real length
+_MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number cannot be a length
 # A zip is refused as a zip bomb if its unpacked content has more than 2**20 bytes and is more than 100 times
 # as large as the zip, or if it has more than 10,000 files. The unpacked content of the published zips is at
 # most 10 times as large as the zip.
@@ -191,7 +191,8 @@ def fetch(address, path, timeout=60, problem_in=None):
 
 
 def _check_content(address, partial, problem_in):
-    """Removes a downloaded file and raises an error if its content cannot be the requested file."""
+    """Checks the content of a downloaded file. If it cannot be the content of the requested file, removes the
+    file and raises an error."""
     with open(partial, "rb") as reader:
         start = reader.read(1000).lstrip().lower()
     try:
@@ -263,8 +264,8 @@ def _version_of(response):
 
 
 def _is_rest_of_file(response, offset, version):
-    """Returns whether a response contains the bytes of the file from `offset` on. Returns False if they are
-    known to belong to a version other than `version`."""
+    """Returns whether a response contains the bytes of the file from `offset` on. Also returns False if these
+    bytes are known to belong to a version other than `version`."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -334,7 +335,7 @@ def check_free_space(path, needed):
       needed: size of the file in bytes; None if it is not known.
 
     Raises:
-      OSError: the free space is smaller.
+      OSError: the free space is smaller than `needed`.
     """
     free = shutil.disk_usage(files.existing_parent(path)).free
     if needed is not None and needed > free:

@@ -1,4 +1,4 @@
-"""Locks for directories and files, so that no two processes write to the same place.
+"""Locks directories and files, so that no two processes write to the same place at the same time.
 
 TensorFlow is imported only for paths that are not local.
 
@@ -56,7 +56,7 @@ def lock_file(path):
     """A context manager that holds the lock of a file during the `with` block; see `lock_directory`.
 
     The file may be missing, but its directory must exist. A symbolic link has the same lock as its target
-    file. Devices and FIFOs have no lock: several processes may write to them.
+    file. Devices and FIFOs have no lock, because several processes can write to them at the same time.
     """
     if files.is_special(path):
         yield
@@ -67,7 +67,7 @@ def lock_file(path):
 
 
 def remove_abandoned(folder, prefix):
-    """Removes unfinished directories of killed processes from a local folder.
+    """Removes abandoned directories from a local folder: directories that killed processes left unfinished.
 
     A directory counts as abandoned if its name begins with `prefix`, and its lock file exists and is not
     locked. A process that creates such a directory must first lock it by `lock_file`, and must hold the lock
@@ -106,7 +106,8 @@ def _acquire(what, folder, name, again=True):
       what: the locked path, for messages.
       folder: directory of the lock file.
       name: name of the lock file.
-      again: whether this process may hold the lock several times. If False, this call must be the only one.
+      again: whether this process may hold the lock several times. If False, no other call in this process may
+        hold the lock.
 
     Raises:
       InUseError: another process holds the lock. The error is also raised if this process already holds the

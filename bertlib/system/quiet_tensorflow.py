@@ -49,10 +49,10 @@ def _garbage_collection_paused():
 def _keras_postponed():
     """Returns a context manager. If its block imports TensorFlow, this import does not import Keras.
 
-    The last step of the import of TensorFlow is the import of Keras. If this step raises an ImportError,
-    TensorFlow goes on without Keras. This saves up to a third of the import time, because Keras would also
-    import scikit-learn, SciPy and h5py, if they are installed. A program that uses `tf.keras` imports Keras
-    at the first use of `tf.keras`.
+    The last step of the import of TensorFlow is the import of Keras. In the block, this step raises an
+    ImportError, and TensorFlow goes on without Keras. This saves up to a third of the import time, because
+    Keras would also import scikit-learn, SciPy and h5py, if they are installed. A program that uses
+    `tf.keras` imports Keras at the first use of `tf.keras`.
     """
     imported = {name for name in _PARTS_OF_KERAS if name in sys.modules}
     sys.modules.update(dict.fromkeys(_PARTS_OF_KERAS - imported))

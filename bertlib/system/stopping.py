@@ -24,7 +24,7 @@ class StopRequest:
 
     Attributes:
       awaited: whether the running code checks the request. If true, this code will stop by itself. For
-        example, a training first saves a checkpoint.
+        example, a training saves a checkpoint and then stops.
     """
 
     def __init__(self):

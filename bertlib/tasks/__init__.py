@@ -3,8 +3,8 @@
 The modules of a task make features from text, build the head, and compute answers and scores.
 
 These modules import `modeling`, `optimization` and `tokenization` of this project. Other projects have
-modules with the same names. If Python would load a module of another project, importing `bertlib.tasks`
-raises an error.
+modules with the same names. If Python would load a module of another project instead, importing
+`bertlib.tasks` raises an error.
 """
 
 import importlib.util

@@ -16,10 +16,11 @@ A head is an object with these attributes and methods:
 A head whose examples may be cut into windows also has:
 
     compute_metrics(predictions, label_ids)
-                                 returns (function, arrays), the input of `evaluate_metrics`, which computes
-                                 the same metrics as those of `HeadOutputs`, but from NumPy values.
-                                 `predictions` contains a dict for each example, such as the mean over the
-                                 example's windows. `label_ids` contains the label of each example
+                                 returns (function, arrays), the argument of `evaluate_metrics`. The metrics
+                                 are the same as those of `HeadOutputs`, but are computed from NumPy values.
+                                 `predictions` is a list with a dict for each example. If an example was cut
+                                 into windows, the dict contains, for example, the means over the windows.
+                                 `label_ids` contains the label of each example
 """
 
 from typing import Any, NamedTuple
@@ -154,8 +155,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                                      own_micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
-        # The predictions also contain the features with the numbers of the examples, so that the caller can
-        # assign each prediction to its example.
+        # The features that identify the examples are copied to the predictions, so that the caller can assign
+        # each prediction to its example.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                    if name in features}
         predictions = {**outputs.predictions, **numbers}

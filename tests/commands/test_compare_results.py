@@ -226,5 +226,5 @@ def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
     assert "is a sweep, and the other argument is not" in refused(a, sweep(tmp_path / "sweep", 1, [1, 2]))
     assert "no matching metric in common" in refused(sweep(tmp_path / "d", 2, [1, 2]), tmp_path / "sweep",
                                                 "--metric=f1")
-    assert "only one finished run with the same settings" in refused(
+    assert "only one pair of finished runs with the same settings" in refused(
         sweep(tmp_path / "e", 2, [1, 2], failed={1}), tmp_path / "sweep")

@@ -232,7 +232,7 @@ def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
                              "scheme IOB2"),
     ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is not valid in the scheme IOB2"),
     ("dev.txt", "a B-X\n",
-     "--data_dir=data contains dev.txt and dev.conll. Name the file to use with --dev_file."),
+     "--data_dir=data contains dev.txt and dev.conll. Choose one of these files with --dev_file."),
     ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, "),
     ("train.txt", "a B-X\n", "1 sentence and --num_train_epochs=3.0 make no batch")])
 def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, tiny_model, tmp_path):

@@ -82,7 +82,7 @@ def test_a_continued_training_with_replicas_has_the_same_bits(tmp_path):
     repeated = write_training(tmp_path / "repeated", rows=[{**rows[0], "waiting_seconds": 0.75}])
     found = run_differences.compare(original, repeated, 3)
     assert found["same"] and found["losses"]["missing"] == [2]
-    assert "not compared, because only the training has these log lines: steps 2\n" in (
+    assert "not compared, because the repetition lacks these log lines: steps 2\n" in (
         run_differences.to_text(found))
 
 

@@ -241,7 +241,7 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
             return found
 
     assert Threads(3).run(work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
-    assert [line.partition(". This replica continues")[0] for line in lines] == [
+    assert [line.partition(". All replicas continue")[0] for line in lines] == [
         "replica 1 computed other weights than replica 0: 2 of 3 variables differed. The variable slot "
         "differed most, by 1",
         "replica 2 computed other weights than replica 0: 1 of 3 variables differed. The variable halves "

@@ -206,7 +206,7 @@ def prints(node, names):
 
 
 def orders(call, names):
-    """Reports cmp functions of sort and sorted."""
+    """Reports calls of sort and sorted with a comparison function (cmp)."""
     name, (_, method) = names.of(call.func), _method(call)
     place = 1 if name == "builtins.sorted" else 0 if method == "sort" and name is None else None
     if place is None:
@@ -295,7 +295,7 @@ def _sums_generators():
 
 
 def arrays(call, names):
-    """Reports calls of NumPy functions if the call will fail."""
+    """Reports calls of NumPy functions that will fail."""
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
@@ -403,8 +403,8 @@ def metrics(function, names):
 
 
 def variable_ops(constant, names):
-    """Reports strings that are op types of variables, such as "VariableV2". Code that walks or freezes graphs
-    uses such strings."""
+    """Reports strings that are op types of variables, such as "VariableV2". Programs use such strings to
+    search or freeze graphs."""
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: the ops of variables are not those of TensorFlow "
                                      f"1",
@@ -412,8 +412,8 @@ def variable_ops(constant, names):
 
 
 def argument_specs(node, names):
-    """Reports the field `keywords` of `inspect.getargspec`. The field is called `varkw` in
-    `inspect.getfullargspec`."""
+    """Reports uses of the field `keywords` in results of `inspect.getargspec`. In results of
+    `inspect.getfullargspec`, the field is called `varkw`."""
     function = names.called(node.value) if node.attr == "keywords" else None
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")

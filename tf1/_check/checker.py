@@ -11,7 +11,7 @@ from tf1._check import modules, syntax
 from tf1._check.reader import Reader
 from tf1._check.rules import PYTHON2
 
-LARGEST = 16_000_000  # bytes; larger files are not read
+LARGEST = 16_000_000  # size in bytes; larger files are not read
 # Names of files that only Python 2 imports, such as compat_py2.
 _FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")
 

@@ -2,7 +2,7 @@
 
 The checker does not report these problems:
 - a problem on a line that runs only with another version of Python,
-- a name, if the program tests whether the name exists, or tests the version of its package,
+- a missing name, if the program tests whether the name exists, or tests the version of its package,
 - an error that the program catches,
 - a name of TensorFlow on a line that runs only on TPUs.
 """
@@ -12,8 +12,8 @@ import platform
 import re
 import sys
 
-# A condition is evaluated only if it consists of these nodes and calls. Conditions on the Python version need
-# no others.
+# A condition is evaluated only if it consists of these nodes and calls. They are enough for conditions on the
+# Python version.
 _NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
           ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
 _CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
@@ -22,8 +22,8 @@ _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
 def truth(test, scope):
-    """Returns whether a condition on the version of Python is true for the Python that runs the checker.
-    Returns None for any other condition."""
+    """Returns whether a condition is true for the Python that runs the checker. Returns None if the condition
+    depends on more than the version of Python."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = truth(test.operand, scope)
         return None if operand is None else not operand

@@ -39,7 +39,8 @@ def missing(name):
     classes.
 
     Returns:
-      (the name up to the first part that does not exist, the error message), or None if all parts exist.
+      (the name up to and including the first part that does not exist, the error message), or None if all
+      parts exist.
     """
     root, *parts = name.split(".")
     value = {"tf": tf1, "tensorflow": plain, "numpy": np}[root]
@@ -140,8 +141,7 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the only folder that contains a module, if an import in the given file does not find the
-        module there.
+        """Returns the folder of a module that an import in the given file does not find.
 
         Args:
           name: name of the module, without a dot.

@@ -44,7 +44,7 @@ class Reader(ast.NodeVisitor):
         self._path, self._fork = path, fork
         self._scope = Scope(tree)
         self._runs_at_import = True
-        self._annotations = True  # whether annotations are evaluated
+        self._annotations = True  # whether Python evaluates the annotations of this file
         self._known = frozenset()  # names that an `if` around the current line tests
         self._on_tpus = False  # whether the current line runs only on TPUs
         self._packages = set()  # packages that were already reported
@@ -214,7 +214,8 @@ class Reader(ast.NodeVisitor):
         """Reports the first import of a package that is not installed."""
         if root not in rules.PACKAGES and self._fork.is_called(root):
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed; it may be another "
-                       "name of the checked folder", "PYTHONPATH=… with the folder above it", True)
+                       "name of the checked folder", "PYTHONPATH=… with the folder above the checked folder",
+                       True)
         elif root in rules.PACKAGES:
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
                        f"`pip install {rules.PACKAGES[root]}` in a shell")
@@ -229,7 +230,7 @@ class Reader(ast.NodeVisitor):
 
         There are three possible findings. The module may lack the imported name. The module may be one that
         only Python 2 finds, because Python 2 also searches the package of the file. Or the module may be in a
-        folder that is not on the path.
+        folder that Python does not search.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
@@ -237,13 +238,13 @@ class Reader(ast.NodeVisitor):
         if "." not in module and self._fork.is_only_beside(module, self._path):
             instead = f"from . {statement}" if statement.startswith("import") else statement.replace(
                 "from ", "from .", 1)
-            self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: Python 3 does not find modules of the same "
-                       "package without the name of the package", f"`{instead}`")
+            self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: Python 3 finds a module of the same package "
+                       "only by its full name or by a relative import", f"`{instead}`")
         elif (folder := self._fork.only_elsewhere(root := module.split(".")[0], self._path)) and (
                 self._runs_at_import and root not in self._packages):
             self._packages.add(root)
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, which is not on the "
-                       "path of this file", "PYTHONPATH=… with that folder", True)
+                       "path that Python searches for this file", "PYTHONPATH=… with that folder", True)
 
     def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
@@ -273,7 +274,7 @@ class Reader(ast.NodeVisitor):
             return False
         root, *parts = name.split(".")
         if root == "builtins" and parts:
-            own_name = written(node).split(".")[0] == parts[0]  # not through an alias
+            own_name = written(node).split(".")[0] == parts[0]  # false if the code uses an alias
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",
@@ -343,7 +344,7 @@ def _lacks(code, part, reason):
 
     Args:
       code: the code of the program with the name.
-      part: the dotted name up to the first part that does not exist.
+      part: the dotted name up to and including the first part that does not exist.
       reason: the error message. If a Namespace of tf1 raised the error, the message may name a replacement.
     """
     root, _, name = part.partition(".")

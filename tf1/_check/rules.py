@@ -39,7 +39,7 @@ def code(instead):
 
 
 def shortened(code, most=70):
-    """Returns code on one line, cut to `most` characters."""
+    """Returns code on one line, truncated to at most `most` characters."""
     code = re.sub(r"\s*\\?\s*\n\s*", " ", code)
     return code if len(code) <= most else f"{code[:most - 1]}…"
 
@@ -136,8 +136,8 @@ _DROPPED = {
 # Maps a dropped name of the standard library to (version of Python that dropped the name, replacement).
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# Maps the name of a method that was removed from the classes of Python or NumPy to (kind of the finding, the
-# method call that replaces it). All these methods are called without arguments.
+# Methods that were removed from the classes of Python or NumPy, as {name: (kind of the finding, the method
+# call that replaces the method)}. All these methods are called without arguments.
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
@@ -150,8 +150,8 @@ WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------
 
-# Maps a name of NumPy to its replacement. The checker looks up whether the installed NumPy still has the
-# name.
+# {name: replacement}. Some versions of NumPy lack these names. The checker looks up whether the installed
+# version has the name.
 NUMPY_NAMES = {
     "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
     "PINF": "np.inf", "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()",

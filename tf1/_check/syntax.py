@@ -212,7 +212,11 @@ class _Repair:
         return start, end, new
 
     def mend(self, error):
-        """Writes `pass` instead of a line that Python 3 cannot parse. Returns whether this was possible."""
+        """Changes the text at a line that Python 3 cannot parse. Returns whether this was possible.
+
+        If tabs and spaces are mixed, the tabs are expanded. If an indented block is missing, `pass` is added.
+        Otherwise, `pass` is written instead of the line.
+        """
         lines = self.text.split("\n")
         number = min(error.lineno or 1, len(lines)) - 1
         if isinstance(error, TabError):
@@ -227,7 +231,7 @@ class _Repair:
         if error.msg.startswith("expected an indented block") and number:
             if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
                 return False
-            lines[number - 1] = " " * 100 + "pass"  # indented more than any line around the block
+            lines[number - 1] = " " * 100 + "pass"  # a block must be indented more than the line above it
         elif lines[number].strip() in ("", "pass"):
             return False
         else:

@@ -25,13 +25,14 @@ from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
 
-# For a missing name of one of these parts of `tf.contrib`, the advice is the part of `tf` with the same name:
-# instead of a name in `tf.contrib.losses`, use `tf.losses`.
+# If one of these parts of `tf.contrib` lacks a name, the error message recommends the module of `tf` with the
+# same name as the part. For example, for a missing name of `tf.contrib.losses`, it recommends `tf.losses`.
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# Maps each part of `tf.contrib` to the replacement for names that tf1 does not provide in this part. None:
-# the error message lists the names that tf1 provides in this part. `tf.contrib` has no other parts.
+# Maps each part of `tf.contrib` to the replacement for names that tf1 does not provide in this part. If the
+# replacement is None, the error message lists the names that tf1 provides in this part. tf1 has no parts of
+# `tf.contrib` that are not listed here.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",

@@ -33,7 +33,10 @@ def crf_decode(potentials, transition_params, sequence_length):
 
 
 def _decode(potentials, transition_params, sequence_length, of_one):
-    """Returns the best tags and their scores, for sequences whose length is known while the graph is built.
+    """Returns the best tags and their scores.
+
+    In the current name scope, the ops get the names that TensorFlow 1.15 uses if the length is known while
+    the graph is built.
 
     Args:
       potentials, transition_params, sequence_length: see `crf.crf_decode`.

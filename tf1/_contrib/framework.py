@@ -1,4 +1,6 @@
-"""Defines tf.contrib.framework: default arguments in scopes, variables by name, values from checkpoints."""
+"""Defines tf.contrib.framework.
+
+Its functions set default arguments in scopes, find variables by name, and load values from checkpoints."""
 
 import contextlib
 import functools

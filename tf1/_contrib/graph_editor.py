@@ -1,4 +1,5 @@
-"""Defines tf.contrib.graph_editor for gradient checkpointing, as in OpenAI's `memory_saving_gradients`.
+"""Defines the names of tf.contrib.graph_editor that OpenAI's gradient checkpointing uses
+(`memory_saving_gradients`).
 
 The functions walk over ops, copy ops and replace the inputs of ops. A copy is in the same graph as its
 original. Control flow (`tf.while_loop`, `tf.cond`) is not copied.
@@ -93,13 +94,14 @@ def filter_ts(ops, positive_filter=True):
 
 
 def filter_ts_from_regex(ops, regex):
-    """Returns the inputs and outputs of ops whose name contains a match of a regular expression. The end of a
-    tensor's name, such as ":0", is not searched."""
+    """Returns those inputs and outputs of ops whose tensor name contains a match of a regular expression. The
+    end of the tensor name, such as ":0", is not searched."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
 
 
 def select_ops(*patterns, graph=None):
-    """Returns the ops of a graph whose name starts with a match of one of the regular expressions."""
+    """Searches a graph, by default the current graph. Returns the ops whose names start with a match of one
+    of the regular expressions."""
     ops = (graph or tf.get_default_graph()).get_operations()
     return [op for op in ops if any(re.match(pattern, op.name) for pattern in patterns)]
 

@@ -57,7 +57,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
       updates_collections: collections to which the updates of the moving averages are added. If None, the
         result of the layer is computed after the updates.
       is_training: bool or scalar tensor. If false, the moving averages are used for the normalization.
-      **unsupported: other arguments of TensorFlow 1.15. They must be None, except for `fused`.
+      **unsupported: other arguments of TensorFlow 1.15. All of them except `fused` must be None. With
+        fused=False, the moving variance is computed without Bessel's correction.
 
     Returns:
       float tensor with the shape of inputs.
@@ -240,7 +241,7 @@ def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
 def sum_regularizer(regularizer_list, scope=None):
     """Returns a function that takes weights and returns the sum of all regularizers in a list.
 
-    Elements of the list can be None. If all are None, returns None.
+    Elements of the list can be None. If all elements are None, the result is None instead of a function.
     """
     regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
     return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],

@@ -12,8 +12,9 @@ class DecoupledWeightDecayExtension(object):
 
     To use it, write a class that inherits first from this class and then from an optimizer. Each step first
     applies the decay, w ← w - weight_decay · w. Then it applies the optimizer's update. The decay is not
-    multiplied by the learning rate, so a schedule of the learning rate must also be applied to the decay. If
-    the gradient of a variable is sparse, the decay is applied only to the rows that have a gradient.
+    multiplied by the learning rate. So if the learning rate follows a schedule, apply the schedule to
+    weight_decay, too. If the gradient of a variable is sparse, the decay is applied only to the rows that
+    have a gradient.
     """
 
     def __init__(self, weight_decay, *args, **kwargs):
@@ -28,8 +29,8 @@ class DecoupledWeightDecayExtension(object):
         super().__init__(*args, **kwargs)
 
     def minimize(self, *args, decay_var_list=None, **kwargs):
-        """Calls `minimize` of the optimizer. Only the variables in decay_var_list decay. If it is None, all
-        variables decay."""
+        """Calls `minimize` of the optimizer. Weight decay is applied only to the variables in decay_var_list.
+        If decay_var_list is None, weight decay is applied to all variables."""
         self._choose(decay_var_list)
         return super().minimize(*args, **kwargs)
 
@@ -302,7 +303,8 @@ class FixedLossScaleManager(LossScaleManager):
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
-    """Raises the loss scale while gradients are finite, and lowers it if they are not. The minimum is 1.
+    """Increases the loss scale after several steps with finite gradients, and decreases it after several
+    steps with gradients that are not finite. The minimum is 1.
 
     Its variables are loss_scale, good_steps and bad_steps.
     """

@@ -27,7 +27,7 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
     """
     with tf.name_scope(name, "sequence_loss", [logits, targets, weights]):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
-        # Functions that programs pass as this argument expect labels [B · T] and logits [B · T, N].
+        # Functions that programs pass as softmax_loss_function expect labels [B · T] and logits [B · T, N].
         flat = function(labels=tf.reshape(targets, [-1]),
                         logits=tf.reshape(logits, [-1, logits.shape.as_list()[2]]))
         losses = tf.reshape(flat, tf.shape(weights)) * weights
@@ -66,8 +66,8 @@ def transform_graph(input_graph_def, inputs, outputs, transforms):
 
 
 def _refused(name):
-    """Returns a class that programs can import and derive classes from. The creation of an object raises an
-    error. The checker recognizes the class by its attribute `is_refused`."""
+    """Returns a class that programs can import and subclass. The constructor of the class raises an error.
+    The checker recognizes the class by its attribute `is_refused`."""
     def refuse(self, *args, **kwargs):
         raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
 

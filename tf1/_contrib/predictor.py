@@ -40,8 +40,8 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
       export_dir: directory of the SavedModel.
       signature_def_key: name of the signature. None means "serving_default".
       signature_def: a SignatureDef that is used instead of a signature of the model.
-      input_names, output_names: {name: name of a tensor}. If both are given, they are used instead of a
-        signature.
+      input_names, output_names: {name of the input or output: name of its tensor}. If both arguments are
+        given, they are used instead of a signature.
       tags: tags of the graph, separated by commas. None means "serve".
       graph: the graph into which the model is loaded. None means a new graph.
       config: tf.ConfigProto of the session.

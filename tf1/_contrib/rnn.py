@@ -36,8 +36,8 @@ class LayerNormBasicLSTMCell(_Cell):
 
     The variable `kernel` always exists. Without layer_norm, there is also the variable `bias`. With
     layer_norm, each of the scopes `input`, `transform`, `forget`, `output` and `state` contains the variables
-    `gamma` and `beta`. Dropout is applied only to the new values that each step adds to the state of the
-    cell, with the function `keyed_random.dropout`.
+    `gamma` and `beta`. Dropout (`keyed_random.dropout`) is applied only to the new values that each step adds
+    to the state of the cell.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -51,7 +51,7 @@ class LayerNormBasicLSTMCell(_Cell):
           activation: activation function. The default is tanh.
           layer_norm: whether to use layer normalization.
           norm_gain, norm_shift: initial values of gamma and beta.
-          dropout_keep_prob: probability that a new value, tanh(j), is kept. A float or a scalar tensor.
+          dropout_keep_prob: probability that dropout keeps a new value. A float or a scalar tensor.
           dropout_prob_seed: an additional key for the random numbers of the mask.
           reuse: whether to reuse existing variables.
         """
@@ -257,7 +257,8 @@ class LSTMBlockFusedCell(object):
         Args:
           inputs: float [T, B, D], or a list of T tensors [B, D].
           initial_state: pair of tensors [B, num_units]. None means zeros.
-          dtype: dtype of the zeros of the initial state. None means the dtype of the inputs.
+          dtype: dtype of the zeros, if initial_state is None. If dtype is None, the zeros have the dtype of
+            the inputs.
           sequence_length: integer [B]. None means that all sequences have length T.
           scope: scope of the variables.
 

@@ -124,8 +124,8 @@ class HParams(object):
         return getattr(self, key)
 
     def to_proto(self, export_scope=None):
-        """Returns a copy that can be passed as the argument hparam_def. The argument export_scope is
-        ignored."""
+        """Returns a copy of the hyperparameters, which can be passed as the argument hparam_def. The argument
+        export_scope is ignored."""
         return type(self)(hparam_def=self)
 
     def set_model_structure(self, model_structure):

@@ -7,8 +7,9 @@ import warnings
 
 from bertlib.system import quiet_tensorflow
 
-# With this variable, TensorFlow takes tf.layers, tf.keras and tf.nn.rnn_cell from the package tf-keras (Keras
-# 2), because Keras 3 dropped them. TensorFlow reads the variable at the first use of Keras.
+# With this environment variable, TensorFlow takes tf.layers, tf.keras and tf.nn.rnn_cell from the package
+# tf-keras (Keras 2). Keras 3 has no tf.layers and no tf.nn.rnn_cell, and its layers cannot be used in graphs
+# of TensorFlow 1. TensorFlow reads the environment variable at the first use of Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 tf = quiet_tensorflow.load()
 
@@ -27,9 +28,9 @@ def disable_v2_behavior():
         tf.enable_resource_variables()
 
 
-# A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings are of no use.
+# A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings would not help.
 # `internals` is imported here and not at the top of this file, because its import also loads TensorFlow. If
-# TensorFlow were loaded before the call of `quiet_tensorflow.load`, it would print its messages.
+# TensorFlow were loaded before the call of `quiet_tensorflow.load`, TensorFlow would print its messages.
 importlib.import_module("tf1._names.internals").silence_deprecations()
 warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 

@@ -1,7 +1,7 @@
 """Defines the names of `tf.estimator` and `tf.contrib.tpu`. The Estimator itself is in `script_estimator`.
 
-`tensorflow_names` and `contrib_parts` add these names to the namespaces. TPUs are refused. All other features
-of `TPUEstimator` work on CPU and GPU.
+`tensorflow_names` and `contrib_parts` add these names to the namespaces. TPUs are not supported. All other
+features of `TPUEstimator` work on CPU and GPU.
 """
 
 import collections
@@ -189,8 +189,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # `after_save` has already evaluated this step, when it was not yet known to be the last one. An
-            # exporter that exported nothing at that time, such as a FinalExporter, is called a second time.
+            # `after_save` has already evaluated this step. At that time, the step was not yet known to be the
+            # last one. So an exporter that exported nothing, such as a FinalExporter, is called again.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 

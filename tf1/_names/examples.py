@@ -13,7 +13,8 @@ def _whole(value):
 
 
 class _Int64ListType(type):
-    """Makes `Int64List` behave like the class of the protobuf message."""
+    """Makes `Int64List` usable like the class of the protobuf message: calls return such messages, and
+    isinstance accepts them."""
 
     def __call__(cls, value=()):
         return tf.train.Int64List(value=[_whole(number) for number in value])

@@ -84,7 +84,8 @@ def add_outputs_attribute():
 
 
 def uses_locking(optimizer):
-    """Returns the argument use_locking of an optimizer. Optimizers have no public attribute for it."""
+    """Returns the value of an optimizer's argument use_locking. Optimizers have no public attribute for this
+    value."""
     return optimizer._use_locking
 
 
@@ -135,8 +136,8 @@ def replace_assign(function):
 
 
 def replace_apply_op(wrapper):
-    """Replaces a function that all generated ops call. The replacement, wrapper(function), adds advice to
-    errors.
+    """Replaces the function with which TensorFlow's generated code (`gen_*_ops`) creates ops. The
+    replacement, wrapper(function), adds advice to errors.
 
     A replacement of the public `tf.Graph.create_op` would not see these errors, because TensorFlow checks the
     arguments before it calls `create_op`.
@@ -179,5 +180,6 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module that Keras 2's RNN wrappers, such as tf.nn.rnn_cell.DropoutWrapper, use as `tf`."""
+    """Replaces the module `tf` in the file of Keras 2's RNN wrappers, such as
+    tf.nn.rnn_cell.DropoutWrapper."""
     legacy_cell_wrappers.tf = module

@@ -78,7 +78,7 @@ def _uniform_in_loop(shape, site):
                 and op.outputs[1].shape.rank == 0]
     if not counters:
         return None
-    with tf.control_dependencies(None):  # builds the key outside the loop
+    with tf.control_dependencies(None):  # the key is the same in all iterations: it is built outside the loop
         key = tf.cast(tf.bitcast(randomness.uniform([2], site), tf.int32), tf.int64)
     number = tf.zeros([], tf.int64)
     for counter in counters:

@@ -1,8 +1,8 @@
 """Makes idioms of reference variables (the variables of TensorFlow 1) work on resource variables.
 
 These changes are not enough for a program that looks for the ops of reference variables in graphs, or that
-passes variables to generated ops. Such a program can call `tf.disable_resource_variables()` to get reference
-variables. The error of a generated op gives this advice.
+uses ops that accept only reference variables. Such a program can call `tf.disable_resource_variables()` to
+get reference variables. The error of such an op gives this advice.
 """
 
 import functools
@@ -92,7 +92,7 @@ def _fetched(fetch):
     if isinstance(fetch, str) and ":" in fetch:
         try:
             fetch = graph.get_tensor_by_name(fetch)
-        except (KeyError, ValueError):  # the session reports the unknown name
+        except (KeyError, ValueError):  # the session will raise an error for the unknown name
             return fetch
     if isinstance(fetch, tf.Tensor) and fetch.dtype == tf.resource:
         return next((variable for variable in tf.global_variables() + tf.local_variables()

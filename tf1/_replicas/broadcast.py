@@ -1,4 +1,5 @@
-"""Broadcasts the starting weights to all replicas, because scripts draw them at random."""
+"""Broadcasts the starting weights to all replicas. Each replica draws random starting weights, which could
+differ from the weights of the other replicas."""
 
 import tensorflow.compat.v1 as tf
 

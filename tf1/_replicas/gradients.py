@@ -106,9 +106,9 @@ def _differentiating():
     """Returns a context manager for the computation of gradients.
 
     Yields:
-      whether to average these gradients. With Horovod, the script averages them itself. A computation of
-      gradients can also call another one, for example for recomputation. Then only the outer gradients are
-      averaged.
+      whether to average these gradients. With Horovod, the script averages them itself. During a computation
+      of gradients, TensorFlow can start an inner computation of gradients, for example for recomputation.
+      The inner gradients are not averaged.
     """
     outer = getattr(_thread, "differentiating", False)
     _thread.differentiating = True

@@ -110,14 +110,15 @@ class DistributedOptimizer(WrappedOptimizer):
           name: name of the ops.
           use_locking, device_dense, device_sparse: ignored.
           compression: an attribute of `Compression`.
-          sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, their rows are gathered
-            from all processes.
+          sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, the rows of the
+            tf.IndexedSlices of all processes are gathered.
         """
         super().__init__(optimizer, name or f"Distributed{type(optimizer).__name__}")
         self._sparse_as_dense, self._compression = sparse_as_dense, compression
 
     def compute_gradients(self, *args, **kwargs):
-        """Returns the (gradient, variable) pairs of the wrapped optimizer, with mean gradients."""
+        """Returns (gradient, variable) pairs: the gradients of the wrapped optimizer, as means over all
+        processes."""
         pairs = super().compute_gradients(*args, **kwargs)
         _exchange()
         return list(zip(gradients.mean(pairs, self._sparse_as_dense, self._compression),

@@ -36,8 +36,8 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
     Args:
       devices: names of devices.
-      num_gpus, num_gpus_per_worker: number of GPUs. Pass one of these arguments instead of devices. 0 uses
-        the CPU.
+      num_gpus, num_gpus_per_worker: number of GPUs. Pass one of these arguments instead of devices. With 0,
+        the CPU is used.
       cross_device_ops, cross_tower_ops: object that sums the gradients. If None, the strategy chooses it.
       auto_shard_dataset: ignored.
     """

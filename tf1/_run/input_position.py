@@ -30,13 +30,13 @@ _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # These attributes are left out of digests, because they differ between processes or do not change the
 # elements that the pipeline returns.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
-# With this policy, TensorFlow also saves pipelines that contain Python functions. It assumes that these
+# With this policy, TensorFlow also saves pipelines that contain Python functions. It then assumes that the
 # functions have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
 class InputPosition(tf.train.SessionRunHook):
-    """Saves and restores the position of the iterators of a graph.
+    """Saves and restores the positions of a graph's iterators.
 
     The object is also a hook, which records whether a step was run.
 
@@ -113,7 +113,8 @@ class InputPosition(tf.train.SessionRunHook):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """Returns the global step at which the input was at its beginning, as saved with a checkpoint.
+        """Returns the global step at which the input was at its beginning. This step is saved with a
+        checkpoint.
 
         Returns None if no position is saved, or if the input has changed.
         """
@@ -133,8 +134,8 @@ class InputPosition(tf.train.SessionRunHook):
         return int(start)
 
     def save(self, session, checkpoint):
-        """Saves the position of the input. Call this method before the checkpoint is written. It does nothing
-        if `restore` was not called yet."""
+        """Saves the position of the input. Call this method before the checkpoint is written. The method does
+        nothing if `restore` was not called yet."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)

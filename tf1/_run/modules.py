@@ -23,7 +23,7 @@ from tf1._run import bert_package, ours
 # Maps a folder of TensorFlow 1.15 below `tf.contrib` to the files in the folder. Programs import these files
 # as modules. Here, each module has all names of its part of `tf.contrib`, including names that a different
 # file defined in TensorFlow 1.15.
-# `_ESTIMATOR_FILES` is the same list for the Estimator.
+# `_ESTIMATOR_FILES` lists the files of the Estimator, which programs also import as modules.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
     "crf.python.ops": "crf",

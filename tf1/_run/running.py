@@ -19,8 +19,8 @@ _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/
 
 
 def run_script(path, arguments, packages=()):
-    """Runs a file in the way Python does, but changes the imports of TensorFlow in this file and in its
-    modules.
+    """Runs a file in the way Python does, but changes the imports of TensorFlow in this file and in the other
+    files of the fork.
 
     Args:
       path: the file.

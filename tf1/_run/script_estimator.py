@@ -18,7 +18,7 @@ class Estimator(estimator.Estimator):
         Args:
           config: a `script_config.RunConfig`.
           params: dict, or an object of another class. The model_fn and the input_fn get a copy of it. If
-            batch sizes are given, an object of another class needs a method set_hparam, like HParams.
+            batch sizes are given, an object of another class must have a method set_hparam, as HParams does.
           warm_start_from: checkpoint from which the training starts if model_dir has no checkpoint. It may
             also be an object whose attributes are the arguments of `tf.train.warm_start`, such as
             `WarmStartSettings`.

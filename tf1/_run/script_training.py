@@ -86,14 +86,14 @@ class TrainingSession(training_session.TrainingSession):
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
         self._position = None  # an `InputPosition`, or None if the input can start at the global step
-        # With Horovod, each process reads its own input. A resumed run then reads it from the beginning.
+        # With Horovod, each process reads its own input. A resumed run reads this input from the beginning.
         self._continues_input = not script_divides_work()
 
     def run(self):
         super().run()
         if self._position and self._position.moved and not self._position.has_trained:
-            # No step was taken, so the saved position is the end of the input. Start the input from its
-            # beginning.
+            # `restore` moved the input to the saved position, and no step followed. So this position is the
+            # end of the input. Start the input from its beginning.
             self._continues_input = False
             super().run()
 

@@ -19,8 +19,8 @@ def order_reads(global_step, train_op):
     All reads of a reference variable share one buffer, so they must run before the increment.
 
     There is one exception: a read that an optimizer uses only for its bias correction, that is, for a
-    division by `1 - beta ** step`. Such a read runs after the increment, because the first step would
-    otherwise divide by zero.
+    division by `1 - beta ** step`. Such a read runs after the increment. Before the increment of the first
+    step, `step` is 0, and the division would be a division by zero.
 
     Args:
       global_step: the variable.

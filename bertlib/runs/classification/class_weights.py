@@ -84,7 +84,7 @@ def normalize(parsed, counts):
 
     Args:
       parsed: `BALANCED` or the weight of each class, see `parse_weights`.
-      counts: number of training examples, or of windows, of each class.
+      counts: number of training examples of each class; with --doc_stride, number of their windows.
 
     Returns:
       list of float.
@@ -102,7 +102,8 @@ def weighted_head(settings, target, head, counts):
       settings: a `Settings`.
       target: the target of the model, see `targets`.
       head: the head that is returned if neither flag is given, or if the run does not train.
-      counts: {label: number of training examples, or of windows, with this label}.
+      counts: {label: number of training examples with this label}. With --doc_stride, the windows of these
+        examples are counted.
     """
     parsed, labels = parse_weights(settings, target), target.labels
     if not settings.do_train or parsed is None and not settings.label_smoothing:

@@ -289,7 +289,8 @@ def task_suffix(settings):
     """Returns the suffix of the names of result files, before the extension.
 
     If --results_dir contains the training of a different task, the suffix is the name of this run's task,
-    such as "_ax". Then the result files of that training are not overwritten. Otherwise, the suffix is empty.
+    such as "_ax". So the run does not overwrite the result files of that training. In all other cases, the
+    suffix is empty.
     """
     record = None if settings.do_train else output_files.read_record(settings.results_dir)
     task = settings.task_name.lower()
@@ -316,7 +317,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
     """
     num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
-        description["threshold"] = target.threshold  # later predictions with this model use this threshold
+        description["threshold"] = target.threshold  # recorded, because later predictions use this threshold
     dev_rows, module = getattr(processor, "dev_rows", None), getattr(processor, "module", None)
     record = run_record.RunRecord(
         settings, num_train_steps,

@@ -60,7 +60,7 @@ class Splits:
 
     def head_for_training(self, task_head):
         """Returns the head for the training. For a classification, the loss of this head uses --class_weights
-        and --label_smoothing. Otherwise, the head is `task_head`."""
+        and --label_smoothing. For other types of tasks, the head is `task_head`."""
         if self._target.task_type != "classification":
             return task_head
         counts, train = collections.Counter(), self.examples.get("train", ())
@@ -92,12 +92,12 @@ class Splits:
         return window_pooling.pooled(rows, self._records[split].windows)
 
     def metrics(self, split, task_head, results, predictions):
-        """Returns the results of an evaluation. All metrics are computed again from the predictions for the
-        examples, so that the metrics agree with the files of predictions.
+        """Returns the results of an evaluation. All metrics except the loss are computed again from the
+        predictions for the examples, so that the metrics agree with the files of predictions.
 
         Without --doc_stride, the loss is the Estimator's loss, which is computed from logits. With
-        --doc_stride, the loss is computed from the predictions, because the Estimator's loss is a mean over
-        windows and not over texts.
+        --doc_stride, the loss is also computed from the predictions, because the Estimator's loss is a mean
+        over windows and not over texts.
 
         Args:
           split: name of the split.
@@ -186,7 +186,7 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
 
 def choose_samples(right):
     """Returns the indices of up to three examples in ascending order. These are the first example with a
-    right prediction, the first example with a wrong prediction, and the first of the other examples.
+    right prediction, the first example with a wrong prediction, and the first of the remaining examples.
 
     Args:
       right: list of bool, one for each example: True if the prediction is right.

@@ -26,7 +26,7 @@ def is_given(settings):
     """Returns whether the command line contains flags for the user's own data.
 
     Raises:
-      ValueError: the command line contains both such flags and --task_name.
+      ValueError: the command line contains flags for the user's own data and also --task_name.
     """
     names = given_flags(settings)
     if names and settings.task_name:
@@ -36,12 +36,13 @@ def is_given(settings):
 
 
 def given_flags(settings):
-    """Returns the names of all flags on the command line that are for the user's own data."""
+    """Returns the names of the given flags (flags on the command line) that are for the user's own data."""
     return [name for name in _FLAGS if settings.is_given(name)]
 
 
 def create_processor(settings, suffix=""):
-    """Reads and checks the user's files. Some flags depend on these files; sets them if they were not given.
+    """Reads and checks the user's files. If flags whose values depend on these files were not given, sets
+    these flags.
 
     Args:
       settings: a `Settings`.
@@ -152,8 +153,8 @@ def _check_flags(settings):
     arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default))
     text_column, label_column = arguments["text"], arguments["label"]
     if settings.data_dir is not None:
-        raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks: name your own files with "
-                         "--train_file, --dev_file and --test_file.")
+        raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
+                         "--train_file, --dev_file and --test_file instead.")
     if settings.is_given("xnli_language"):
         raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                          "XNLI, and not for your own data. Leave the flag out.")
@@ -280,11 +281,11 @@ def _warn_of_shared_examples(train, splits):
 
 
 def _refuse_other_file(settings, processor):
-    """Checks that the default --output_dir contains no training on another file. The default directory is
-    named after the training file, so two files of the same name have the same default directory.
+    """Checks that the default --output_dir contains no training on a different file. The default directory
+    is named after the training file, so two files of the same name have the same default directory.
 
     Raises:
-      ValueError: the directory contains such a training.
+      ValueError: the default --output_dir contains a training on a different file.
     """
     record = checkpoint_formats.latest_checkpoint(settings.output_dir) and output_files.read_record(
         settings.output_dir)

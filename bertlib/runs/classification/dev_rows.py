@@ -28,8 +28,8 @@ class DevRows(NamedTuple):
 
 
 def take_fraction(settings):
-    """Sets --dev_fraction to the value in an earlier training. This is the training that the run continues,
-    or the training whose weights the run uses.
+    """Sets --dev_fraction to the value in an earlier training. The earlier training is the training that the
+    run continues, or the training whose weights the run uses.
 
     Args:
       settings: a `Settings`.
@@ -47,9 +47,9 @@ def take_fraction(settings):
         had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
         raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory} the "
-                         f"model was trained {had}. The model would be evaluated on rows on which it was "
-                         f"trained. To continue, {instead}name a --dev_file. To use another split, train in "
-                         "another --output_dir.")
+                         f"model was trained {had}. With --dev_fraction={now}, the model would be "
+                         f"evaluated on rows on which it was trained. To continue, {instead}pass a "
+                         "--dev_file. To use another split, train in another --output_dir.")
 
 
 def split_training_file(settings, split):

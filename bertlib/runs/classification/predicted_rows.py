@@ -1,5 +1,5 @@
-"""Makes the rows of tables and reports from the examples of a classification or regression and the model's
-predictions."""
+"""Makes the rows of tables and reports for a classification or a regression. Each row combines an example
+with the model's prediction."""
 
 from bertlib.reports.prediction_rows import PredictedRow
 

@@ -28,8 +28,8 @@ from bertlib.tasks.classification import classifier_data, row_examples, targets
 TASK = "task module"  # name of the task in run.json
 # {name of a set: flag of the phase that needs this set}.
 _PHASE_OF = dict(zip(("train", "dev", "test"), PHASES))
-# Most flags for the user's own files cannot be combined with --task_module. These flags can, because they
-# describe labels and answers.
+# Most flags for the user's own files cannot be combined with --task_module. The following flags can be
+# combined with it, because they describe labels and answers and not files.
 _SHARED_FLAGS = ("threshold", "label_separator")
 _MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
@@ -154,8 +154,8 @@ def _check_against_training(settings, processor, record, is_default):
       is_default: whether --output_dir is the default, which depends only on the name of the module.
 
     Raises:
-      ValueError: the labels or the type of the task differ from the training, or the module is a different
-        file with the same name.
+      ValueError: the labels or the type of the task differ from the training. Or the run would continue, in
+        the default --output_dir, the training of a different module with the same file name.
     """
     if record is None:
         return
@@ -387,8 +387,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
         hint = "data_dir is None, because --data_dir is not given. " if no_directory else ""
         with _user_code(self.path, method, hint):
             result = getattr(self.task, method)(*arguments)
-            # The code of a generator runs only when the generator is read. So it is read here, where
-            # `_user_code` handles its errors.
+            # The code of a generator runs only when the generator is read. So the generator is read in this
+            # block, where `_user_code` reports the errors of this code.
             return list(result) if isinstance(result, types.GeneratorType) else result
 
     # --- Labels

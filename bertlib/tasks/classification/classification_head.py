@@ -81,7 +81,7 @@ class Classifier(TextHead):
 
         Args:
           num_labels: number of classes, C.
-          class_weights: list of the C weights w; None if all weights are 1. The caller scales the weights, so
+          class_weights: list of the C weights w; None if all weights are 1. The weights must be scaled so
             that the mean of w_y over all training examples is 1.
           label_smoothing: ε, at least 0 and below 1.
         """

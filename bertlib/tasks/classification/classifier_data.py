@@ -86,7 +86,7 @@ class Layout(NamedTuple):
         return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
     def width(self, first_row):
-        """Returns the number of columns that a usable row must have at least."""
+        """Returns the smallest number of columns that a usable row may have."""
         columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
         used = [column for column in columns if column is not None]
         # If the layout uses -1 (the last column), a row must be as long as the first row. The last column of
@@ -95,7 +95,7 @@ class Layout(NamedTuple):
 
     @property
     def texts(self):
-        """The columns of the texts, one or two."""
+        """A list of the columns of the texts. It has one or two elements."""
         return [column for column in (self.text_a, self.text_b) if column is not None]
 
     @property
@@ -329,9 +329,9 @@ class DataProcessor:
         vars(self).setdefault("_sources", weakref.WeakKeyDictionary())[example] = SourceRow(line, fields)
 
     def file_names(self):
-        """Returns the declared files: {name of a set: list of file names}. The first file of a list that
-        exists in the data directory contains the set. The sets are "train", "dev", "test" and further
-        sets."""
+        """Returns the declared files: {name of a set: list of file names}. The sets are "train", "dev",
+        "test" and further sets. If a list has several names, the set is in the first of these files that
+        exists in the data directory."""
         lists = {split: [names] if isinstance(names, str) else names for split, names in self.files.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
@@ -380,7 +380,8 @@ class DataProcessor:
 
     @property
     def score_range(self):
-        """(Lowest, highest) score of a regression; infinite if no range is declared."""
+        """A pair: the lowest and the highest score of a regression. Both are infinite if no range is
+        declared."""
         return self.layout.scores if self.layout else Layout._field_defaults["scores"]
 
     @property
@@ -528,7 +529,8 @@ class MnliProcessor(DataProcessor):
 
     def get_further_examples(self, data_dir, split):
         """See `DataProcessor`. Returns None if a subclass overrides the methods that make the examples or the
-        labels, because the examples of the mismatched genres may not fit those of the subclass."""
+        labels. In this case, the examples of the mismatched genres may not fit the examples and labels of the
+        subclass."""
         cls, ours = type(self), MnliProcessor
         if any(getattr(cls, name) is not getattr(ours, name)
                for name in ("get_dev_examples", "create_examples", "_create_examples", "get_labels")):

@@ -69,9 +69,9 @@ class InputFeatures:
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):
     """Converts one example into features.
 
-    A single text becomes `[CLS] a [SEP]`. A pair becomes `[CLS] a [SEP] b [SEP]`, with segment id 1 from the
-    first token of b on. Texts that are too long are truncated. If the texts are short, the features are
-    padded with zeros.
+    A single text becomes `[CLS] a [SEP]`. A pair becomes `[CLS] a [SEP] b [SEP]`. The tokens of b and the
+    [SEP] after b have the segment id 1, and all other tokens have the segment id 0. Texts that are too long
+    are truncated. If the texts are short, the features are padded with zeros.
 
     Args:
       ex_index: int, index of the example; the first few examples are logged.
@@ -168,8 +168,8 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
       room: int, the largest number of tokens in a window, not including special tokens.
       doc_stride: int, number of tokens from the start of a window to the start of the next window. No token
-        is skipped: if this number is larger than a window, the next window begins directly after the window.
-        With 0, only the first window is made.
+        is skipped: if this number is larger than a window, each window begins directly after the previous
+        window. With 0, only the first window is made.
 
     Returns:
       list of (tokens of the first text, tokens of the second text).

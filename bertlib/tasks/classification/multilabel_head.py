@@ -22,7 +22,7 @@ class MultilabelClassifier(classification_head.TextHead):
 
         Args:
           labels: list of str, the names of the L labels, for the metrics.
-          threshold: for the metrics, a label is predicted if its probability is at least this number.
+          threshold: in the metrics, a label counts as predicted if its probability is at least this number.
         """
         self._labels, self._threshold, self.num_outputs = labels, threshold, len(labels)
 

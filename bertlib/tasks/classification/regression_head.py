@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.tasks.classification import classification_head
 
-# Scores count as constant if their standard deviation is smaller than the standard deviation of the labels
-# times this factor.
+# The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
+# smaller than this number, the scores count as constant.
 _MIN_DEVIATION = 0.01
 
 
@@ -35,10 +35,9 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are computed from the numbers in the files of labels and predictions. So the labels
-        are not rounded to float32. A predicted score is a float32. The file of predictions contains the
-        shortest decimal number that is rounded to this float32. The correlations are computed from this
-        decimal number.
+        The correlations are computed from the decimal numbers that are written in the files of labels and
+        predictions. For this reason, the labels are not rounded to float32. A predicted score is a float32,
+        and the file of predictions contains the shortest decimal number that identifies this float32.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)

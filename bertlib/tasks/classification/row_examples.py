@@ -102,7 +102,8 @@ class ExampleReader:
     Attributes:
       text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
         the first file.
-      skipped: list of `faults.Fault`: the lines that were left out of the files that were read so far.
+      skipped: list of `faults.Fault`, one for each line that was left out. The list contains the lines of
+        all files that were read so far.
     """
 
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
@@ -162,8 +163,8 @@ class ExampleReader:
                     self._check_not_empty(path, rows)
                 split = self._to_split(path, rows, needs_labels, known, find_problem, found)
             except ValueError:
-                # If bad lines are not skipped, `check` raises an error that lists them instead of the
-                # ValueError: the first bad line may be the cause of the ValueError.
+                # If bad lines are not skipped, `check` raises an error that lists the bad lines. This error
+                # replaces the ValueError, because the first bad line may be the cause of the ValueError.
                 found.check(len(rows))
                 raise
         found.check(len(split.rows))
@@ -247,10 +248,10 @@ class ExampleReader:
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
         # This file may have no labels, and its columns have no names. So the column at the label's position
-        # may contain something else. If a training file was read, the column counts as labels if this file
-        # has as many columns as the training file. If no training file was read, the column counts as labels
-        # if more than half of the rows have a known label in it. After that decision, an unknown label in one
-        # of the other rows is an error.
+        # may contain something else. If a training file was read, the column is used as labels only if this
+        # file has as many columns as the training file. If no training file was read, the column is used as
+        # labels only if more than half of the rows have a known label in it. If the column is used, an
+        # unknown label in one of the rows is an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):

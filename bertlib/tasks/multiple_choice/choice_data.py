@@ -139,7 +139,9 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
             if not questions and not found:
                 raise ValueError(f"{path}: the file contains no question.")
         except ValueError:
-            found.check(len(questions))  # if there are bad lines, their error is raised instead of this error
+            # If bad lines are not skipped, `check` raises an error that lists the bad lines. This error
+            # replaces the ValueError, because the first bad line may be the cause of the ValueError.
+            found.check(len(questions))
             raise
     found.check(len(questions))
     if found:

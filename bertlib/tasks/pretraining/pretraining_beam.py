@@ -100,7 +100,7 @@ class Cluster:
         if not all(option.strip(" -") for option in options):
             raise ValueError("An option for Apache Beam is empty. Remove it.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
-        # The import is here and not at the top for the same reason as in `_beam`.
+        # The import is here and not at the top, because loading Apache Beam takes about one second.
         from apache_beam.runners import runner as runners
         from apache_beam.runners.portability import portable_runner
 
@@ -152,7 +152,7 @@ class Cluster:
           port: int. The worker processes of the local runner end when this port is closed, see `serve`. None
             for other runners.
         """
-        # The import is here and not at the top for the same reason as in `_beam`.
+        # The import is here and not at the top, because loading Apache Beam takes about one second.
         from apache_beam.runners import runner
         from apache_beam.runners.portability import fn_api_runner
         from apache_beam.transforms import environments
@@ -160,8 +160,8 @@ class Cluster:
         options = self._options()
         if not self._in_processes:
             return runner.create_runner(self._name), options
-        # The command with which Beam starts a worker process by default fails if a path contains a space. It
-        # also logs every step. So another command is used here.
+        # Beam's default command for starting a worker process is not used, for two reasons: it fails if a
+        # path contains a space, and it logs every step.
         options.view_as(self._beam.options.pipeline_options.DirectOptions).direct_running_mode = "in_memory"
         code = shlex.quote(_WORKER.format(path=sys.path, port=port))
         environment = environments.SubprocessSDKEnvironment.from_command_string(
@@ -396,7 +396,7 @@ def serve(port):
     code = 1
     try:
         with _without_logging():
-            # The import is here and not at the top for the same reason as in `_beam`.
+            # The import is here and not at the top, because loading Apache Beam takes about one second.
             import apache_beam.runners.worker.sdk_worker_main as harness
 
         logging.disable(logging.CRITICAL)

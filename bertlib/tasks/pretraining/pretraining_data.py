@@ -1,5 +1,5 @@
-"""Makes pre-training instances (sentence pairs with masked tokens) from documents, and records from
-instances.
+"""Makes pre-training instances (sentence pairs with masked tokens) from documents, and converts the instances
+to records.
 
     documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP]
               --mask--> instances --shuffle--> records
@@ -107,9 +107,9 @@ def _target_length(room, short_seq_prob, rng):
 
 
 def _random_sentences(documents, excluded, length, rng):
-    """Returns consecutive sentences of a random document, beginning with a random sentence. They have at
-    least `length` tokens in total, unless the document ends before. The document with the index `excluded` is
-    not used."""
+    """Returns consecutive sentences of a random document. The first of them is drawn at random, too. The
+    sentences have at least `length` tokens in total, unless the document ends earlier. The document with the
+    index `excluded` is not used."""
     for _ in range(10):
         index = rng.randint(0, len(documents) - 1)
         if index != excluded:

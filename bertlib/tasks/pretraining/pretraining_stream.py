@@ -167,8 +167,8 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Chooses the tokens to predict in the same way as `create_masked_lm_predictions`. Returns a bool
-        array [instances, length].
+        """Chooses the tokens that the model learns to predict, by the rules of
+        `create_masked_lm_predictions`. Returns a bool array [instances, length].
 
         Args:
           ids: int32 [instances, length].
@@ -592,8 +592,8 @@ def list_written_files(output_files):
 
 
 def _has_bytes(path, size, complete):
-    """Returns whether all bytes that the manifest records for an output file exist. If the output file has a
-    partial file, the partial file is checked.
+    """Returns whether an output file is as long as its manifest says. If the output file has a partial file,
+    the partial file is checked.
 
     Args:
       path: the output file.
@@ -610,8 +610,9 @@ def _has_bytes(path, size, complete):
 
 
 def describe_statistics(statistics):
-    """Returns the statistics of a manifest as text. The text contains, for example, the fractions of [MASK],
-    unchanged and random words, for comparison with those in the BERT paper."""
+    """Returns the statistics of a manifest as text. For example, the text states how many of the tokens to
+    predict became [MASK], stayed unchanged, or became a random word. These shares can be compared with those
+    in the BERT paper."""
     counts = collections.Counter(statistics)
     instances, predictions = max(1, counts["instances"]), max(1, counts["predictions"])
 

@@ -117,9 +117,9 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
       results: iterable of `RawResult`, preferably in the order of the features. A result that comes before
         the results of earlier windows is kept in memory. Logits may be arrays or lists. Lists of logits may
         be shorter than `max_seq_length` if only the logits of padding are missing.
-      n_best_size: number of best start positions, and of best end positions, that are taken from each window.
-        It is also the largest number of texts in an n-best list. With `version_2_with_negative`, the list
-        may have the null answer as one additional entry.
+      n_best_size: this number of best start positions, and the same number of best end positions, are taken
+        from each window. It is also the largest number of texts in an n-best list. With
+        `version_2_with_negative`, the list may have the null answer as one additional entry.
       max_answer_length: length of the longest answer, in tokens.
       do_lower_case: whether the features were made from lower-cased text.
       version_2_with_negative: whether a question may have no answer. If it is true, each n-best list has an
@@ -349,13 +349,15 @@ def _place_in_context(index, words, word_offsets):
 def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     """Returns the part of the original text that belongs to a predicted text.
 
-    Tokens may lack the case, the accents and the spaces of the original text, and a word may be longer than
-    its tokens. Example: the model predicts "steve smith", the words of the context are "Steve Smith's", and
-    the answer is "Steve Smith". For this reason, the original text is tokenized too, which gives "steve smith
-    ' s". The predicted text is found in this tokenized text. The place in the original text is then found by
-    counting the characters that are not spaces. This is possible only if the original text and the tokenized
-    text have the same number of these characters. If tokenization removed a character, or replaced one
-    character by two, the whole original text is returned.
+    Tokens may lack the case, the accents and the spaces of the original text. In addition, the words of the
+    original text may be longer than the predicted tokens. Example: the model predicts "steve smith", the
+    words of the context are "Steve Smith's", and the answer is "Steve Smith".
+
+    For this reason, the original text is tokenized too, which gives "steve smith ' s". The predicted text is
+    found in this tokenized text. The place in the original text is then found by counting the characters that
+    are not spaces. This is possible only if the original text and the tokenized text have the same number of
+    these characters. If tokenization removed a character, or replaced one character by two, the whole
+    original text is returned.
 
     Args:
       pred_text: str, words joined by spaces.

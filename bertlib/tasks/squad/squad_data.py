@@ -132,7 +132,7 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
     A line of JSON Lines is {"id": …, "question": …, "context": …}. The id is a string or an integer. For
     training, the line also has "answers", as in SQuAD. In training, a question is skipped with a warning if
     its answer is not found in its context, for example because the context is empty. All other questions are
-    kept. If a question that is kept has an empty context, its list of words is empty.
+    kept, even if the context is empty. The list of words of an empty context is empty.
 
     Args:
       input_file: path, on any file system that TensorFlow supports.
@@ -345,8 +345,8 @@ _Window = collections.namedtuple("_Window",
 def _doc_spans(num_tokens, room, doc_stride):
     """Cuts a context into windows of at most `room` tokens. Returns a tuple of `_DocSpan`.
 
-    No token is skipped: if `doc_stride` is larger than a window, the next window begins directly after the
-    window.
+    No token is skipped: if `doc_stride` is larger than a window, each window begins directly after the
+    previous window.
     """
     spans, start = [], 0
     while start < num_tokens:
@@ -533,7 +533,7 @@ def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query
                       report=True):
     """Yields the `InputFeatures` of examples, one at a time.
 
-    The other arguments and the errors are those of `convert_examples_to_features`.
+    For the errors and the arguments that are not listed here, see `convert_examples_to_features`.
 
     Args:
       report: whether to log the first examples and warnings.
@@ -567,9 +567,9 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
                                  is_training, output_fn):
     """Cuts each example into windows, and calls a function with each window, in order.
 
-    Questions are truncated to `max_query_length` tokens. If `doc_stride` is larger than a window, the next
-    window begins directly after the window. An example with an empty context has no window, and a warning is
-    logged.
+    Questions are truncated to `max_query_length` tokens. If `doc_stride` is larger than a window, each
+    window begins directly after the previous window. An example with an empty context has no window, and a
+    warning is logged.
 
     Args:
       examples: iterable of `SquadExample`.
@@ -671,8 +671,8 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
                                             is_training, output_file, num_workers=1, cache=None):
     """Writes the windows of all examples to a TFRecord file.
 
-    `convert_examples_to_features` with a `FeatureWriter` would write the same file. The other arguments and
-    the errors are those of `convert_examples_to_features`.
+    `convert_examples_to_features` with a `FeatureWriter` would write the same file. For the other errors, and
+    for the arguments that are not listed here, see `convert_examples_to_features`.
 
     Args:
       output_file: path of the file. The file appears only when it is complete.

@@ -145,8 +145,8 @@ def _read_sentence(line, row):
 
 
 def _find_key(line, row, keys):
-    """Returns the key of a row that is one of `keys`; None if the row has none of these keys. If the row has
-    several of these keys, raises a RowError."""
+    """Finds out which of `keys` a row has, and returns this key. Returns None if the row has none of `keys`.
+    Raises a RowError if the row has several of them."""
     found = [key for key in keys if key in row]
     if len(found) > 1:
         raise RowError(line, f"the line has both {found[0]!r} and {found[1]!r}; remove one of them.",

@@ -266,8 +266,8 @@ def add_prediction_column(file, predictions):
 def entity_spans(tags):
     """Returns the entities in a sentence. The tags may be in any scheme.
 
-    Entities are found in the same way as by the script conlleval. An entity begins at a tag with B or S, at
-    the first tag after O, E or S, and at each change of the type.
+    The rules are those of the script conlleval: an entity begins at a tag with B or S, at the first tag after
+    O, E or S, and at each change of the type.
 
     Args:
       tags: list of str.
@@ -310,8 +310,8 @@ def tags_from_spans(entities, length, scheme="IOB2"):
 
 
 def convert_scheme(tags, scheme="IOB2"):
-    """Converts tags of any scheme to the scheme `scheme`. Invalid sequences of tags are interpreted in the
-    same way as by `entity_spans`."""
+    """Converts tags of any scheme to the scheme `scheme`. The rules of `entity_spans` decide which entities
+    an invalid sequence of tags has."""
     return tags_from_spans(entity_spans(tags), len(tags), scheme)
 
 
@@ -370,7 +370,7 @@ def score_tags(right, predicted):
     Returns:
       {name: float}. accuracy is the share of words whose tag is right. precision, recall and f1 are scores of
       all entities. These three scores are also computed for each type of entity, for example precision_PER.
-      A score whose denominator is 0 is 0.
+      If the denominator of a score is 0, the score is 0.
     """
     hits, found, real = (collections.Counter() for _ in range(3))
     words = equal = 0
@@ -481,8 +481,8 @@ def window_bounds(sizes, room):
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
-        # The new window begins with the words at the end of the previous window, at most half a window of
-        # tokens. If necessary, it begins with fewer words, so that the next word of the sentence fits. So
+        # The new window begins with the last words of the previous window. These words have at most
+        # `room // 2` tokens. If the next word of the sentence would not fit, fewer words are repeated. So
         # each window has a word that is not in the previous window.
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]

@@ -1,4 +1,4 @@
-"""Splits a text into words in the same way as the data of CoNLL-2003: punctuation marks are separate words.
+"""Splits a text into words by the rules of the CoNLL-2003 data: punctuation marks are separate words.
 
 Example: the text "Ana's firm (in Tennessee) paid $3.5 million." has 12 words:
 
@@ -74,7 +74,7 @@ def split(text, splitting=PUNCTUATION):
 
 
 def choose_splitting(sentences):
-    """Returns the rules by which the words of some sentences were split, one of `SPLITTINGS`.
+    """Returns the rules by which some sentences were split into words: one of `SPLITTINGS`.
 
     Args:
       sentences: iterable of lists of str, the words of each sentence.
