@@ -79,7 +79,7 @@ def define_flags():
                             "FlinkRunner, SparkRunner, DataflowRunner or another one. The output files are "
                             "the same with every runner.")
         flags.DEFINE_list("beam_options", [],
-                          "Options of the Beam runner, name=value with commas between them, such as "
+                          "Options of the Beam runner: pairs name=value with commas between them, such as "
                           "direct_num_workers=2,direct_running_mode=multi_processing.")
         common_flags.define_open_ports_flag()
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,

@@ -232,8 +232,8 @@ def rate_factors(variables, layer_decay):
 
     With L layers, the factor of layer l is ξ^(L − l), where l is L − 1 for the top layer and 0 for the lowest
     one. The factor of the embeddings is ξ^(L + 1). The pooler and the head have the factor 1. These are the
-    rates of Zhang et al. 2021, arXiv:2006.05987. Clark et al. 2020, arXiv:2003.10555, use one more factor ξ
-    below the head, so their layer l has the factor ξ^(L + 1 − l).
+    rates of Zhang et al. 2021, arXiv:2006.05987. In Clark et al. 2020, arXiv:2003.10555, the factors of the
+    layers and of the embeddings are multiplied by ξ once more: layer l has the factor ξ^(L + 1 − l).
 
     Args:
       variables: list of the trained variables. It must contain the variables of the top layer, because their

@@ -224,7 +224,7 @@ def define_classification_flags():
         flags.DEFINE_string("task_module", None, "Python file that defines your own task. Pass it instead of "
                             "--task_name. The file contains one class derived from DataProcessor. The "
                             "command passes --data_dir to the methods of this class. For an example, see "
-                            "docs/howto/own_task.md.")
+                            "own_task.md in docs/howto.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,

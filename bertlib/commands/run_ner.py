@@ -197,7 +197,7 @@ def _scheme(settings, tagged):
 
 
 def describe_training_file(data):
-    """Returns the entries of run.json that describe how the training file is written: {name: value}."""
+    """Returns the entries of run.json that describe the format of the training file: {name: value}."""
     described = {"tag_scheme": data.scheme}
     if "train" in data.splits:
         words = (sentence.words for sentence in data.splits["train"].sentences)

@@ -128,8 +128,8 @@ class _WholeSaver(object):
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)
-            # TensorFlow writes the file of the graph (.meta) last. If only this file could not be written,
-            # the checkpoint is complete, and only the .meta file is removed.
+            # TensorFlow writes the file of the graph (.meta) last. If all other files were written, the
+            # checkpoint is complete, and only the .meta file is removed.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoint_files.remove_leftovers(self._model_dir)

@@ -85,8 +85,8 @@ class TrainingSession:
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
-        # `StopRequest.check` is not used here: it raises `Stopped` only in the first call after the request,
-        # and this call may have been in a hook.
+        # `StopRequest.check` is not used here. It raises `Stopped` only when it is called for the first time
+        # after the request. A hook may already have made this first call.
         if self.config.stop_request.is_set:
             raise stopping.Stopped
 

@@ -200,8 +200,9 @@ def examples(items, render, most, evenly=False):
             content.append(render(item))
             size += len(content[-1].encode())
             if size > _EXAMPLE_BYTES:
-                # Only the first `number_before` examples fit. With `evenly`, a smaller `count` chooses other
-                # examples, and these may be longer. So the next attempt takes only 95 % of `number_before`.
+                # Only the first `number_before` examples fit. With `evenly`, another `count` leads to other
+                # examples, which may be longer. So even `number_before` examples may not fit in the next
+                # attempt. The next attempt takes 5 % fewer, so that it probably fits.
                 content, count = None, int(0.95 * number_before)
                 break
     note = ""

@@ -1,4 +1,5 @@
-"""Defines the results of the runs of a sweep. Ranks the runs, and computes statistics of their results."""
+"""Contains the class for the result of a run in a sweep. Ranks the runs, and computes statistics of their
+results."""
 
 import dataclasses
 import math

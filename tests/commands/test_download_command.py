@@ -69,9 +69,11 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "train-v1.1.json: the server sent an empty file"),
     (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: the server sent a web page"),
-    (b"{}", 'as it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'),
-    (b'{"data": []}', "as it contains no question"), (b'{"data": [1]}', "as it does not have the JSON"),
-    (SQUAD[:-20], "as it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")], ids=range(7))
+    (b"{}", 'because it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'),
+    (b'{"data": []}', "because it contains no question"),
+    (b'{"data": [1]}', "because it does not have the JSON"),
+    (SQUAD[:-20], "because it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")],
+    ids=range(7))
 def test_what_is_not_squad_is_not_done(run, tmp_path, content, says):
     with Server({**FILES, TRAIN: content}) as server:
         for _ in range(2):  # the second run must not count the first one as complete

@@ -354,6 +354,6 @@ def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
 
 def test_a_damaged_zip_that_came_is_removed(server, tmp_path):
     server.files["/a/m.zip"] = b"no zip"
-    with pytest.raises(http_download.DamagedError, match="The zip came from .*/a/m.zip and was removed"):
+    with pytest.raises(http_download.DamagedError, match="The zip came from .*/a/m.zip. The zip was removed"):
         http_download.download(ZIP, str(tmp_path), server.address)
     assert not files_in(tmp_path)

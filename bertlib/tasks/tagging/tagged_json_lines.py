@@ -20,13 +20,13 @@ _MISSING_TAGS = f"the tags are missing. Add a list of tags with the key {' or '.
 
 
 class JsonLinesFile(NamedTuple):
-    """The content of a file. It has the same attributes as a `tagging_data.ConllFile`, except `lines`.
+    """The content of a file with tagged sentences in JSON Lines.
 
     Attributes:
       path: str.
       objects: list of dict, one for each sentence.
-      sentences: list of `tagging_data.Sentence`. `lines` repeats the line number of the sentence for each of
-        its words.
+      sentences: list of `tagging_data.Sentence`. All words of a sentence are in one line of the file, so the
+        attribute `lines` of a sentence contains this line number once for each word.
     """
 
     path: str
