@@ -131,7 +131,7 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
       input_files: list of paths of text files, which may be compressed (.gz). Each line contains one
         sentence. A blank line ends a document.
       tokenizer: object with the method `tokenize(text)` and the attribute `vocab`.
-      rng: a `random.Random`. Random numbers are drawn in the published order.
+      rng: a `random.Random`. Random numbers are drawn in the same order as in the published code.
       max_seq_length, dupe_factor, …: see `Recipe`.
 
     Returns:
@@ -400,7 +400,7 @@ def close_ports(settings):
 
 
 def command(argv):
-    """Runs `main`, with closed ports where possible."""
+    """Runs `main`. If Beam's local runner would open ports, they are closed first, if this is possible."""
     close_ports(common_flags.read_settings())
     main(argv)
 
@@ -409,8 +409,8 @@ def main(_):
     """Writes the data."""
     settings = common_flags.read_settings()
     cluster = create_cluster(settings)
-    # TensorFlow's objects stay alive. If they were searched for garbage, the search would take a third of the
-    # time of this command.
+    # TensorFlow's objects stay alive until the command ends. This call excludes them from the search for
+    # garbage. Otherwise, the search would take a third of the time of this command.
     gc.freeze()
     input_files = corpus.find_input_files(list_paths(settings, "input_file"))
     output_files = list_paths(settings, "output_file")
@@ -422,7 +422,9 @@ def main(_):
                                         for name in pretraining_data.Recipe._fields})
     recorded = {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")}
     basic = getattr(tokenizer, "basic_tokenizer", None)
-    if basic:  # the default is recorded as None, as in the manifests of earlier versions
+    # The defaults of `strip_accents` and `keep_chinese` are recorded as None. The manifests of earlier
+    # versions lack these settings, and a setting that a manifest lacks counts as None.
+    if basic:
         recorded.update(strip_accents=basic.strip_accents,
                         keep_chinese=not basic.tokenize_chinese_chars or None)
     flag = "vocab_file" if settings.vocab_file else "spm_model_file"

@@ -131,8 +131,8 @@ class BertModel(object):
             `bertlib.kernels.kernel_choice`.
           remove_padding: whether the encoder skips padding in training. The outputs of the encoder are then
             zero at padding, except at a few positions (see `bertlib.kernels.packing`). The dropout masks
-            differ from the masks of a run with padding, and the masks of a micro-batch are not slices of the
-            masks of the whole batch.
+            differ from the masks of a run with padding. They also depend on the division of the batch into
+            micro-batches: the masks of a micro-batch are not slices of the masks of the whole batch.
           frozen_layers: number of layers that are not trained, see `transformer_model`.
 
         Raises:
@@ -280,7 +280,7 @@ def dropout(input_tensor, dropout_prob):
         which first dimension this tensor must have.
       dropout_prob: probability of a zero. If it is None or 0.0, the input is returned unchanged.
     """
-    # The kernels only draw the mask, so their dtype has no effect.
+    # These kernels are used only to draw the mask, so their dtype has no effect.
     kernels = kernel_choice.choose_kernels(is_training=True, dtype=tf.float32)
     mask = kernels.dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
     if mask is None:

@@ -345,7 +345,8 @@ def log_scalar(name, tensor):
 
 
 def _sum_gradients(loss, gradients, variables, steps):
-    """Sums the gradients of micro-batches and of replicas, and puts the `Accumulation` into its collection.
+    """Sums the gradients of micro-batches and of replicas. Puts an `Accumulation` into the graph's collection
+    GRADIENT_ACCUMULATION.
 
     The sums over micro-batches are local variables: they are not saved in checkpoints, and start at zero in
     each session. Each gradient is added to its sum and freed before the next one is computed. If a replica
@@ -572,10 +573,11 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     """Base class of the optimizers. It scales gradients, decays weights, creates slots, and updates variables
     one after the other.
 
-    A subclass declares its slots and overrides `_apply`, the update of one variable. `_prepare`, a method of
-    `tf.train.Optimizer`, runs once in each step, before the first variable is updated. The weight decay is
-    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, `_decay` computes
-    w ← w − η λ w. In LAMB and in AdamW's op in C++, the decay is a part of the update instead.
+    A subclass declares its slots and overrides `_apply`, the update of one variable. It can also override
+    `_prepare`, a method of `tf.train.Optimizer`. `_prepare` is called once, before the updates of the
+    variables are built, and creates the values that all updates use. The weight decay is decoupled
+    (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, `_decay` computes w ← w − η λ w. In
+    LAMB and in AdamW's op in C++, the decay is a part of the update instead.
     """
 
     # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".
@@ -684,7 +686,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
 
 class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
-    """Implements Adam without bias correction, with decoupled weight decay.
+    """Implements Adam with decoupled weight decay. By default, the bias of m and v is not corrected.
 
     The decay is that of Loshchilov and Hutter 2017, arXiv:1711.05101.
 
@@ -697,9 +699,9 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes for each parameter.
 
-    TensorFlow's fused kernel for Adam updates a variable in place. With β₁ᵗ and β₂ᵗ given as 0, it computes
-    Adam without bias correction. In a graph with kernels in C++, one op decays, clips and updates a large
-    variable in a single pass through memory.
+    TensorFlow's fused kernel for Adam updates a variable in place. If its arguments β₁ᵗ and β₂ᵗ are 0, it
+    computes Adam without bias correction. In a graph with kernels in C++, one op decays, clips and updates a
+    large variable in a single pass through memory.
     """
 
     SLOTS = ("adam_m", "adam_v")
@@ -794,7 +796,9 @@ class LambOptimizer(_WeightDecayOptimizer):
             # For a variable that is excluded from weight decay, the update contains neither the decay here
             # nor the trust ratio below.
             if self._do_use_weight_decay(name):
-                with tf.control_dependencies([update]):  # saves the memory of one temporary tensor
+                # The decay is computed after the first part of `update`, so that one temporary tensor less is
+                # in memory at the same time.
+                with tf.control_dependencies([update]):
                     update += self.weight_decay_rate * weights
             if not self._is_excluded(name):
                 size, length = tf.global_norm([weights]), tf.global_norm([update])

@@ -73,7 +73,7 @@ CHINESE_BLOCKS = (
 )
 
 # Caches the results of functions that take one character. A corpus contains only a few thousand different
-# characters.
+# characters, so almost every call finds its result in the cache.
 _remember = functools.lru_cache(maxsize=1 << 16)
 
 _DIGIT_AND_COMMA = re.compile(r"\d,$")
@@ -494,9 +494,11 @@ class FullTokenizer(_Tokenizer):
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
-        """Divides a text into chunks that can be tokenized separately, because no tokenizer of this file
-        looks across white space."""
-        # `isprintable` is fast and is true for most texts, so the search is rarely needed.
+        """Divides a text into chunks that can be tokenized separately. This is possible because no tokenizer
+        of this file looks across white space."""
+        # A text with a character of `_GAPLESS_SPACE` is one chunk, because the tokenizer joins the text on
+        # both sides of this character. `isprintable` is fast and is true for most texts, so the search is
+        # rarely needed.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
         # Normally, each Chinese character is a separate chunk. In two cases, the text is split only at white
@@ -716,7 +718,8 @@ class BasicTokenizer:
         words = []
         for word in whitespace_tokenize(text):
             words.extend(self._run_split_on_punc(self.normalize(word)))
-        # If a subclass overrides a method, the method may return white space or empty strings.
+        # If a subclass overrides a method, the method may return white space or empty strings. This call
+        # removes them.
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):

@@ -105,8 +105,8 @@ def _launch(options, name, arguments, parser):
 def _warn_of_unused_card():
     """Logs a warning if this machine has an NVIDIA card, but not the libraries that TensorFlow needs for it.
 
-    Many scripts set CUDA_VISIBLE_DEVICES. TensorFlow ignores this setting after a first call that lists the
-    GPUs. So this function, which runs before the script, does not make such a call.
+    Many scripts set CUDA_VISIBLE_DEVICES. TensorFlow reads this variable when the GPUs are listed for the
+    first time, and ignores later changes. This function runs before the script, so it must not list the GPUs.
     """
     group = replica_group.current()
     if gpu_libraries.missing_libraries() and (explanation := gpu_libraries.explain_unused_card()) and (

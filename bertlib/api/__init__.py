@@ -253,7 +253,7 @@ def _run(flags, named, result, verbose):
     files that this call wrote are removed.
 
     Args:
-      flags: list of str, without the flags of the data.
+      flags: list of str, the flags that name neither a data file nor a column.
       named: {name of a flag: the `DataFile` whose path is the value of the flag}.
       result: path of the result file of the command. If this file exists after an error, the data files are
         kept.
@@ -297,8 +297,9 @@ def _record(directory):
 
 
 def _trained_columns(record):
-    """Returns the `Columns` that a training used, as its run.json records them. `Columns.text` or
-    `Columns.label` is None if run.json does not contain the flag of these columns."""
+    """Returns the `Columns` that a training used. They are read from the record, the content of run.json.
+    `Columns.text` is None if the record has no --text_column. `Columns.label` is None if the record has no
+    --label_column."""
     def names(flag):
         value = record["settings"].get(flag)
         return tuple(map(str, parse_columns(value))) if value else None
@@ -307,7 +308,8 @@ def _trained_columns(record):
 
 
 def _development_file(record, directory):
-    """Returns (flag, path) of the file with the development data of a training.
+    """Returns (flag, path) of the file with the development data of a training. The flag is "train_file" if
+    the development data are a fraction of the training file, otherwise "dev_file".
 
     Raises:
       ValueError: the training had no development data.

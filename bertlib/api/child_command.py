@@ -52,8 +52,8 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
     """Runs a command of this project to its end.
 
     The child process belongs to a separate session of the operating system, so Ctrl-C reaches only the
-    caller. After Ctrl-C, the caller asks the child process to end. A child process that trains first saves
-    its last complete step.
+    caller. After Ctrl-C, the caller asks the child process to end. If the child process is a training, it
+    saves its last complete step before it ends.
 
     Args:
       script: file name of the command, such as "run_classifier.py".

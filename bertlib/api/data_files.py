@@ -89,7 +89,7 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
       name: the first part of the file's name.
       columns: the columns that the caller named.
       of_tuples: names for the values in a tuple. They are used if `data` is a list of tuples and `columns`
-        does not name the columns. None: the default names, such as text and label, are used.
+        contains no names. If `of_tuples` is None, default names such as "text" and "label" are used instead.
       argument: name of the argument, for error messages.
 
     Raises:
@@ -129,7 +129,7 @@ def remove(created: list[str]) -> None:
 
 
 def to_inputs(data: Any) -> Any:
-    """Checks the data for a prediction, and converts them to one of the types in "Returns".
+    """Checks the data for a prediction, and converts them to a path or to a list.
 
     Returns:
       a path as a str, a list of dicts, a list of texts, or a list of pairs of texts (tuples).

@@ -49,8 +49,8 @@ def answer_row(fields: dict, answer: dict) -> dict:
     of each label.
 
     Args:
-      fields: {name: value} of the input. If the answer has a column with the same name, the name in the input
-        gets the prefix "input_".
+      fields: {name: value} of the input. If the answer has a column with the name of a field, the field is
+        renamed: its name gets the prefix "input_".
       answer: see `bertlib.serving.predictor.Predictor`.
     """
     found = {"prediction" if name in ("label", "labels", "score") else name: value

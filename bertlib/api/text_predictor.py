@@ -109,7 +109,7 @@ class TextPredictor:
         return item
 
     def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None) -> list[dict]:
-        """Predicts for data. Returns the rows of the table that `bertlib.api.predict` returns.
+        """Predicts for each row of `data`. Returns the rows of the table that `bertlib.api.predict` returns.
 
         Args:
           data: the value that `data_files.to_inputs` returned.
@@ -122,7 +122,8 @@ class TextPredictor:
         if isinstance(data, list) and not isinstance(data[0], dict):
             if columns:
                 raise TypeError("text: a list of texts or of pairs has no columns. Leave `text` out.")
-            # Rows of other types are skipped in this line, because `self(data)` raises an error for them.
+            # A row that is neither a text nor a tuple is left out of `fields`, because `self(data)` raises an
+            # error for such a row.
             fields = [dict(zip(self.fields, (row,) if isinstance(row, str) else row)) for row in data
                       if isinstance(row, str | tuple)]
             return list(map(tables_of_results.answer_row, fields, self(data)))

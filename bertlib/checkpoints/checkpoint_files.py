@@ -1,4 +1,4 @@
-"""Finds and removes the files of TensorFlow checkpoints. Does not use their paths as glob patterns.
+"""Finds and removes the files of TensorFlow checkpoints, also if a path contains glob characters.
 
 TensorFlow treats the path of a checkpoint as a glob pattern. If a directory has one of the characters
 `*?[]\\` in its name, TensorFlow finds no checkpoint in this directory, or finds checkpoints of a different
@@ -127,10 +127,11 @@ def _link_directory():
 
 
 class Saver(tensorflow_internals.Saver):
-    """Like TensorFlow's saver, but does not use the path of an old checkpoint as a glob pattern.
+    """TensorFlow's saver, but with a safe removal of old checkpoints.
 
-    TensorFlow's saver removes all files that match this pattern, so it could remove checkpoints of a
-    different directory. This saver removes only the files of the old checkpoint.
+    TensorFlow's saver uses the path of an old checkpoint as a glob pattern, and removes all files that match.
+    If the path contains glob characters, these could be checkpoints of a different directory. This saver
+    removes only the files of the old checkpoint.
     """
 
     def removes(self, prefix):

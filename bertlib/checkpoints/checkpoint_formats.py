@@ -239,7 +239,7 @@ _WEIGHT_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def _open_safetensors(path, paths):
-    tensors = {}  # published name -> (open file, name in the file, transpose)
+    tensors = {}  # published name -> (open file, name in the file, whether to transpose)
     shapes, dtypes = {}, {}
     for file in paths:
         if not os.path.exists(file):
@@ -281,8 +281,9 @@ _HEADS = {
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
 # Each entry has three elements: the end of a name in Hugging Face's classes; the end of the published name,
-# with dots instead of slashes; and a bool that is True if one tensor is the transpose of the other. The
-# entries are tried in this order. The first entry that matches the end of a given name is used.
+# with dots instead of slashes; and a bool that is True if the tensor in Hugging Face's classes is the
+# transpose of the published tensor. The entries are tried in this order. The first entry that matches the end
+# of a given name is used.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
@@ -321,7 +322,7 @@ def hugging_face_name(name):
 
     Returns:
       (the tensor's name in Hugging Face's classes with a head, whether the tensor has to be transposed). In
-      the class BertModel, which has no head, the name lacks the prefix "bert.".
+      the class BertModel, which has no head, the same tensor has a name without the prefix "bert.".
     """
     for key, head in _HEADS.items():
         if name == head:
@@ -369,8 +370,8 @@ def write_tensorflow(prefix, checkpoint, names):
     """
     # The op runs on the CPU, so that this process allocates no GPU memory.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        # The tensors are not constants of the graph: constants would be copied, and a graph with its
-        # constants is limited to 2 GB.
+        # The op gets the tensors from a Python function. If they were constants of the graph, they would be
+        # copied. In addition, a graph with its constants can have at most 2 GB.
         tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [],
                                      checkpoint.read_dtype(name))
                    for name in names]
@@ -539,7 +540,7 @@ def check_readable(checkpoint, names):
             continue
         values = checkpoint.read(name)
         if values.dtype.kind != "f":
-            continue  # a counter or a text, in a checkpoint of a different program
+            continue  # only floating-point numbers can be NaN, infinite or too large
         if not np.isfinite(values).all():
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} contains values that "
                                "are not finite.")
@@ -654,10 +655,10 @@ def groups_by_size(variables, num_bytes):
 
 
 def only_checkpoint(directory):
-    """Returns the prefix of the only checkpoint in a directory without a file `checkpoint`.
+    """Returns the prefix of the checkpoint in a directory that contains one checkpoint and no file
+    `checkpoint`.
 
-    The published downloads are such directories. Returns None if the directory contains no checkpoint, more
-    than one, or a file `checkpoint`.
+    The directories of the published models are of this kind. Returns None for all other directories.
     """
     prefixes = checkpoint_files.list_checkpoints(directory)
     listed = tf.gfile.Exists(os.path.join(directory, "checkpoint"))
@@ -667,10 +668,9 @@ def only_checkpoint(directory):
 def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
-    If the directory was moved or copied, the `checkpoint` file may contain paths of files in the old
-    directory. If `model_dir` contains a checkpoint with the file name of such a path, the checkpoint in
-    `model_dir` is used. If the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>` is
-    returned.
+    If the directory was moved or copied, the `checkpoint` file may still contain paths in the old directory.
+    So a checkpoint in `model_dir` is used instead of a checkpoint with the same file name in the old
+    directory. If the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>` is returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None

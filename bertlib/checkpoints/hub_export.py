@@ -1,7 +1,7 @@
 """Builds the graphs of hub modules in the format of TensorFlow 1, and writes the modules to directories.
 
-Programs do not call this module directly. They call `hub_module.create_module_spec` and `ModuleSpec.export`.
-The Python module `hub_module` can read hub modules, too.
+Programs do not call this Python module directly. They call `create_module_spec` and `ModuleSpec.export` in
+the Python module `hub_module`, which also reads hub modules.
 """
 
 import os
@@ -59,7 +59,7 @@ def attach_message(key, message):
 
 
 def build_variants(module_fn, tags_and_args=None, drop_collections=None):
-    """Builds the variants of a module.
+    """Builds the variants of a module. Each variant is a graph, for example a graph for training.
 
     Args:
       module_fn: function that builds the graph of a variant, and calls `add_signature` for each signature.
@@ -132,7 +132,7 @@ def _add_variant(builder, variant, values):
     Args:
       builder: a `tf.saved_model.Builder`.
       variant: MetaGraphDef.
-      values: {name of a variable: array}. These values are added, too. None to add only the graph.
+      values: {name of a variable: array}, the weights to add; None to add only the graph.
     """
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)

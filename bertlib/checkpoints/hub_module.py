@@ -1,11 +1,11 @@
 """Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model with trained weights.
 
-A module is stored as a directory with a SavedModel and the file tfhub_module.pb. The SavedModel contains
-several variants of a graph, with the same variables. A variant is identified by a set of tags, such as {} or
-{"train"}. A variant has one or more signatures. A signature has a name, inputs and outputs. The constructor
-of `Module` adds the state of a variant (variables and tables) to the current graph once. Each call of the
-`Module` object adds the computation of a signature. A SavedModel of TensorFlow 1 can also be used as a
-module.
+A module is stored as a directory with a SavedModel and the file tfhub_module.pb. The SavedModel contains one
+or more graphs with the same variables. Each graph is called a variant. A variant is identified by a set of
+tags, such as {} or {"train"}. A variant has one or more signatures. A signature has a name, inputs and
+outputs. The constructor of `Module` adds the state of a variant (variables and tables) to the current graph
+once. Each call of the `Module` object adds the computation of a signature. A SavedModel of TensorFlow 1 can
+also be used as a module.
 
 Random numbers in the computation, for example for dropout, depend only on the seed, the step and the site.
 The site is a name for the place in the graph where the numbers are drawn; see `randomness`.
@@ -31,8 +31,8 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 # Names of default signatures. A call that names no signature uses the first name in this list that exists in
 # the module.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
-# {type of a random op whose numbers depend on all earlier draws: type of the stateless op that replaces it}.
-# The second input of a stateless op is a seed.
+# {type of a random op: type of the stateless op that replaces it}. The numbers of the replaced ops depend on
+# all earlier draws. The numbers of a stateless op depend only on a seed, which is its second input.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
 # Name under which the module `custom_gradient` registers its gradient functions. A hub module can be trained
@@ -402,7 +402,7 @@ class Module(object):
         Args:
           name: name of the scope of the ops.
           feed: {name of a tensor in the module: tensor that replaces it}.
-          outputs: list of the names of tensors in the module.
+          outputs: list of the names that the output tensors have in the module.
         """
         collections = [*_CONTEXTS, *([tf.GraphKeys.UPDATE_OPS] if self._trainable else [])]
         graph_def = self._definition.graph_def
@@ -526,8 +526,8 @@ def _extract_subgraph(definition, kept, collections, scope):
         part.graph_def.node.append(node)
         node = part.graph_def.node[-1]
         node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
-        # The attribute "_class" names a second node whose device this node must use. The second node may be
-        # missing in the result.
+        # The attribute "_class" says that this node must be on the same device as a second node. The
+        # attribute is removed, because the second node may be missing in the result.
         node.attr.pop("_class", None)
         if "shared_name" in node.attr and node.attr["shared_name"].s:
             # Without this prefix, two modules whose variables have the same names would share the variables.
@@ -539,7 +539,8 @@ def _extract_subgraph(definition, kept, collections, scope):
 
 
 def _set_asset_paths(definition, directory):
-    """Returns a copy of a MetaGraphDef that reads its asset files from a module's directory."""
+    """Returns a copy of a MetaGraphDef. The paths of the asset files in the copy point into a module's
+    directory."""
     result = tf.MetaGraphDef()
     result.CopyFrom(definition)
     assets = tensorflow_internals.asset_paths(directory, definition)
@@ -621,7 +622,7 @@ def _variables_by_name(imported):
 
 
 def _feed_tensors(signature, infos, inputs):
-    """Returns {name of an input's tensor in the module: tensor} for the inputs of a call.
+    """Converts the inputs of a call to tensors. Returns {name of the input's tensor in the module: tensor}.
 
     Args:
       signature: name of the signature.

@@ -84,7 +84,8 @@ def cache_directory():
 
 
 def _aliases(repository):
-    """Returns the names that a repository may have in the cache."""
+    """Returns the names that a repository may have in the cache, with and without the organization
+    google-bert."""
     if "/" not in repository:
         return [repository, _FIRST_ORGANIZATION + repository]
     return [repository, repository.removeprefix(_FIRST_ORGANIZATION)]

@@ -1,8 +1,7 @@
 """Writes metrics.jsonl, the history of a training: a JSON object for each log line and for each evaluation.
 
-Each object is one line of the file. The lines belong to the checkpoints in the same directory: if a training
-continues from the checkpoint of step N, the lines of later steps are removed, because the training writes
-these lines again.
+Each object is one line of the file. If a training continues from the checkpoint of step N, the lines of later
+steps are removed, because the training repeats these steps and writes their lines again.
 """
 
 import functools
@@ -18,7 +17,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.system import files
 
 FILE = "metrics.jsonl"
-# {name of a value in the log: its name in the file}, for values whose names differ.
+# {name of a value in the log: its name in the file}. All other values have the same name in the log and in
+# the file.
 _NAMES = {"global_step/sec": "steps_per_second", "examples/sec": "examples_per_second"}
 
 
@@ -37,8 +37,8 @@ class MetricsHistory:
         """Removes the lines of all steps after `step`. Also removes incomplete lines.
 
         Args:
-          step: int, the step of the checkpoint from which the training continues; None for a new training:
-            all lines are removed.
+          step: int, the step of the checkpoint from which the training continues; None for a new training,
+            which removes all lines.
         """
         self._write(lambda: self._keep(lambda row: step is not None and row["step"] <= step))
 
@@ -100,7 +100,7 @@ class MetricsHistory:
             end = writer.tell()
             if writer.write(line) < len(line):  # the disk is full, or the file is too large
                 writer.truncate(end)
-                writer.write(line)  # raises an error that names the cause
+                writer.write(line)  # the second attempt raises an error that names the cause
 
     def _keep(self, is_kept):
         """Removes the lines for which `is_kept` is false. Also removes lines that do not contain a complete

@@ -16,7 +16,7 @@ from bertlib.system import quiet_tensorflow, terminal
 
 def _hook(kind, error, trace, before=sys.excepthook):
     """Ends the process with a one-line message if Ctrl-C interrupted an import. Passes every other uncaught
-    error to the previous hook."""
+    error to `before`, the `sys.excepthook` that this function replaces."""
     chain, inner, frames = [], error, []
     # C++ code may raise its own error in place of a KeyboardInterrupt. In this case, Python stores the
     # KeyboardInterrupt in the attribute `__cause__` or `__context__` of the new error.
@@ -30,7 +30,7 @@ def _hook(kind, error, trace, before=sys.excepthook):
                   for code in frames[1:])
     if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
         return before(kind, error, error.__traceback__)
-    if not replica_group.is_replica():  # if it is a replica, its launcher prints a message
+    if not replica_group.is_replica():  # for a replica, the launcher prints a message
         print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
     os._exit(130)
 

@@ -36,7 +36,8 @@ class CommandFlags:
         else:
             importlib.import_module(command)
         self.names = common_flags.flag_names()
-        # Flags of this process that the other command does not have. They are not copied.
+        # Flags of this process that the other command does not have. They are not copied, so `parse` refuses
+        # them.
         foreign = {name for part in sections.values() for name in part} - {*self.names, "traceback"}
         self._values = flags.FlagValues()
         for name in flag_values:
@@ -66,7 +67,8 @@ class CommandFlags:
         except flags.Error as error:
             raise ValueError(str(error)) from error
         finally:
-            # If `arguments` contain absl's flag --verbosity, parsing them has changed the verbosity.
+            # If `arguments` contain absl's flag --verbosity, parsing them has changed the verbosity of this
+            # process. So the old verbosity is set again.
             logging.set_verbosity(verbosity)
         if rest:
             raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "

@@ -65,9 +65,9 @@ names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# absl records for each flag which module defines it. After this call, absl records the command, and not this
-# module, for the flags that the functions of this module define. So --helpxml lists them as flags of the
-# command.
+# absl records for each flag which module defines it. The functions of this module define flags for commands.
+# Because of the following call, absl records the command that calls such a function, and not this module. So
+# --helpxml lists these flags as flags of the command.
 flags.disclaim_key_flags()
 
 

@@ -1,7 +1,7 @@
 """Runs the evaluator of a cluster, which evaluates the checkpoints that the other machines write.
 
 When an evaluation has ended, the evaluator takes the newest checkpoint. To evaluate this checkpoint, the
-evaluator runs the same command in a separate process.
+evaluator starts its own command again in a separate process, with flags that request only an evaluation.
 """
 
 import os
@@ -129,8 +129,8 @@ def _without_flags(arguments, names):
 def _keep_results(step):
     """Copies the result files of an evaluation, with the evaluated step in the names of the copies.
 
-    The evaluated step is read from the text files. run_squad.py writes only eval_results.json, which does not
-    contain the step. So the name of this copy contains `step`.
+    The evaluated step is read from the text files. run_squad.py writes no text files, but only
+    eval_results.json, which does not contain the step. In this case, `step` is taken as the evaluated step.
 
     Args:
       step: int, the step of the newest checkpoint before the evaluation was started. If the training saved a
@@ -152,7 +152,7 @@ def _keep_results(step):
 
 
 class _Chief:
-    """Finds out whether a training runs: while it runs, its chief listens at a port.
+    """Finds out whether a training runs. While a training runs, its chief listens at a port.
 
     This class keeps one connection open. The operating system closes the connection when the chief's process
     ends. The chief does not accept connections while it trains, so new connections wait in a queue. If each
@@ -166,8 +166,9 @@ class _Chief:
     def runs(self):
         """Returns whether the training counts as running.
 
-        The training counts as running if the chief can be reached, or if the time limit for reaching the
-        chief is not over. The limit is longer before the first connection.
+        The training counts as running if the chief can be reached. If the chief cannot be reached, the
+        training counts as running until a time limit is over. Before the first connection, this limit is
+        longer.
 
         Raises:
           OSError: the chief was never reached, and the time for the chief's start is over.
@@ -198,8 +199,8 @@ class _Chief:
         if self._connection is None:
             return False
         try:
-            # `recv` returns in two cases: the connection has ended, or data arrived that is meant for a
-            # replica. In both cases, the connection is closed below.
+            # `recv` returns in two cases: the connection has ended, or the chief has sent data that are meant
+            # for a replica. In both cases, the connection is closed below, and `runs` opens a new one.
             self._connection.recv(64)
         except BlockingIOError:
             self._until = time.monotonic() + self._timeout

@@ -98,16 +98,17 @@ def run(main, resumable=False, description=None, takes_paths=False):
 
 
 def _call(main, argv, resumable, takes_paths):
-    """Calls main(argv) in this process, or starts the replicas and ends the process with their exit code.
+    """Calls main(argv) if this process is a replica or the only process of its command.
 
-    The process calls main(argv) itself if it is a replica or the only process of its command.
+    Every other process is a launcher or an evaluator. It starts the replicas or the evaluations, and ends
+    with their exit code.
     """
     if len(argv) > 1 and not takes_paths:
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
                          f"{' '.join(argv[1:])}.")
     common_flags.refuse_empty_paths()
     end = process_role.launch(_resume_advice(resumable).strip())
-    if end is not None:  # the replicas started by this process have ended
+    if end is not None:  # the replicas or evaluations started by this process have ended
         if end.message:
             _print(end.message)
         sys.exit(end.code)
@@ -132,7 +133,7 @@ def _set_up_gpus():
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     if FLAGS.deterministic:
         tf.compat.v2.config.experimental.enable_op_determinism()
-        os.environ["TF_DETERMINISTIC_OPS"] = "1"  # for libraries that read only this variable
+        os.environ["TF_DETERMINISTIC_OPS"] = "1"  # some libraries read only this variable
     _hide_other_gpus()
 
 
@@ -165,7 +166,8 @@ def _describe_encoding_error(error):
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
                 "the environment variable PYTHONIOENCODING=utf-8.")
     where = _place_of_surrogate(character)
-    # If a file name is not UTF-8, Python decodes each invalid byte as a character from U+DC80 to U+DCFF.
+    # If a file name is not UTF-8, Python decodes each invalid byte as a character from U+DC80 to U+DCFF. So
+    # such a character may come from a file name.
     if where is None and character >= "\udc80":
         return f"{text!r} is not UTF-8. If this text is the name of a file, rename the file."
     return (f"{where or 'the input'}: {text!r} contains {character!r}, which is half of a surrogate pair and "
@@ -239,8 +241,8 @@ def _interruption_wins():
 
     These errors can replace a KeyboardInterrupt or `Stopped`:
 
-    - a SystemError, if Ctrl-C is pressed during an import in C,
-    - a RuntimeError, if the signal arrives at the end of a scope,
+    - a SystemError, if Ctrl-C is pressed while C code imports a module,
+    - a RuntimeError, if the signal arrives at the end of a `with` block,
     - a RuntimeError "… ORIGINAL NotFoundError REPLACED BY Stopped: …" of pybind11, if the signal arrives
       while TensorFlow's C++ code raises an error, for example for a file that does not exist,
     - a TensorFlow error whose message names the exception, if the signal arrives in a Python function that
@@ -301,9 +303,9 @@ def _show_traceback(error, passes=True):
 def _report_end(message, code, own=False, log_says_more=False):
     """Reports the message with which the process ends.
 
-    A process without replicas prints the message to stderr. A replica sends the message to the other replicas
-    and to its launcher, and the launcher prints it. All replicas except the first one also print the message
-    to their own logs.
+    A process that is not a replica prints the message to stderr. A replica sends the message to the other
+    replicas and to its launcher, and the launcher prints it. All replicas except the first one also print the
+    message to their own logs.
     """
     group = replica_group.current()
     if group is not None:

@@ -27,7 +27,8 @@ _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.
 _SAME_SECONDS = 2
-# Time of the first Ctrl-C during a training, in seconds. Empty before the first Ctrl-C.
+# A list with one number: the time of the first Ctrl-C during a training, in seconds. Before the first Ctrl-C,
+# the list is empty.
 _interrupted_at = []
 _ADVICE = b"Ctrl-C: the command saves its progress and ends. Press Ctrl-C again to end it at once.\n"
 
@@ -47,8 +48,9 @@ def ending():
 def handle_termination(last_words):
     """Sets signal handlers for SIGTERM, SIGHUP and SIGINT.
 
-    The handlers of SIGTERM and SIGHUP set `stopping.request`. The handler of SIGINT sets it only during a
-    training; at other times, it raises a KeyboardInterrupt.
+    The handlers of SIGTERM and SIGHUP set `stopping.request`. Outside of a training, these two handlers also
+    raise `stopping.Stopped`. The handler of SIGINT sets `stopping.request` only during a training. Outside of
+    a training, this handler raises a KeyboardInterrupt instead.
 
     This function does nothing outside of the main thread, or if this process already handles SIGTERM. If
     SIGHUP or SIGINT is ignored, as under nohup, it stays ignored.
@@ -120,7 +122,8 @@ def _is_sent(receiver):
 
 def _watch(receiver, last_words):
     """Waits for SIGTERM or SIGHUP. After this signal, the main thread should end the process. If the main
-    thread does not end it in time, or if a second signal arrives, this function ends the process."""
+    thread does not end it in time, or if a second signal arrives, this function ends the process. While a
+    training saves its last step, there is no time limit."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()

@@ -40,8 +40,8 @@ _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 _CHUNKS = 1 << 20
 # Largest --vocab_size. Ids are int32, and the trainer allocates memory for all entries in advance.
 _MAX_ENTRIES = 1 << 24
-# The trainer learns from strings. A word that occurs n times is repeated n times in these strings, but at
-# most this number of times in one string.
+# The trainer learns from strings. A word that occurs n times in the text is repeated n times in these
+# strings. A single string contains at most this number of repetitions.
 _MAX_REPEATS = 10000
 
 
@@ -143,8 +143,9 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. By default, the
     # trainer numbers the characters in the order of a hash table with a random seed, so each run would give a
     # different vocabulary. Passing the characters as special tokens fixes their ids.
-    # The trainer allocates memory for `most` entries in advance, so `most` must not be larger than needed.
-    # Each merge shortens a word, so there are fewer merged pieces than characters in all words.
+    # The trainer allocates memory for `most` entries in advance, so `most` must not be larger than needed. At
+    # first, each character of a word is one piece. Each merge reduces the number of pieces of at least one
+    # word. So there are fewer merges, and fewer merged pieces, than characters in all words.
     most = min(vocab_size, len(fixed) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=fixed, show_progress=False)
@@ -292,7 +293,7 @@ def write_vocab(path, vocab):
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
     with locks.lock_file(path), files.atomic_replacement(path) as partial:
-        check_is_new(path)  # another process may have written it since the first check
+        check_is_new(path)  # another process may have written this file in the meantime
         with files.open_file(partial, "w") as writer:
             writer.write(format_vocab(vocab))
         if not files.is_special(partial):

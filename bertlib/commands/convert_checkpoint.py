@@ -26,8 +26,8 @@ from bertlib.system import files
 import modeling
 import tokenization
 
-# `_ARCHITECTURES` maps each Hugging Face class to the published names of the variables of its head. A model
-# gets the first class in this table whose variables are all in the model.
+# `_ARCHITECTURES` maps each Hugging Face class to the published names of the variables of its head. The class
+# of a model is the first class in this table for which the model contains all of these variables.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -227,9 +227,9 @@ def _find_id_problem(ids, vocab_size):
 def read_tokenizer_settings(settings, source, config):
     """Returns the content of tokenizer_config.json as a dict; None if this file is not written.
 
-    The file is not written if the output is in the TensorFlow format and no setting of the tokenizer is
-    known, because the TensorFlow format does not need the file. The function logs a warning about settings
-    that the tokenizers of this project do not support.
+    The Hugging Face format always contains this file. The TensorFlow format does not need the file, so it is
+    written only if a setting of the tokenizer is known. The function logs a warning about settings that the
+    tokenizers of this project do not support.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})

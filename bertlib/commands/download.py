@@ -34,7 +34,8 @@ def define_flags():
 
 
 def format_list():
-    """Returns the text that --list prints: one line for each address, with the name before the address."""
+    """Returns the text that --list prints. It has one line for each address. The name of a checkpoint or data
+    set is in the line of its first address."""
     lines = []
     for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
         lines.append(f"--{flag}")

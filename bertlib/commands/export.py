@@ -133,9 +133,15 @@ def _export_file(settings, model):
 
 
 def _inputs(settings, model, expected):
-    """Returns the inputs for a comparison: (list with a tuple of texts for each input, name of the source).
+    """Returns the inputs for a comparison.
 
-    If the development set cannot be read, the inputs are short texts made of words of the vocabulary.
+    The inputs are read from --compare_file. Without this flag, they are read from the development set of the
+    training. If the development set cannot be read, the inputs are short texts made of words of the
+    vocabulary.
+
+    Returns:
+      a pair: a list of at most --compare_examples inputs, each a tuple of texts; and a name of their source
+      for the log.
 
     Raises:
       ValueError, OSError: no line of --compare_file can be used.
@@ -151,7 +157,7 @@ def _inputs(settings, model, expected):
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
     # The development set of a tagger consists of lists of words. If a tagger is exported for another task,
-    # such as vectors, each input must be a text.
+    # such as vectors, each input must be a text. So the words of a list are joined.
     if expected.task != "tagging":
         found = [tuple(" ".join(text) if isinstance(text, list) else text for text in texts)
                  for texts in found]
@@ -163,7 +169,7 @@ def _inputs(settings, model, expected):
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns up to 40 inputs. Their texts consist of 1, 2, 3, … words of the vocabulary."""
+    """Returns up to 40 inputs. A text of the n-th input consists of n words of the vocabulary."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
     return [(" ".join(words[:count]),) * expected.required for count in range(1, len(words) + 1)]
 
@@ -178,8 +184,8 @@ def _is_usable(expected, texts):
 
 
 def _compare(settings, model):
-    """Compares the tokens of the graph with the tokens of the tokenizer. Logs the number of texts with
-    different tokens, and examples of such texts."""
+    """Compares the tokens of the graph with the tokens of the tokenizer, on the texts of --compare_file or on
+    those of the training. Logs the number of texts with different tokens, and examples of such texts."""
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))

@@ -192,7 +192,8 @@ def build_prediction(model, step):
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.micro_batch_size,
                                            model.batch_totals)
     predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
-    # With tf.group as the last op, TensorFlow would remove the model, because the model has no side effects.
+    # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would
+    # remove the ops of the model, because nothing would use their outputs.
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 

@@ -39,7 +39,7 @@ _BATCHES = 16
 
 
 def define_predictor_flags():
-    """Defines the flags that decide which model is loaded, and how it computes. `serve.py` has the same
+    """Defines the flags that decide which model is loaded, and how the model is run. `serve.py` has the same
     flags."""
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training. Instead, you can pass an "
@@ -291,7 +291,8 @@ def _inherit_columns(settings, directory):
     """Sets the column flags that are not on the command line to their values in the training. These values
     are recorded in the run.json in `directory`.
 
-    If --text_column is on the command line, --label_column and --header are not set to these values.
+    If --text_column is on the command line, the input probably has other columns than the training file. So
+    --label_column and --header are not set to their values in the training.
     """
     path = os.path.join(directory, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()

@@ -185,8 +185,8 @@ def _scheme(settings, tagged):
     """Returns (scheme of the tags, reason for this scheme).
 
     The scheme of the first file with tags is used. If the run reads no file with tags, the scheme of the
-    training that wrote the weights is used. The reason completes the sentence "the tag is not valid in the
-    scheme IOB2, which …" of an error message, for example with "fits most of train.txt".
+    training that wrote the weights is used. The reason is the end of a sentence in an error message: "the tag
+    is not valid in the scheme IOB2, which …". An example of a reason is "fits most of train.txt".
     """
     if tagged:
         scheme = tagging_data.detect_scheme(tagged[0])

@@ -26,8 +26,8 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      kind: kind of the head, see `output_files.head_kind`. The kinds "questions" and "tagging" are also
-        recognized by the columns of the table.
+      kind: kind of the head, see `output_files.head_kind`. The kinds "questions" and "tagging" are recognized
+        by the columns of the table, so they do not need a run.json.
       task: name of the task; None if no run.json describes the table.
       labels: list of str, in the order of the model's outputs; None if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
@@ -224,7 +224,7 @@ def _score_classification(table, labels):
         scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
         return 100 * float(scores[1] if size == 2 else scores.mean())
 
-    def matthews(rows):  # with more than two labels: Gorodkin's formula, as for eval_results.txt
+    def matthews(rows):  # Gorodkin's formula for several labels, as in eval_results.txt
         counts = matrix(rows)
         total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
         root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))

@@ -35,14 +35,14 @@ def read_sweep(directory):
 def read_settings(directory, columns):
     """Reads the settings of a sweep.
 
-    Returns:
-      (set of the columns that contain settings, {flag: value as text} of the flags that are the same in all
-      runs).
-
     Args:
       directory: the directory of the sweep. If it contains no sweep.json, the settings are recognized by
         the names of their columns, and the flags are unknown.
       columns: the columns of the sweep's table.
+
+    Returns:
+      a pair: the set of the columns that contain settings; and the flags that have the same value in all
+      runs, as {flag: value as text}. If the flags are unknown, this dict is empty.
     """
     path = os.path.join(directory, RECORD)
     if not files.exists(path):
@@ -63,8 +63,9 @@ def compare(directories, metric=None):
 
     Args:
       directories: two directories with sweep.csv.
-      metric: name of the column to compare. None: the first score that both tables contain is compared. If
-        there is no such score, the first metric that both tables contain is compared, such as a loss.
+      metric: name of the column to compare. None: the first score that both tables contain is compared. A
+        score is a metric for which higher values are better. If the tables have no common score, the first
+        metric that both tables contain is compared, such as a loss.
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.

@@ -15,7 +15,7 @@ from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "run_squad.py", "run_swag.py",
             "run_pretraining.py")
-# The repetition sets these flags itself.
+# These flags are not taken from the training: the repetition sets them itself, or leaves them out.
 _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
 # These flags request evaluations during a training, or at its end. If only the first steps are repeated,
 # these flags are left out.
@@ -140,7 +140,10 @@ def _refuse_running(directory):
 
 
 def _last_step(directory, record, until, notes):
-    """Returns (last step to compare, whether this is the last step of the training)."""
+    """Returns (last step to compare, whether this is the last step of the training and has a checkpoint).
+
+    Adds sentences to the list `notes` if the training is unfinished, or was continued with other settings.
+    """
     newest = checkpoint_formats.latest_checkpoint(directory)
     steps = [row["step"] for row in metrics_history.MetricsHistory(directory).read()
              if "evaluation" not in row]
@@ -192,7 +195,8 @@ def _text(value):
 
 
 def _flags_of_older_record(record):
-    """Returns {flag: value} of the settings in a record without "flags"."""
+    """Returns {flag: value} for a record of an older version. Such a record has no entry "flags", so the
+    values are read from its other entries, such as "settings"."""
     kind = output_files.head_kind(record)
     flags = {name: value for name, value in record["settings"].items() if name in record_fields.SETTINGS
              and value is not None and value != record_fields.default_in_older_versions(name, kind)}
@@ -211,9 +215,9 @@ def _flags_of_older_record(record):
 
 
 def _use_copies(flags, directory):
-    """Replaces paths in flags by the paths of copies in the output directory. If there is a copy, the value
-    of --task_module is always replaced. The path of a file of the model is replaced only if the file no
-    longer exists."""
+    """Replaces paths in flags by the paths of copies in the output directory. The path in --task_module is
+    replaced even if this file still exists. The path of a file of the model is replaced only if the file no
+    longer exists. If there is no copy, a path stays unchanged."""
     module = os.path.join(directory, output_files.TASK_MODULE)
     if "task_module" in flags and files.exists(module):
         flags["task_module"] = os.path.abspath(module)
@@ -257,8 +261,9 @@ def _compare_inputs(record, flags, given, notes):
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
     if any(name.endswith(PATH_SUFFIXES) for name in given):
-        # The flags after -- may name other files instead, for example by another pattern in --input_file. So
-        # missing files are only noted here. If the training needs them, its command reports the error.
+        # With the flags after --, the repetition may read other files than the recorded ones, for example if
+        # --input_file contains another pattern. So a missing file is not an error here. If the repetition
+        # needs the file, its command reports the error.
         unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
         notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
         paths = {path: new for path, new in paths.items() if path not in unknown}

@@ -19,7 +19,7 @@ _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "tes
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
-# Largest number of steps or metrics that are listed in a line of text.
+# The text of a comparison lists at most this number of steps, and of metrics for each file.
 _MANY = 12
 
 
@@ -30,11 +30,13 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
       original, repeated: the output directories.
       last_step: int, the last step to compare.
       results_dir: directory of the results of the original; by default the output directory.
-      is_whole: whether the repetition has all steps, so that its results can be compared.
+      is_whole: whether the repetition has all steps. If false, the best weights and the results are not
+        compared.
 
     Returns:
-      a dict that can be written as JSON: "same", "last_step", "reached_step" (the last step of the
-      repetition), "losses", "weights", "best", "results", "data", "settings", "environment" and "unknown".
+      a dict that can be written as JSON: "same" (whether the repetition reached the last step, with the same
+      losses, weights and results), "last_step", "reached_step" (the last step of the repetition), "losses",
+      "weights", "best", "results", "data", "settings", "environment" and "unknown".
 
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
@@ -72,10 +74,11 @@ def compare_losses(original, repeated, last_step):
         "first_step", "last_step": the first and the last step of these lines.
         "different": number of these lines that differ.
         "first_difference": step of the first line that differs, or None.
-        "largest": {name of a value: {"absolute", "relative", "step"}}, the largest differences of the value,
-          and the first step at which it differs.
-        "missing": steps of the log lines that only the original has. If the original was killed and
-          continued, it has such lines, because the first step after each start is logged.
+        "largest": {name of a value: {"absolute", "relative", "step"}}, the largest absolute and the largest
+          relative difference of the value, and the first step at which the value differs.
+        "missing": steps of the lines that only the original has, without the lines of evaluations. If the
+          original was killed and continued, it has such lines, because the first step after each start is
+          logged.
     """
     old, new = (_logged(directory, last_step) for directory in (original, repeated))
     common = [key for key in old if key in new]
@@ -106,7 +109,8 @@ def _note_largest(largest, name, step, absolute, relative):
 
 
 def _difference(old, new):
-    """Returns the largest (absolute, relative) difference of two values; (0, 0) if they are not numbers."""
+    """Returns (largest absolute difference, largest relative difference) between the elements of two values.
+    Returns (0, 0) if the values are not numbers."""
     try:
         old, new = np.asarray(old, np.float64), np.asarray(new, np.float64)
         absolute = np.abs(old - new)
@@ -126,8 +130,9 @@ def compare_weights(original, repeated, last_step):
     """Compares the checkpoints that both directories have, bit by bit.
 
     Returns:
-      a list of {"step", "variables", "different": number of variables that differ, "largest_absolute",
-      "largest_relative", "variable": name of the variable with the largest absolute difference}.
+      a list with a dict for each checkpoint: {"step", "variables": number of variables, "different": number
+      of variables that differ, "largest_absolute", "largest_relative", "variable": name of the variable with
+      the largest absolute difference}.
     """
     old, new = ({checkpoint_files.step_in_name(prefix): prefix
                  for prefix in checkpoint_files.list_training_checkpoints(directory)}
@@ -140,9 +145,10 @@ def compare_best(original, repeated):
     """Compares the best weights of two trainings, bit by bit.
 
     Returns:
-      a dict with the keys that `compare_weights` describes, and the key "repeated_step". None if the original
-      did not keep its best weights. If the repetition kept the weights of a different step, or no best
-      weights, they are not compared: "variables" is None, and "different" is 0.
+      a dict with the keys that `compare_weights` describes, and the key "repeated_step". If the repetition
+      kept the weights of a different step, or no best weights, the weights are not compared. In this case,
+      "variables" is None, and "different" is 0. If the original did not keep its best weights, the function
+      returns None instead of a dict.
     """
     old, new = (best_weights.find(directory) for directory in (original, repeated))
     if old is None:
@@ -316,7 +322,8 @@ def _variables_to_text(entry):
 
 
 def _first_difference(found):
-    """Returns the first step at which a difference was seen, or None."""
+    """Returns the first step at which the weights or the values in metrics.jsonl differ. Returns None if
+    there is no such step."""
     best = [found["best"]] if found["best"] else []
     steps = [entry["step"] for entry in [*found["weights"], *best] if entry["different"]]
     if found["losses"]["first_difference"] is not None:

@@ -24,15 +24,15 @@ name: name of the feature.
 dtype: "int64" or "float32".
 shape: tuple of ints.
 bounds: (smallest, largest) value that a reader accepts, both included; None to accept all values."""
-# The `bounds` of a field that contains ids, if the largest valid id is not known. The upper bound is the
-# largest int32, because readers cast ids to int32.
+# `bounds` for a field that contains ids. They are used if the largest valid id is not known. The upper bound
+# is the largest int32, because readers cast ids to int32.
 ANY_ID = (0, 2**31 - 1)
 
 # The byte with which a Feature message begins. It says whether the message contains floats or integers.
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 # Number of varints that are cached.
 _CACHE_SIZE = 1 << 16
-# All bytes whose highest bit is 1: after such a byte, another byte of the same varint follows.
+# All bytes whose highest bit is 1. In a varint, all bytes except the last one are of this kind.
 _CONTINUED = bytes(range(0x80, 0x100))
 
 
@@ -70,8 +70,8 @@ def _message(tag, content):
 
 
 class Prefixes(dict):
-    """Maps a size to a prefix, for one field. The size is the number of bytes of the field's packed values.
-    The prefix consists of the bytes that precede these values in a serialized example."""
+    """Contains the prefixes of one field: {size: prefix}. The size is the number of bytes of the field's
+    packed values. The prefix consists of the bytes that precede these values in a serialized example."""
 
     def __init__(self, field):
         self._key = _message(b"\x0a", field.name.encode("utf-8"))
@@ -88,7 +88,8 @@ class Encoder:
     """Serializes rows to the bytes that `tf.train.Example.SerializeToString(deterministic=True)` returns."""
 
     def __init__(self, fields):
-        """Encodes the names and types of the fields once, because they are the same in all rows.
+        """Creates an encoder. Encodes the names and types of the fields here, and not in each call, because
+        they are the same in all rows.
 
         Args:
           fields: list of `Field`.

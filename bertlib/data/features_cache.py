@@ -2,8 +2,8 @@
 
 The cache is a directory. Each entry is a folder that contains a TFRecord file and a JSON file. The name of
 the entry is a fingerprint of everything on which the features depend. An entry is either complete or absent.
-The file of a run is a hard link to the file of the entry. If hard links are impossible, for example between
-two file systems, the file is copied.
+A run gets its TFRecord file as a hard link to the TFRecord file of the entry. If hard links are impossible,
+for example between two file systems, the run gets a copy of the file.
 """
 
 import contextlib
@@ -87,7 +87,8 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry: a fingerprint of the inputs, the examples and the code of this process.
     Returns None if an input cannot be pickled."""
-    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
+    # The import is here and not at the top, because the module `fingerprints` imports NumPy, which worker
+    # processes do not need.
     from bertlib.system import fingerprints
 
     try:
@@ -103,7 +104,8 @@ def _fingerprint(inputs, examples):
 
 def _describe(records):
     """Returns the size and the fingerprint of a TFRecord file: {"bytes": int, "fingerprint": str}."""
-    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
+    # The import is here and not at the top, because the module `fingerprints` imports NumPy, which worker
+    # processes do not need.
     from bertlib.system import fingerprints
 
     found = fingerprints.hash_files([records])
@@ -113,8 +115,8 @@ def _describe(records):
 def _read(entry):
     """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged.
 
-    For this check, the size and the fingerprint of the TFRecord file are compared with those in the JSON
-    file. The fingerprint of a large file is computed from only a part of the file; see `fingerprints`.
+    An entry counts as damaged if its TFRecord file has another size or another fingerprint than the JSON file
+    states. The fingerprint of a large file depends only on a part of the file; see `fingerprints`.
     """
     with contextlib.suppress(OSError, ValueError, TypeError):
         facts = files.read_json_object(os.path.join(entry, _FACTS))
@@ -158,8 +160,9 @@ def _make(entry, convert):
 
 def _link(records, path):
     """Makes `path` a hard link to a file, or a copy of the file."""
-    # If `path` is a link to the file already, nothing is done. The replacement below would leave a partial
-    # file, because renaming one link of a file to another link of the same file does nothing.
+    # `path` may already be a link to the file. Without this check, the code below would create another link,
+    # `partial`, and rename it to `path`. If both names are links to the same file, renaming does nothing. So
+    # `partial` would remain in the directory.
     if os.path.exists(path) and os.path.samefile(records, path):
         return
     with files.atomic_replacement(path) as partial:

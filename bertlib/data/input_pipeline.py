@@ -42,8 +42,8 @@ _LENGTH_STEP_OF_XLA = 64
 # In evaluation and prediction, examples are sorted by length within groups of this number of consecutive
 # batches.
 _SORTED_BATCHES = 64
-# If the input fails, the bad record is in one of the last 64 batches that were read, because fewer than 64
-# batches are read ahead.
+# Batches are read before they are needed, but always fewer than 64 batches. So if the input fails because of
+# a bad record, this record is in one of the last 64 batches that were read.
 _SUSPECTED_BATCHES = 64
 
 
@@ -132,7 +132,8 @@ class RecordFiles(object):
     """
 
     def __init__(self, paths, fields):
-        """Opens the files, `_FILES_AT_A_TIME` at a time. Raises the same errors as `RecordFile`."""
+        """Opens the files. At most `_FILES_AT_A_TIME` files are opened at the same time. Raises the same
+        errors as `RecordFile`."""
         with concurrent.futures.ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
             self._files = list(pool.map(lambda path: RecordFile(path, fields), paths))
         self._starts = np.cumsum([0, *map(len, self._files)])
@@ -288,8 +289,8 @@ def token_balanced_bounds(lengths, num_micro_batches):
     The token count of a micro-batch is its number of examples times the length of its longest example.
 
     Args:
-      lengths: positive integers [B], in descending order: the length of each example, including the padding
-        that is not trimmed.
+      lengths: positive integers [B], in descending order: the length of each example, rounded up in the
+        same way as in `_trimmed_length`.
       num_micro_batches: N, the number of micro-batches, at most B. No micro-batch is empty.
 
     Returns:
@@ -311,8 +312,8 @@ def token_balanced_bounds(lengths, num_micro_batches):
     smallest_limit = lengths[0] + bisect.bisect_left(
         limits, True, key=lambda limit: len(filled(limit)) <= num_micro_batches + 1)
     bounds = filled(smallest_limit)
-    # If there are fewer than N micro-batches, halve the largest one that can be halved, until there are N. No
-    # half has more tokens than the micro-batch before the division, so the limit is still respected.
+    # If there are fewer than N micro-batches, halve the largest one that can be halved, until there are N. A
+    # half never has more tokens than the micro-batch that was halved, so no micro-batch exceeds the limit.
     while len(bounds) <= num_micro_batches:
         tokens = [(end - start > 1) * (end - start) * lengths[start]
                   for start, end in zip(bounds, bounds[1:])]
@@ -456,8 +457,9 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
 
-    # The last batch may be smaller than the others. The mean over the batches depends on which examples are
-    # in this smaller batch. So the sorting must not move examples between this batch and the others.
+    # The last batch may be smaller than the other batches. In a mean over all batches, an example in a small
+    # batch has a larger weight than an example in a full batch. So the sorting must not move examples between
+    # the last batch and the other batches.
     whole = num_examples - num_examples % batch_size
     many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
     dataset = many.flat_map(
@@ -521,9 +523,9 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
         `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is
         the number of examples of a whole step, and each micro-batch has a `MICRO_BATCH_WEIGHT`. This weight
-        is a float32 scalar: b · N / batch_size for a micro-batch of b examples, if the step has N
-        micro-batches on all replicas. Multiply the mean loss of each micro-batch by its weight: the mean of
-        these products is the mean loss of the step.
+        is a float32 scalar: b · N / batch_size for a micro-batch of b examples. N is the number of
+        micro-batches of the step on all replicas together. Multiply the mean loss of each micro-batch by its
+        weight: the mean of these products is the mean loss of the step.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.

@@ -128,8 +128,8 @@ def write_records(path, fields, rows):
 
 
 def write_serialized(path, records):
-    """Like `write_records`, but the records are already serialized `tf.train.Example`s: an iterable of
-    bytes."""
+    """Writes records to a TFRecord file, like `write_records`. Here, `records` is an iterable of bytes: the
+    examples are already serialized."""
     count = 0
     with files.atomic_replacement(path) as partial, open_writer(partial) as records_file:
         for record in records:

@@ -1,2 +1,4 @@
-"""Trains, evaluates and exports the model of a `model_fn`, and predicts with it. This package imports no
-module of BERT."""
+"""Trains, evaluates and exports the model of a `model_fn`, and predicts with it.
+
+This package works with any `model_fn`. It does not import the modules that implement BERT.
+"""

@@ -7,8 +7,8 @@ Scaffold, Saver, SessionRunHook). A `model_fn(features, labels, mode, params)` t
 `tf.estimator` runs unchanged. The arguments of `TPUEstimator` are accepted, but the model runs on CPU or GPU.
 Each call builds a fresh graph.
 
-In each call, `resume` restores the weights from a checkpoint in model_dir. If model_dir contains no
-checkpoint, the weights come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, the
+In each call, the module `resume` restores the weights from a checkpoint in model_dir. If model_dir contains
+no checkpoint, the weights come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, the
 weights are random.
 """
 
@@ -190,8 +190,8 @@ class Estimator(object):
         return training_session.TrainingSession(self._builder, self._config, *arguments)
 
     def _newest_checkpoint_of_replica_0(self):
-        """Returns, on each replica, the newest checkpoint that replica 0 sees; None if there is no
-        checkpoint."""
+        """Returns the newest checkpoint that replica 0 sees; None if there is no checkpoint. All replicas
+        must call this method, and all get the same result."""
         newest = self.latest_checkpoint()
         return self._group.broadcast(newest) if self._group else newest
 
@@ -227,9 +227,9 @@ class Estimator(object):
           checkpoint_path: the checkpoint to evaluate; None for the newest.
           name: str; the summaries are written into the folder `eval_<name>` in model_dir. If name is None,
             the folder is `eval`.
-          revise: function of (results, predictions) that returns the results to report. predictions is a list
-            with a dict for each example. If `revise` is given, the model_fn must return predictions in mode
-            EVAL.
+          revise: function of (results, predictions) that returns the results to report. `results` is the dict
+            that `evaluate` would return without `revise`. `predictions` is a list with a dict for each
+            example. If `revise` is given, the model_fn must return predictions in mode EVAL.
 
         Returns:
           dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
@@ -327,7 +327,7 @@ class Estimator(object):
 
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
-            self._group.barrier()  # replica 0 may still be writing the checkpoint that all will read
+            self._group.barrier()  # replica 0 may still be writing the checkpoint to read
         checkpoint = checkpoint_path or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)

@@ -20,8 +20,10 @@ class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
 
     Attributes:
       features: tensor or dict of tensors that the model_fn gets.
-      receiver_tensors: a placeholder, or a dict of placeholders, that a request feeds.
-      receiver_tensors_alternatives: {signature: placeholders that a request can feed instead}, or None.
+      receiver_tensors: placeholder, or dict of placeholders, for the values of a request.
+      receiver_tensors_alternatives: {name: placeholder, or dict of placeholders}, or None. For each name, the
+        exported model gets additional signatures. A request with such a signature feeds these placeholders
+        instead of `receiver_tensors`.
     """
 
     def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
@@ -81,9 +83,9 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
                                list(evaluation_hooks or []), list(prediction_hooks or []))
-        # Replicas that share an evaluation gather the tensors of `eval_metrics`. The metrics in
-        # eval_metric_ops are ops of one process and cannot be gathered. If eval_metric_ops is given,
-        # gathered_metrics is None.
+        # Replicas that share an evaluation gather the tensors of `eval_metrics` and compute the metrics from
+        # all of them. The ops in eval_metric_ops update metrics from the batches of one process only. So if
+        # eval_metric_ops is given, gathered_metrics is None, and the replicas do not share the evaluation.
         spec.gathered_metrics = None if given_ops else eval_metrics
         return spec
 

@@ -57,10 +57,11 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
 
 
 def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
-    """Like `evaluate`, but returns None if the replicas of `group` cannot share the batches.
+    """Returns the metrics; None if the replicas of `group` cannot share the batches.
 
-    The replicas can share the batches if `input_pipeline` makes the batches, and if the model_fn returns the
-    tensors of its metrics (`eval_metrics` of the `EstimatorSpec`).
+    For the arguments, see `evaluate`. The replicas can share the batches if two conditions are met:
+    `input_pipeline` makes the batches, and the model_fn returns the tensors of its metrics (`eval_metrics` of
+    the `EstimatorSpec`).
     """
     with tf.Graph().as_default():
         if group:
@@ -115,6 +116,7 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
       builder, config, checkpoint, group: see `evaluate`.
     """
     # The code of the caller runs after each `yield`. This graph must not be the default graph at that time.
+    # So the `with` block of the graph ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
         if group:
@@ -147,7 +149,8 @@ def _batches(session, fetches, config, group, sharded=True):
 
 
 def _session(spec, checkpoint, config, hooks):
-    """Opens a session of this process on the current graph, with the weights of a checkpoint."""
+    """Opens a session on the current graph, with the weights of a checkpoint. The session runs only in this
+    process, also if the process is one of several replicas."""
     scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
     return resume.open_session(scaffold, checkpoint, config, hooks)
 
@@ -181,8 +184,8 @@ class SessionWeights:
 
     @contextlib.contextmanager
     def saved(self, session):
-        """Returns a context manager that saves the session's values in a checkpoint and yields the path of
-        this checkpoint. After its block, the context manager removes the checkpoint."""
+        """Returns a context manager that saves the variables of the session in a temporary checkpoint, and
+        yields the path of this checkpoint. At the end of its block, it removes the checkpoint."""
         with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
             yield self._save(session, os.path.join(directory, "model.ckpt"))
 

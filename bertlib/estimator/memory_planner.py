@@ -23,15 +23,16 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator.step_config import GB, divisors, gb
 from bertlib.graph import tensorflow_internals
 
-# Bytes of a card's nominal memory that TensorFlow's allocator cannot use. They belong to the driver, to the
-# CUDA context, and to the reserve for CUDA's libraries. `gpu_cards.CARDS` contains a more exact number for
-# each known card.
+# Bytes of a card's nominal memory that TensorFlow's allocator cannot use. The driver and the CUDA context use
+# one part of them, and another part is reserved for CUDA's libraries. `gpu_cards.CARDS` contains a more exact
+# number for each known card.
 CARD_OVERHEAD = 2.0 * GB
 # The memory that TensorFlow's GPU allocator takes, divided by the simulated peak. This ratio is above 1,
 # because the memory is fragmented. benchmarks/allocator.py, which follows the allocator's rules, finds 1.05
 # for a step of BERT-Large. An earlier calculation found 1.067. The value below has not been checked on a GPU.
 ALLOCATOR_MARGIN = 1.07
-# Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
+# Bytes of the free RAM that are set aside for two things that the simulation does not count: the workspaces
+# of kernels, and fragmentation.
 WORKSPACE = 0.5 * GB
 # Seconds that are added for each op that makes a tensor. The simulation does not know that starting a kernel
 # takes time: on the virtual GPU, small ops are faster than a real GPU can start them.
@@ -244,8 +245,9 @@ def _allocations(graph_def, timeline):
                 size[tensor] = described.tensor_description.allocation_description.allocated_bytes
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
         # A tensor is freed only after the last use of its aliases. Example: MatMul → Reshape → Add. The
-        # Reshape allocates no memory, so the output of MatMul is freed after Add. All variables share the key
-        # None in `last_use`. Their memory is not counted here, because `_variable_bytes` counts it.
+        # Reshape allocates no memory, so the output of MatMul is freed after Add. For each variable, `owner`
+        # returns None, so all variables share the key None in `last_use`. Their memory is not counted here,
+        # because `_variable_bytes` counts it.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.defaultdict(list)
@@ -297,7 +299,7 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     predictions = {}
     fits, too_large = 0, limit + 1
     # The first size is large, because a line through a large size predicts other sizes better than a line
-    # through a small size. A large size costs no time: the simulation takes the same time for all sizes.
+    # through a small size. This choice costs no time: the simulation takes the same time for all sizes.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = need_of_size(guess)
@@ -305,8 +307,8 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # After eight simulated sizes, the search halves the interval instead of using a line. So the search
-        # always ends.
+        # If memory is far from linear, lines could shorten the interval by only one size at a time. So after
+        # eight simulated sizes, the search halves the interval instead of using a line, and ends soon.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
@@ -374,8 +376,9 @@ def advice(alternatives, memory_need, usable_bytes):
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():
         def of_size(size, step=step):
-            # If a batch has two or more micro-batches, the step also needs memory for accumulators. If a
-            # batch is a single micro-batch, the step needs no accumulators.
+            # A step with a single micro-batch needs no accumulators. A step with two or more micro-batches
+            # needs memory for them. So a micro-batch that is smaller than the training batch is simulated as
+            # one of two micro-batches.
             whole = size >= step.train_batch_size
             return memory_need(step.replace(train_batch_size=size if whole else 2 * size,
                                       gradient_accumulation_steps=1 if whole else 2))

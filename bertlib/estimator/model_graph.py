@@ -106,8 +106,8 @@ class Builder:
         tf.set_random_seed(self._config.tf_random_seed)
         tf.train.create_global_step()
         if mode == ModeKeys.TRAIN:
-            # The index is a local variable, so checkpoints do not contain it. Nothing is lost, because
-            # checkpoints are saved between two steps, when the index is 0.
+            # The index of the next micro-batch is a local variable, so checkpoints do not contain it. Nothing
+            # is lost, because checkpoints are saved between two steps, and the index is 0 at that time.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()

@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import tensorflow_internals
 
-# In a CPU trace, an event with the first name is a run of a function that XLA compiled. The table in the log
-# lists such events under the second name.
+# In a CPU trace, an event with the name `_RUN_BY_XLA` is one run of a function that XLA compiled. The table
+# in the log lists all such events as the type `_COMPILED_BY_XLA`.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 
 
@@ -107,7 +107,7 @@ def _op_times(planes):
     seconds, calls = collections.Counter(), collections.Counter()
     for plane in planes:
         for line in plane.lines:
-            open_ops = []  # (type, end) of the ops that contain the current one, the outermost first
+            open_ops = []  # (type, end) of the ops inside of which the current op runs, outermost first
             for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
                 kind = _op_type(plane, event)
                 if not kind:

@@ -51,8 +51,8 @@ def reporting_errors(group):
     other replicas before the session is closed.
 
     The other replicas wait for this replica in the middle of a step. Without the report they would wait until
-    this replica has closed its session, which takes time. A loss that is not finite is not reported, because
-    all replicas have the same loss.
+    this replica has closed its session, which takes time. A loss that is not finite is not reported: all
+    replicas have the same loss, so each of them raises this error itself.
     """
     try:
         yield
@@ -176,7 +176,11 @@ class StepVote:
 
     @property
     def fetches(self):
-        """List of tensors to fetch in the last `session.run` of a step."""
+        """List of tensors to fetch in the last `session.run` of a step.
+
+        The list contains one tensor: the time at which all gradients of this replica were computed. If no
+        gradients are summed, the list is empty.
+        """
         return [] if self._all_reduce.gradients_ready is None else [self._all_reduce.gradients_ready]
 
     def start_step(self):

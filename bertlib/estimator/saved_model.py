@@ -40,8 +40,8 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
         outputs = tensorflow_internals.with_default_output(spec.export_outputs, spec.predictions)
         signatures = tensorflow_internals.signatures_of(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
-        # The scaffold is not finalized, because this would also finalize the graph, to which the
-        # SavedModelBuilder adds ops.
+        # The scaffold is not finalized, because this would also finalize the graph. The SavedModelBuilder
+        # could then add no ops to the graph.
         scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
         saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
         main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()

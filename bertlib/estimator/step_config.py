@@ -18,7 +18,7 @@ _SURELY_FITS = 0.93
 
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
-    """The configuration of a training step: examples, micro-batches, and how they are computed.
+    """The configuration of a training step: its batch, its micro-batches, and the way to compute them.
 
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.
@@ -299,8 +299,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
-            # The smallest number of micro-batches fits already. The next mode would recompute more, so a
-            # step would only take longer.
+            # An earlier mode already fits with the smallest number of micro-batches. The next mode recomputes
+            # more, so a step would only take longer.
             break
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)

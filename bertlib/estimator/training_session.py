@@ -41,7 +41,7 @@ class TrainingSession:
     """Trains a model_fn in one graph and one session."""
 
     def __init__(self, builder, config, input_fn, hooks, saving_listeners, checkpoint, last_step):
-        """Creates a session. Builds nothing yet.
+        """Stores the arguments of a session. `run` builds the graph and opens the session.
 
         Args:
           builder: the `model_graph.Builder`.
@@ -85,8 +85,8 @@ class TrainingSession:
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
-        # `StopRequest.check` is not used here. It raises `Stopped` only when it is called for the first time
-        # after the request. A hook may already have made this first call.
+        # `StopRequest.check` is not used here, because it raises `Stopped` only when it is called for the
+        # first time after the request. If a hook has already made this first call, `check` raises no error.
         if self.config.stop_request.is_set:
             raise stopping.Stopped
 
@@ -159,8 +159,8 @@ class TrainingSession:
             # an `Accumulation` if there are several replicas. So the model_fn uses a different optimizer,
             # which averages the gradients itself.
             loss = all_reduce.sum(spec.loss) / all_reduce.num_replicas
-            # Each sum must run in all replicas, even if only replica 0 uses this sum, for example in a
-            # summary.
+            # A sum waits until all replicas compute it. So each replica must run each sum, even if only
+            # replica 0 uses the result, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
         return spec, 1, None
 

@@ -100,8 +100,9 @@ class AllReduce:
         return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
     def _run_after_previous(self, collective, tensor, **settings):
-        # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So there is a separate list
-        # of ops for each context: one for the ops outside of any tf.cond, and one for each branch.
+        # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
+        # separate list of ops, and an op waits only for the last op of its own list. There is one list for
+        # the ops outside of any tf.cond, and one list for each branch.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
             # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
@@ -114,8 +115,11 @@ class AllReduce:
         return result
 
     def sum_concatenated(self, tensors):
-        """Returns the sum of each tensor over all replicas. One op computes all sums. So the tensors must
-        have the same dtype, and their shapes must be static."""
+        """Returns the sum of each tensor over all replicas.
+
+        The tensors are concatenated, so that one op computes all sums. For this reason, the tensors must have
+        the same dtype, and their shapes must be static.
+        """
         if len(tensors) == 1:
             return [self.sum(tensors[0])]
         total = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
@@ -160,8 +164,9 @@ class AllReduce:
     def sum_variables(self, pairs):
         """Adds ops that replace the values of variables by their sums over all replicas.
 
-        The sum of a variable begins as soon as this replica has computed the variable's value. At that time,
-        the backward pass still computes the values of other variables.
+        The variables are divided into buckets; see `_buckets`. The sum of a bucket begins as soon as this
+        replica has computed the values of its variables. While the replicas exchange these values, the
+        backward pass computes the values of the next buckets.
 
         Args:
           pairs: list of (resource variable, op that writes the last value to this variable), in the order in

@@ -3,8 +3,10 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-# Linear-chain conditional random field (Lafferty, McCallum and Pereira 2001), for B examples, T positions and
-# N tags. s[t, j] is the score of tag j at position t. A[i, j] is the score of tag j after tag i.
+# Linear-chain conditional random fields are described in Lafferty, McCallum and Pereira 2001. In this
+# module, B is the number of examples, T the number of positions, and N the number of tags. s[t, j] is the
+# score of tag j at position t. A[i, j] is the score of the transition from tag i to tag j. y_t is the given
+# tag at position t.
 
 
 def _mask(lengths, inputs):

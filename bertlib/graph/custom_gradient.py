@@ -11,9 +11,11 @@ def with_custom_gradient(output, inputs, gradient):
 
     Args:
       output: tensor, or list of tensors, computed from `inputs`.
-      inputs: list of all tensors for which gradients are computed.
-      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. The function
-        gets only these arguments, because the tensors between the inputs and `output` are not kept in memory.
+      inputs: list of tensors: all tensors for which gradients are computed, and other tensors that `gradient`
+        uses.
+      gradient: function (gradient for each output, *inputs) -> list with one element for each input: its
+        gradient, or None. The function gets only these arguments, because the tensors between the inputs and
+        `output` are not kept in memory.
     """
     if tf.executing_eagerly():
         return output

@@ -35,11 +35,11 @@ _PHILOX = 1
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
 # Number of blocks from the start of a micro-batch's range to the start of the next range, if micro-batches
-# differ in size. A micro-batch draws at most this number of blocks.
+# differ in size. A micro-batch never draws more blocks than this number, so the ranges do not overlap.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
-# graph -> {"<variable scope>/<kind>": number of sites with this name before the "#"}. The keys of the outer
-# dict are weak references, so that an unused graph can be collected.
+# {graph: {"<variable scope>/<kind>": number of sites of this kind in this scope}}. The graphs are weak
+# references, so that the memory of an unused graph can be freed.
 _sites_in_graph = weakref.WeakKeyDictionary()
 # `repeatable` sets the attribute `source` of this object: a function with the arguments of
 # `_make_or_repeat`. Each thread has a separate value, because tf.distribute builds the graph of each replica
@@ -62,8 +62,8 @@ def philox_key(seed, site):
 def new_site(kind):
     """Returns a name for the next site of this kind in the current variable scope.
 
-    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" in every graph. If a new head, or a
-    new op in a different scope, is added to the model, the random numbers of this dropout do not change.
+    The second dropout in the scope `bert/embeddings` has the name "bert/embeddings/dropout#1" in every graph.
+    So its random numbers do not change if the model gets a new head, or a new op in a different scope.
 
     Args:
       kind: purpose of the numbers: "dropout", "initializer", ….
@@ -141,10 +141,11 @@ def uniform(shape, site):
     """Draws float32 numbers from [0, 1) for one training step.
 
     Args:
-      shape: int32 vector or tensor. The first dimension is the number of examples in the micro-batch, or the
-        number of positions of all examples (first all positions of example 0, then all positions of example
-        1, …). The first dimension may also be the number of rows of a `packing.Packing`. In this case, the
-        micro-batches must be marked as unequal; see `mark_unequal_micro_batches`.
+      shape: int32 vector or tensor. The first dimension is one of three numbers. It may be the number of
+        examples in the micro-batch. It may be the number of positions of all examples (first all positions of
+        example 0, then all positions of example 1, …). It may also be the number of rows of a
+        `packing.Packing`. In this last case, the micro-batches must be marked as unequal; see
+        `mark_unequal_micro_batches`.
       site: name of the site, see `new_site`.
 
     Returns:
@@ -210,7 +211,8 @@ def stateless_seed(site):
     """Returns a seed (int64 [2]) for one of TensorFlow's stateless ops.
 
     The seed depends on the graph's seed, the site, the step and the micro-batch. So each micro-batch draws
-    different values. Use this seed to draw values that do not belong to examples.
+    different values. If the effective batch is split into micro-batches in another way, an example can get
+    other values. So use this seed to draw values that do not belong to examples.
     """
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
@@ -243,7 +245,8 @@ def _make_or_repeat(kind, make):
 
 
 def _stream(shape, site, values_per_block):
-    """Returns the position of a draw in its Philox stream, as arguments for a stateless op."""
+    """Returns the arguments of a stateless op that define the range of a draw: its key, its counter and the
+    number of the Philox algorithm, as a dict."""
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
     if micro_batch and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
@@ -290,8 +293,9 @@ def _step():
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
     fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
     if not fallback:
-        # `None` removes all control dependencies. It also places the op outside of any tf.cond or
-        # tf.while_loop.
+        # All later draws of the graph use this op, so it must not belong to one branch of a tf.cond or to a
+        # tf.while_loop. The argument `None` places the op outside of them, and removes all control
+        # dependencies.
         with tf.control_dependencies(None):
             fallback.append(tf.random.uniform([], maxval=2**62, dtype=tf.int64, seed=graph_seed()))
     return fallback[0]

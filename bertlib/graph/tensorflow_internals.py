@@ -21,15 +21,16 @@ SEEN_WITH = ("2.21.0",)
 
 # --- Ops and graphs --------------------------------------------------------------------------------------
 
-# (type of op) -> the OpDef of this type, or None if this release of TensorFlow has no such op. `tf.raw_ops`
-# has functions without an OpDef, and has no functions for oneDNN's ops. `tf.Operation.op_def` works only for
-# an op in a graph: to use it for the nodes of a GraphDef, we would have to import the whole GraphDef.
+# Function: (type of op) -> the OpDef of this type, or None if this release of TensorFlow has no such op.
+# `tf.raw_ops` does not show whether an op exists: some of its functions have no OpDef, and it has no
+# functions for oneDNN's ops. `tf.Operation.op_def` works only for an op in a graph: to use it for the nodes
+# of a GraphDef, we would have to import the whole GraphDef.
 op_definition = op_def_registry.get
 
 # Creates an op from the name of its type, and infers the attributes from the inputs. We need this function
-# for oneDNN's ops, which `tf.raw_ops` does not contain. `tf.Graph.create_op` infers no attributes. The caller
-# would have to know the attributes of each op, such as dtypes and the lengths of lists, and pass each of them
-# as a tf.AttrValue.
+# for oneDNN's ops, which `tf.raw_ops` does not contain. The public `tf.Graph.create_op` infers no attributes:
+# its caller has to know the attributes of each op, such as dtypes and the lengths of lists, and has to pass
+# each of them as a tf.AttrValue.
 apply_op = op_def_library.apply_op
 
 # Adds a MetaGraphDef to the current graph and returns {name of a variable in the MetaGraphDef: variable}.
@@ -110,7 +111,7 @@ def set_saving_listeners(hook, listeners):
 
 
 def count_as_saved(hook, step):
-    """Marks the checkpoint of a step as written in a tf.train.CheckpointSaverHook.
+    """Makes a tf.train.CheckpointSaverHook assume that the checkpoint of a step is already written.
 
     Without this call, the hook would write the checkpoint again after the first step. The hook has no public
     method to mark a checkpoint as written.
@@ -153,13 +154,14 @@ open_records = tf_record.tf_record_random_reader
 # of the graphs to the current graph and session. We must read the graphs before one of them is added.
 parse_saved_model = loader_impl.parse_saved_model
 
-# (directory, MetaGraphDef) -> {name of the tensor: path of the asset}, for both formats in which assets are
-# stored. The public field `asset_file_def` contains only one of the two formats.
+# Function: (directory, MetaGraphDef) -> {name of the tensor: path of the asset}. A MetaGraphDef can store
+# the names of its assets in two formats, and this function reads both of them. The public field
+# `asset_file_def` has only one of the two formats.
 asset_paths = loader_impl.get_asset_tensors
 
-# (export_outputs, predictions) -> export_outputs, to which a default signature was added. The name of this
-# signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes have no
-# public name, and no function of `tf.saved_model` takes these objects.
+# Function: (export_outputs, predictions) -> export_outputs with an additional default signature. The name of
+# this signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes have
+# no public name, and no function of `tf.saved_model` takes these objects.
 with_default_output = export_utils.get_export_outputs
 # (receiver tensors, export_outputs, alternatives) -> {name: SignatureDef}.
 signatures_of = export_utils.build_all_signature_defs

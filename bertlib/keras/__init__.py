@@ -6,8 +6,9 @@
     outputs = encoder({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
     outputs["pooled_output"]    # float32 [B, W]
 
-The layer belongs to `tf.keras`, which is normally Keras 3. If the environment variable TF_USE_LEGACY_KERAS is
-1 when TensorFlow is imported, `tf.keras` is tf_keras instead. Eager execution stays on.
+The layer is a layer of `tf.keras`. Normally, `tf.keras` is Keras 3. If the environment variable
+TF_USE_LEGACY_KERAS is 1 when TensorFlow is imported, `tf.keras` is Keras 2 from the package tf_keras. The
+layer does not turn off eager execution.
 """
 
 from bertlib.keras.encoder import BertEncoder

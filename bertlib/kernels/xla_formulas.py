@@ -6,9 +6,9 @@ intermediate values in registers. Compilation helps most in 16 bits, where Tenso
 float32 copies of the tensors. The results are those of `formulas`, except for rounding.
 
 A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products and
-random numbers are not compiled, so the dropout masks are the same as without XLA. Recomputation works as
-without XLA: each call is one op of the graph, and no call contains ops of both the forward and the backward
-pass.
+random numbers are not compiled, so the dropout masks are the same as without XLA. Recomputation also works as
+without XLA. Each call is one op of the graph, and contains ops of either the forward or the backward pass. So
+XLA cannot merge the first computation with the second one.
 """
 
 import tensorflow.compat.v1 as tf

@@ -8,8 +8,9 @@ If the process is killed at any moment, best/ contains either the earlier best w
 weights. The file `checkpoint` in best/ names the best weights. This file is replaced atomically, after all
 other files are written.
 
-A killed training continues from its newest checkpoint, and needs the weights that were the best at this
-checkpoint. So these weights are also kept in best/ until the training ends.
+A killed training continues from its newest checkpoint. It then needs the weights that were the best ones at
+the step of this checkpoint, although better weights may have been found later. So the earlier best weights
+are also kept in best/ until the training ends.
 """
 
 import json
@@ -78,9 +79,9 @@ def read(directory):
 def find(directory):
     """Returns the description of the best weights in an output directory; see `read`.
 
-    The result is None if best/ contains no weights, or if run.json describes a training that does not keep
-    its best weights. It is also None if best/ belongs to another training, or if its weights were chosen by
-    another metric.
+    The result is None if best/ contains no weights, or if the training in run.json does not keep its best
+    weights. It is also None if best/ was written by a different training, or if the weights were chosen by a
+    metric that differs from the metric in run.json.
     """
     record = output_files.read_record(directory) if files.is_directory(directory) else None
     metric = record["settings"].get("keep_best") if record else None
@@ -152,8 +153,8 @@ def _is_entry(entry):
 
 
 def _entries(content):
-    """Returns the weights that best.json describes, the best ones first: list of dicts with "metric", "step"
-    and "value"."""
+    """Returns the entries of best.json as a list of dicts with "metric", "step" and "value". Each entry
+    describes weights in best/. The first entry describes the best weights."""
     return [{name: entry[name] for name in ("metric", "step", "value")}
             for entry in [content, *content["earlier"]]]
 
@@ -207,9 +208,9 @@ class BestWeights:
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          (step of the best evaluation, its value, prefix of its weights, `first_step`). The first three
-          elements are None if there is no best evaluation yet. The prefix is also None if best/ already
-          contains the weights.
+          (step of the best evaluation, its value, prefix of the checkpoint from which its weights must be
+          copied into best/, new value of `first_step`). The first three elements are None if there is no best
+          evaluation yet. The prefix is also None if best/ already contains the weights.
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
@@ -278,7 +279,8 @@ class BestWeights:
         return {"metric": self._metric, "step": step, "value": value}
 
     def _current(self):
-        """Returns the entry of the weights that the file `checkpoint` in best/ names, or None."""
+        """Returns the entry of best.json that describes the weights named by the file `checkpoint` in best/.
+        Returns None if there are no such weights."""
         if self._content is None or not files.exists(os.path.join(self._path, "checkpoint")):
             return None
         step = checkpoint_files.step_in_name(checkpoint_formats.latest_checkpoint(self._path))
@@ -349,8 +351,8 @@ class BestWeights:
 
     def _remove_weights(self, kept_steps):
         """Removes incomplete files of a killed process, and the weights of all steps that are not in
-        `kept_steps`. The index files of weights are removed first, because weights without an index are never
-        found."""
+        `kept_steps`. The index files are removed first. If the process is killed after this, the remaining
+        files are never used, because they have no index file."""
         found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
                  for name in tf.gfile.ListDirectory(self._path)]
         unused = [name for name, match in found

@@ -39,8 +39,8 @@ def describe():
 
 
 def flatten(record):
-    """Returns {name: value} of the code and the environment in a record. The result is {} if an older version
-    wrote the record.
+    """Returns the parts of a record that describe the code and the environment, as a flat dict {name: value}.
+    The result is {} if an older version wrote the record.
     """
     values = {} if record.get("code") is None else {"fingerprint of the code": record["code"]}
     parts = record.get("environment")
@@ -66,7 +66,7 @@ def package_versions():
 
 def _describe_git():
     """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}. Returns None if git is
-    missing, or if this code does not belong to a checkout, as in an installed package."""
+    missing, or if this code does not belong to a checkout, for example because it is an installed package."""
     # This code may be installed in a Python environment inside the checkout of a different project. In this
     # case, git does not track this file, and the commit would be that of the other project.
     if _run_git("ls-files", "--error-unmatch", "bertlib/__init__.py") is None:

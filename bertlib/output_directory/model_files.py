@@ -139,8 +139,8 @@ def list_missing_files(directory, contents):
 
 
 def _is_same_content(name, before, after):
-    """Returns whether two contents of a file mean the same. For example, two JSON texts may differ only in
-    spaces."""
+    """Returns whether two contents of a file have the same meaning, like two JSON texts that differ only in
+    white space."""
     if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, *MORE_NAMES):
         return before == after
     try:

@@ -54,8 +54,9 @@ def check_directory(directory, kind, given, force=None):
     existing = files.existing_parent(directory)
     if not os.path.isdir(existing):
         raise NotADirectoryError(f"{given}: {existing} is not a directory. Name a path below a directory.")
-    # A process that was killed at its end leaves both a complete model and its temporary directory. So the
-    # temporary directory is removed first, before the check for existing files can raise an error.
+    # A process that was killed after it had moved the files leaves a complete model and its temporary
+    # directory. So the temporary directory is removed first, before the check for existing files can raise an
+    # error.
     for folder in {existing, os.path.dirname(os.path.abspath(directory))}:
         locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
     blocking = list_replaced_files(directory, kind)
@@ -71,8 +72,8 @@ def check_directory(directory, kind, given, force=None):
 
 
 def write(directory, kind, source, names, contents):
-    """Writes a model to a temporary directory, and then moves the files to `directory`. Removes the other
-    files of an older model.
+    """Writes a model to a temporary directory, and then moves the files to `directory`. Files of an older
+    model that are not replaced by new files are removed.
 
     Args:
       directory: str, the directory of the model.

@@ -22,7 +22,8 @@ TASK_MODULE = "task_module.py"
 SKIPPED_LINES = "skipped_lines.csv"
 RECORD = "run.json"
 RECORD_FORMAT = 1
-# Keys of a configuration that may differ between two runs, because they do not change the architecture.
+# Keys of a configuration whose values may differ between two runs, because they do not change the
+# architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 # Records of older versions contain the command, but not the kind of the head. For these records, this dict
@@ -150,8 +151,8 @@ def check_trained(record, checkpoint):
     """Checks that the weights for an evaluation or a prediction have been trained. Warns once if the training
     of the weights is unfinished.
 
-    A training is finished if it reached its last step. It is also finished if it ended earlier without being
-    killed or terminated, for example by early stopping.
+    A training is finished if it reached its last step. It is also finished if it ended earlier by itself, for
+    example because of early stopping. A training that was killed or terminated is not finished.
 
     Args:
       record: see `read_record`.
@@ -185,7 +186,8 @@ def log_precision(record, precision, choices):
     Args:
       record: see `read_record`.
       precision: value of --precision.
-      choices: values that --precision may have. If fp16 is missing, the log names bf16 instead.
+      choices: values that --precision may have. If fp16 is not in `choices`, the log names bf16 instead of
+        fp16.
     """
     trained = record["settings"].get("precision", "fp32")
     if precision == "fp32" != trained:

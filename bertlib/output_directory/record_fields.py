@@ -75,7 +75,7 @@ def _is_list_of_labels(value):
 
 
 def _is_text(value):
-    # Surrogates cannot be written as UTF-8.
+    # A text with surrogates is invalid, because surrogates cannot be written as UTF-8.
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 

@@ -105,7 +105,7 @@ class _Peer:
 
     Attributes:
       index: index of the other replica.
-      connection: the connection.
+      connection: the multiprocessing.connection.Connection.
       name: name of the other replica in messages.
       inbox: values that were received and not read yet.
       heard: time of the last message, in seconds of the monotonic clock.
@@ -151,7 +151,7 @@ class Group:
     """
 
     def __init__(self, spec):
-        """Stores the description of this replica, the dict in BERT_REPLICA."""
+        """Stores `spec`, the dict in BERT_REPLICA that describes this replica."""
         self.index, self.count = spec["index"], spec["count"]
         self.local_index, self.local_count = spec["local_index"], spec["local_count"]
         self.attempt = spec.get("attempt", 0)
@@ -288,9 +288,10 @@ class Group:
     # --- Failure
 
     def find_cause(self, error):
-        """Returns the `ReplicaError` that caused the error of an operation with another replica.
+        """Returns a `ReplicaError` that names the cause of an error.
 
-        The method waits for a message about a failure. If no such message arrives, the returned
+        Call this method if an operation with another replica fails. The message about the cause may arrive
+        later than the error, so the method waits for this message. If no such message arrives, the returned
         `ReplicaError` quotes the error.
         """
         end, left = time.monotonic() + self._timeout * _SILENCE, []
@@ -309,8 +310,8 @@ class Group:
         """Reports to the other replicas that this replica ends with an error.
 
         Call this method before this process cleans up. The cleanup may take a long time, and the other
-        replicas would wait for this replica. If this process has not called `leave` within half of the
-        timeout, this process is ended.
+        replicas would wait for this replica. If this process does not call `leave` within half of the
+        timeout, a thread ends the process.
         """
         message = message_of(error)
         text = f"{self.name(self.index)}: {message}"
@@ -411,8 +412,11 @@ class Group:
             raise ReplicaError("The process that started this replica has ended.")
 
     def _fail(self, message, about):
-        """Stores the first failure. If this process has not called `leave` after some time, `_end` ends the
-        process. Replica 0 also reports the failure to the other replicas."""
+        """Stores a failure. Does nothing if an earlier failure is already stored.
+
+        Replica 0 also reports the failure to the other replicas. If this process does not call `leave` within
+        some time, `_end` ends the process.
+        """
         with self._changed:
             if self.failure:
                 return

@@ -104,7 +104,8 @@ def count_here(asked, environment=os.environ):
                          f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
                          "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
     if asked == 0 and gpus and gpu_libraries.missing_libraries():
-        # TensorFlow cannot use the GPUs. One replica for each GPU would mean several replicas on the CPU.
+        # TensorFlow cannot use the GPUs. If one replica for each GPU were started, all of them would run on
+        # the CPU. So only one replica is started.
         return 1
     return asked or max(1, len(gpus))
 
@@ -119,7 +120,8 @@ def _environment(plan, local_index, spec):
         threads = max(1, workers.available_cores() // plan.local_count)
         counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
                   # At least two threads are needed. A single thread would always run the op that became
-                  # ready last, so sums over replicas would wait until the end of the backward pass.
+                  # ready last, and the backward pass keeps making new ops ready. So sums over replicas would
+                  # wait until the end of the backward pass.
                   "TF_NUM_INTEROP_THREADS": max(2, threads)}
         changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
     return {**os.environ, **changes}
@@ -264,7 +266,8 @@ def _start(plan, attempt, listener, key, directory):
 
 
 def _wait(plan, replicas, signals):
-    """Forwards signals, and ends replicas that do not end in time, until all replicas have ended."""
+    """Waits until all replicas have ended. Until then, forwards signals, and ends replicas that do not end
+    in time."""
     passed_on, seen = 0, set()
     while running := [replica for replica in replicas if replica.runs()]:
         now = time.monotonic()
@@ -286,8 +289,9 @@ def _limit_others(plan, ended, running, now, signals):
     last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.code == 0 and ended.index == 0:
-            # After a signal, replica 0 may need time to save a checkpoint. After the success of replica 0,
-            # the other replicas have nothing left to do.
+            # A running replica gets no SIGTERM here. It gets SIGKILL if it still runs after the timeout. If
+            # `ended` was asked to end, replica 0 may need this time to save a checkpoint. If replica 0 has
+            # ended with success, nothing is lost, because the other replicas have nothing left to do.
             replica.limit(math.inf, now + plan.timeout)
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
@@ -425,7 +429,8 @@ def _run_once(plan, attempt, listener, key, signals):
 
 @contextlib.contextmanager
 def _listeners(plan):
-    """Listens at the ports of a plan. Yields the result of `listen`: the socket of replica 0, or None."""
+    """Returns a context manager that listens at the ports of a plan. It yields the socket at which replica 0
+    listens; None on a machine without replica 0."""
     if plan.namespace is None:
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener

@@ -208,7 +208,7 @@ class _Reception:
         for _ in range(_MOST_GREETED):
             try:
                 connected, _ = self._listener.accept()
-            except OSError:  # no connection is waiting, or it was closed before it was accepted
+            except OSError:  # no connection waits, or the waiting connection was closed
                 return
             visit = _Visit(connected, _HANDSHAKE_SECONDS)
             self._greeted = [other for other in self._greeted if other.socket.fileno() >= 0] + [visit]
@@ -292,7 +292,8 @@ class _Reception:
         return self._met, {index: visit.connection for index, visit in visits.items()}
 
     def close(self):
-        """Closes connections that `welcome` did not return. The launcher keeps the listening socket open."""
+        """Closes the connections that `welcome` did not return, and the listening socket of this process. The
+        launcher still has the same socket open, and uses it for a restart."""
         with self._lock:
             self._closed = True
             while not self._arrived.empty():
@@ -361,7 +362,8 @@ def _introduce(new_visit, spec, hello, end, check):
         new_visit.prove(bytes.fromhex(spec["key"]), False)
         new_visit.connection.send_bytes(value_encoding.encode(hello))
     # Replica 0 answers when all replicas are connected. The time limit of replica 0 ends at about the same
-    # time as the limit of this replica, so this replica waits one second longer.
+    # time as the limit of this replica. So this replica waits one second longer, to receive an answer that
+    # replica 0 sends just before its limit.
     while not new_visit.connection.poll(1):
         check()
         if time.monotonic() > end + 1:
@@ -391,9 +393,9 @@ def address_text(host, port):
 
 
 def listener(host, port):
-    """Returns a socket that listens at one address of this machine only.
+    """Returns a socket that listens at the address of `host`, and at no other address of this machine.
 
-    If `host` is no address of this machine, the socket listens at all addresses.
+    If `host` does not name an address of this machine, the socket listens at all addresses of this machine.
 
     Args:
       host: a name or address of this machine by which other machines reach it.
@@ -423,8 +425,8 @@ def listener(host, port):
 def _own_address(host):
     """Returns (family, address of this machine) for a host name or an address.
 
-    The address is None in two cases: `host` belongs to another machine, such as a router that forwards the
-    port; or only this machine can reach the address of `host`.
+    The address is None in three cases: the name `host` cannot be resolved; `host` belongs to another machine,
+    such as a router that forwards the port; or only this machine can reach the address of `host`.
     """
     try:
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)

@@ -10,8 +10,8 @@ value:
     ["scalar", dtype]             a NumPy scalar
     ["objects", shape, values]    a NumPy array of strings
 
-A message of pickle can contain code that runs when the message is decoded. `decode` never runs code from a
-message.
+Pickle is not used, because a message of pickle can contain code that runs when the message is decoded.
+`decode` never runs code from a message.
 """
 
 import io
@@ -82,7 +82,8 @@ def _described_array(value, parts):
     if value.dtype.names:
         raise TypeError(f"Replicas cannot exchange arrays of records, such as {value.dtype}.")
     parts.append(value.tobytes())
-    # Types that do not belong to NumPy, such as bfloat16, are identified by their names.
+    # Types that do not belong to NumPy, such as bfloat16, are identified by their names. The attribute `str`
+    # of such a type states only its number of bytes.
     dtype = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
     return ["array", dtype, list(value.shape)] if isinstance(value, np.ndarray) else ["scalar", dtype]
 

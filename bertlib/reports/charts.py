@@ -64,7 +64,8 @@ def line_chart(title, series):
     Args:
       title: str.
       series: {name: [(step, value), …]} with ascending steps and values from 0 to 1. A value outside of this
-        range, such as a negative correlation, is drawn at the border. A series without points is left out.
+        range, such as a negative correlation, is drawn at the edge of the plot area. A series without
+        points is left out.
     """
     last_step = max([step for points in series.values() for step, _ in points] + [1])
 
@@ -130,7 +131,7 @@ def loss_chart(title, points):
 
 
 def curve_chart(title, points, x_label):
-    """Returns a chart of a curve as SVG. The y axis does not begin at 0.
+    """Returns a chart of a curve as SVG. The y axis begins near the smallest y, and not always at 0.
 
     Args:
       title: str.
@@ -141,7 +142,8 @@ def curve_chart(title, points, x_label):
 
 
 def _curve(title, points, x_label, *shown):
-    """Returns a chart of a curve as SVG; `shown` are values that the y axis must include."""
+    """Returns a chart of a curve as SVG. The y axis includes all values in `shown`, even if the curve does
+    not reach them."""
     x_ticks = _round_numbers(0, points[-1][0])
     y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
     places = ["{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points]

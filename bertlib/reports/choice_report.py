@@ -9,8 +9,8 @@ _MAX_ERRORS = 500
 
 
 def write_report(path, facts, rows):
-    """Writes an HTML file with the metrics, the chosen endings, and the wrong answers. The most confident
-    wrong answers come first.
+    """Writes an HTML file with the metrics, the wrong answers, and the counts of `_endings_section`. The most
+    confident wrong answers come first.
 
     Args:
       path: the file.

@@ -119,7 +119,8 @@ def _cells(row, fields, probabilities, details, separator):
 
 
 def _json_object(row, renamed):
-    """Returns a row as a dict that can be written as JSON. JSON has no NaN: such a number becomes null."""
+    """Returns a row as a dict that can be written as JSON. NaN and infinite numbers become None, because JSON
+    cannot represent them."""
     found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
              "label": row.label, "prediction": row.prediction}
     numbers = row.probabilities

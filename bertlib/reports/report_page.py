@@ -10,9 +10,10 @@ import re
 from bertlib.system import files
 
 MAX_BYTES = 5_000_000
-_EXAMPLE_BYTES = 3_500_000  # most bytes of all examples together; the rest has less than 1,500,000
-TEXT_CHARACTERS = 2000  # longest text of an example that a page shows completely
-MAX_NAME = 120  # longest name, such as the name of a label, that a page shows completely
+# Largest total size of the examples of a page, in bytes. The rest of the page has less than 1,500,000 bytes.
+_EXAMPLE_BYTES = 3_500_000
+TEXT_CHARACTERS = 2000  # a longer text of an example is truncated
+MAX_NAME = 120  # in characters; a longer name, such as the name of a label, is truncated
 MAX_TABLE_ROWS = 200
 
 # Control characters and halves of surrogate pairs, which an HTML file must not contain.
@@ -200,9 +201,10 @@ def examples(items, render, most, evenly=False):
             content.append(render(item))
             size += len(content[-1].encode())
             if size > _EXAMPLE_BYTES:
-                # Only the first `number_before` examples fit. With `evenly`, another `count` leads to other
-                # examples, which may be longer. So even `number_before` examples may not fit in the next
-                # attempt. The next attempt takes 5 % fewer, so that it probably fits.
+                # Only the first `number_before` examples fit, so the next attempt uses a smaller `count`.
+                # With `evenly`, a smaller `count` chooses different examples, and these examples may be
+                # longer. So even `number_before` of them may be too many. For this reason, the next attempt
+                # takes 5 % fewer than `number_before`.
                 content, count = None, int(0.95 * number_before)
                 break
     note = ""

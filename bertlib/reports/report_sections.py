@@ -9,7 +9,8 @@ from bertlib.reports import charts, report_page
 _MAX_BARS = 8
 # A report shows at most `_MAX_SETTINGS` settings, and at most `_VALUE_CHARACTERS` characters of each value.
 _VALUE_CHARACTERS, _MAX_SETTINGS = 200, 400
-_HIDDEN_METRICS = ("eval_confusion_matrix", "labels")  # other parts of a report show these metrics
+# The section "Metrics" leaves these metrics out, because other sections of a report show them.
+_HIDDEN_METRICS = ("eval_confusion_matrix", "labels")
 
 
 class Facts(NamedTuple):

@@ -275,8 +275,8 @@ class ColumnIndex(NamedTuple):
         Raises:
           RowError: `needed` is true and there is not exactly one such set.
         """
-        # The letter case of names is ignored: "Text" counts as "text". If the file has both, the letter case
-        # matters.
+        # The letter case of names is ignored: "Text" counts as "text". But if the names of two columns differ
+        # only in their letter case, the letter case matters.
         found = {name.casefold(): name for name in self.names or ()}
         if len(found) < len(self.names or ()):
             found = {name: name for name in self.names}
@@ -415,7 +415,8 @@ class TextReader:
           path: name of the file, for error messages and the log.
           input_format: one of `tables.FORMATS`.
           known: the known labels; None if they are not known.
-          ahead: number of rows that may be read before the first example is yielded.
+          ahead: number of rows after the first row that may be read before the first example is yielded. They
+            are needed to decide whether the first row is a header row. In JSON Lines, no rows are read ahead.
 
         Raises:
           ValueError: the columns do not exist, or cannot be determined with certainty. The message names the
@@ -604,7 +605,8 @@ class TextReader:
     def _read_object(self, line, row):
         """Returns the `TextRow` for an object of JSON Lines.
 
-        Without `choices`, the texts of all rows must be in the columns that were found in the first row.
+        With `choices`, the columns of the texts are found again for each row. Without `choices`, the texts of
+        all rows must be in the columns that were found in the first row.
         """
         if self.place is None or self._choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))

@@ -167,7 +167,7 @@ def _shorten(values, delimiter):
         values = stream.getvalue()
     elif isinstance(values, dict):
         values = json.dumps(values, ensure_ascii=False)
-    # Many programs cannot read a table with NUL characters.
+    # NUL characters are replaced, because many programs cannot read a table that contains them.
     return values.rstrip("\r\n")[:MAX_TEXT_CHARACTERS].replace("\0", "\ufffd")
 
 

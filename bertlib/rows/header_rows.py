@@ -40,7 +40,7 @@ class LabelKind:
 
     def is_label(self, value):
         """Returns whether a field contains a label. For a regression, each number is a label. For the other
-        task types, only the known labels are labels, and None is returned if no labels are known."""
+        task types, only the known labels are labels. If the known labels were not passed, returns None."""
         if self._task_type == "regression":
             return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))

@@ -27,8 +27,8 @@ MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
 # Number of bytes that are decoded at a time, if the encoding is not UTF-8.
 _CHUNK_BYTES = 1 << 16
-# Replaces bytes that cannot be decoded. This character is half of a surrogate pair, and does not occur in
-# text.
+# This character replaces bytes that cannot be decoded. It is half of a surrogate pair, and correctly decoded
+# text does not contain it. So it shows where such bytes were.
 _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -39,7 +39,7 @@ _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """Describes a row or a line that cannot be read. The readers yield it instead of the row.
+    """Describes a row or a line that cannot be read. The readers yield this object instead of the row.
 
     Attributes:
       problem: a sentence for the error message.
@@ -295,7 +295,7 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
         for number, text in lines:  # noqa: B007 (the enclosing function reads `number`)
             if isinstance(text, BadRow):
                 bad = bad or (number, text)
-                text = text.text or "\n"  # the reader needs the line: a quote in it may close a field
+                text = text.text or "\n"  # `reader` also gets bad lines, because they may close a quote
             yield text
 
     reader = csv.reader(texts(), delimiter=delimiter, quotechar=quotechar, quoting=quoting, strict=strict)
@@ -334,8 +334,10 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
                             f"that is not closed and for missing {plural} and line ends, or shorten the "
                             "text.", "unclosed quote")
     if quotechar and quotechar in error or "end of data" in error:
-        # If the field began in an earlier line, its closing quote may be missing in that line. In this case,
-        # the lines up to `last` are lost, and the csv module may read a later opening quote as a closing one.
+        # If the closing quote of a field is missing, the field continues in the next lines. The csv module
+        # may take the opening quote of a later field for the closing quote, and reports the error only in
+        # line `last`. So the error message names the line `first`. If the row has several lines, it is not
+        # known where the field should end. So the kind of this error is "unclosed quote".
         return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
                              "each quote must be doubled.",
                              "wrong quote" if first == last else "unclosed quote")

@@ -220,7 +220,8 @@ def check_output_checkpoint(settings, model):
         state.update(optimization.slot_shapes(trained, settings.optimizer))
         if trained_with:
             _check_frozen_before(settings, newest, checkpoint.shapes, trained)
-    # If the head does not use the pooler, the pooler is not trained, and the optimizer has no slots for it.
+    # The checkpoint may lack the slots of the pooler: if the head does not use the pooler, the pooler is not
+    # trained, and the optimizer makes no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
         # If the weights do not fit, the slots do not fit either. The weights are checked first, so that the
@@ -300,7 +301,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
         return
     # A new training also saves its initial weights, as step 0.
     saved = math.ceil((last_step - start) / settings.save_checkpoints_steps) + (newest is None)
-    # The oldest checkpoint is removed after the next checkpoint was saved.
+    # The oldest checkpoint is removed only after the next checkpoint was saved. So for a short time, the
+    # directory contains one checkpoint more than --keep_checkpoint_max.
     count = len(existing) + saved
     if settings.keep_checkpoint_max:
         count = min(count, settings.keep_checkpoint_max + 1)
@@ -314,7 +316,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     # saved.
     best = 3 * weights if settings.keep_best else weights if settings.eval_every_steps else 0
     present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
-    # The next checkpoint is written before the oldest checkpoint is removed.
+    # The disk needs space for at least one checkpoint, because the next checkpoint is written before the
+    # oldest checkpoint is removed.
     needed = max(one, count * one - present) + best
     total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time" + (
         f", and {files.readable_size(best)} for evaluated and best weights" if best else "")
@@ -343,14 +346,15 @@ _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES,
 
 
 def refuse_overwriting(settings, read, written):
-    """Checks that a command overwrites none of its input files. An input file is also found under a different
-    path, for example if the output path is a link to the input file.
+    """Checks that a command overwrites none of its input files. The check compares the files and not only
+    their paths. So it also finds an output path that is a link to an input file.
 
     Args:
       settings: a `Settings`.
       read: {flag: paths that the command reads}. Paths that do not exist are ignored here, because other
         checks report them. The paths of the model's files can be left out: they are always checked.
-      written: {flag: paths that the command writes}. Each file is first written as "path.partial".
+      written: {flag: paths that the command writes}. Each file is first written as "path.partial", so this
+        path is checked, too.
 
     Raises:
       ValueError: a file would be overwritten.
@@ -367,7 +371,8 @@ def refuse_overwriting(settings, read, written):
             for name in (path, f"{files.resolve_links(path)}.partial"):
                 reader, source = flags.get(files.file_identity(name), (None, None))
                 # A training may read the model's files from --output_dir and write files with the same names
-                # into it. This is not refused here, because `run_record` compares the old and new contents.
+                # into it. This is not refused here, because `run_record` compares the old and new contents of
+                # these files.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in (
                     *output_files.NAMES, output_files.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):

@@ -64,7 +64,8 @@ class TrainableModel:
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
-        # A step with two micro-batches needs as much memory as a step with more micro-batches.
+        # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
+        # no more than two are built.
         params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
@@ -361,8 +362,8 @@ class _Estimator(estimator.Estimator):
         # Another process may be training in this directory, and may replace the best or the newest
         # checkpoint. So a run without training chooses a checkpoint at the start. Evaluation and prediction
         # both use this checkpoint, so that their results belong to the same weights. In a run that trains,
-        # `_chosen` is None at first. After a training with --keep_best, it is the checkpoint of the best
-        # weights.
+        # `_chosen` is None at first. After a training with --keep_best, `_chosen` is the checkpoint of the
+        # best weights.
         self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
     def latest_checkpoint(self):
@@ -493,9 +494,9 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
 
 @contextlib.contextmanager
 def locked_directories(settings, record):
-    """Returns a context manager for the phases of a run. Before its block, it creates and locks the
-    directories of the run, and writes the record. After its block, it exports the model if --do_export is
-    given.
+    """Returns a context manager. The caller runs the phases of a run in its block. At its start, the context
+    manager creates and locks the directories of the run, and writes the record. At its end, it exports the
+    model if --do_export is given.
 
     Args:
       settings: a `Settings`.

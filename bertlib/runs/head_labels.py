@@ -88,7 +88,9 @@ def read_head(checkpoint, wanted_kind=None):
 
     The tensors do not contain the labels, and do not always show the kind of the head. For the checkpoint of
     a training, labels and kind are read from run.json and labels.txt in the same directory. For any other
-    checkpoint, labels and kind are read from the configuration of the checkpoint.
+    checkpoint, labels and kind are read from the configuration of the checkpoint. If the configuration of a
+    TensorFlow checkpoint has no labels and the directory has no run.json, the labels are read from
+    labels.txt.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
@@ -160,7 +162,7 @@ def starting_checkpoint(settings, wanted):
     """
     path = settings.init_checkpoint
     # If --output_dir contains a checkpoint, the run loads the weights of that checkpoint and not of
-    # --init_checkpoint.
+    # --init_checkpoint. So the head in --init_checkpoint does not matter.
     if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):
         return path
     checkpoint = model_config.open_starting_weights(settings)

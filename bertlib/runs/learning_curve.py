@@ -11,10 +11,9 @@ Three other parts of the project also evaluate during a training, without this m
 
 docs/development/paths.md#evaluation-during-a-training shows the calls of all four parts.
 
-Early stopping reads its state from the table, learning_curve.tsv. The rows up to the newest checkpoint
-determine the best evaluation, and the number of evaluations after the best evaluation. A training that
-continues from a checkpoint first removes the rows of later steps. So a killed training continues as if it had
-not been killed.
+Early stopping reads its state from the table, learning_curve.tsv. In the rows up to the newest checkpoint, it
+finds the best evaluation, and counts the evaluations after the best one. A training that continues from a
+checkpoint first removes the rows of later steps. So a killed training continues as if it had not been killed.
 """
 
 import csv
@@ -195,7 +194,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     """Evaluates during a training. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
     metrics.jsonl, keeps the best weights, and ends the training early.
 
-    A resumed run continues the table and keeps the rows up to the newest checkpoint.
+    A resumed run keeps the rows of the table up to the newest checkpoint. It removes the rows of later steps,
+    and adds new rows.
     """
 
     def __init__(self, directory, evaluate, title, shown, full_score=1.0, each_checkpoint=True,
@@ -375,7 +375,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     def _write_table(self, rows):
         table = io.StringIO()
         # A later row may have a metric that earlier rows lack, such as the F1 of an entity type that was not
-        # predicted before.
+        # predicted before. So the header contains the metrics of all rows.
         writer = csv.DictWriter(table, sorted(set().union(*rows)), dialect="excel-tab", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -485,8 +485,8 @@ class _EvaluationHook(tf.train.SessionRunHook):
 
 
 def _evaluated_variables():
-    """Returns the global variables of the current graph without the slots of the optimizer. The name of a
-    slot begins with the name of another variable."""
+    """Returns the global variables of the current graph without the slots of the optimizer. A variable is a
+    slot if its name begins with the name of another variable and a slash."""
     variables = {variable.op.name: variable for variable in tf.global_variables()}
 
     def is_slot(name):

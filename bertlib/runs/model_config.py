@@ -69,7 +69,7 @@ def resolve_model_flags(settings):
 
     - Without training, the files in --output_dir are used if the directory contains a checkpoint.
     - If none of these four flags was given, the installed model is used.
-    - If only --init_checkpoint was given, the other files are searched for in the directory of the
+    - If --init_checkpoint was given, the files that no flag names are searched for in the directory of the
       checkpoint.
     - If --init_checkpoint was not given, but one of the other three flags was given, the weights start at
       random, as in the published scripts.
@@ -161,7 +161,7 @@ def open_starting_weights(settings, flag="init_checkpoint"):
 
 
 def without_reinitialized(settings, config, start):
-    """Returns the starting weights without the layers that start from random weights.
+    """Returns the starting weights without the layers that --reinit_layers re-initializes.
 
     With --reinit_layers=N, the N top layers and the pooler start from random weights (Zhang et al. 2021,
     arXiv:2006.05987, section 5). They are initialized as in a new model. If --output_dir contains a
@@ -266,8 +266,7 @@ def _sizes_of_starting_weights(settings):
             f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
 
 
-# An encoder is refused if its number of weights is above this value. In fp32, this number of weights takes
-# 400 GB.
+# An encoder is refused if its number of weights is above this value. In fp32, 10**11 weights take 400 GB.
 _MAX_WEIGHTS = 10**11
 
 

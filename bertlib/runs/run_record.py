@@ -36,7 +36,7 @@ _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "g
 _EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
-# A run without training takes the values of these flags from the record, although the values are paths.
+# In general, a run without training does not take paths from the record. These flags are exceptions.
 _TAKEN_PATHS = ("bert_hub_module_handle",)
 # Messages show at most this number of characters of a value.
 _SHORT = 60
@@ -196,8 +196,9 @@ def _versions():
 
 
 def _hash_code():
-    """Returns the fingerprint of the package `bertlib` and of the three modules in the root. The scripts are
-    left out, because `code_fingerprint.check_replicas_agree` compares the scripts."""
+    """Returns the fingerprint of the package `bertlib` and of the modules `modeling`, `optimization` and
+    `tokenization`. The scripts are left out, because `code_fingerprint.check_replicas_agree` compares the
+    scripts."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
     return hash_texts(
         [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
@@ -242,7 +243,8 @@ def _differences(stored, now, training):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
         if configs[0][name] != configs[1][name] and (training or not may_change):
             (allowed if may_change else refused)[name] = [config[name] for config in configs]
-    # Older versions never trimmed the batches of a pre-training, and did not record this setting.
+    # Older versions never trimmed the batches of a pre-training, and did not record --trim_padding. So a
+    # missing value means false.
     untrimmed = {"trim_padding": False} if stored["task"] == "pre-training" else {}
     old = {"num_replicas": 1, **dict.fromkeys(_EVALUATIONS), **untrimmed, **stored["settings"]}
     new = now["settings"]
@@ -250,7 +252,8 @@ def _differences(stored, now, training):
         allowed.update({name: [old[name], new[name]] for name in new
                         if name in old and old[name] != new[name]})
     # If both runs have the same total number of micro-batches, their results are the same. For example, one
-    # replica with two micro-batches gives the same result as two replicas that have one micro-batch each.
+    # replica with two micro-batches gives the same result as two replicas that have one micro-batch each. So
+    # changes of the two flags below are not reported.
     count_before, count_now = _count_micro_batches(old), _count_micro_batches(new)
     if count_before is not None and count_before == count_now:
         for name in ("gradient_accumulation_steps", "num_replicas"):
@@ -416,8 +419,8 @@ def _recorded(record, settings):
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
     if output_files.head_kind(record) == "questions":
-        # Older versions did not record --version_2_with_negative. If the flag was true, the name of the task
-        # ends in "2.0".
+        # Older versions did not record --version_2_with_negative. For their records, the value is derived
+        # from the name of the task: the name ends in "2.0" if the flag was true.
         values.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
     names = settings.names_of_class(INPUT, TASK, WEIGHTS)
     values = {name: values[name] for name in names if name in values}
@@ -458,7 +461,7 @@ def _format_flag(value):
     if isinstance(value, bool):
         return str(value).lower()
     text = "nothing" if value is None else str(value)
-    # A terminal would execute control characters.
+    # Control characters are escaped, because a terminal would execute them.
     return text if text.isprintable() else repr(text)
 
 

@@ -227,7 +227,8 @@ def advice_on_missing_path(name, path, published_file=None):
     if model:
         advice = (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
                   f"--{name}=checkpoints/{model.group()}/{published_file}.")
-    # If the variable is not set, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC".
+    # If the variable GLUE_DIR is not set, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC". So if the first
+    # directory of an absolute path is missing, a variable may not have been set.
     first = re.match("/[^/]+", path)
     if first and not files.exists(first.group()):
         advice += f" If your command has a shell variable before {path}: is this variable set?"

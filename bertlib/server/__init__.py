@@ -1,1 +1,1 @@
-"""The HTTP server of a trained model: batches of requests, the interface, and the network connections."""
+"""Contains the HTTP server for a trained model: `http_server`, `http_app` and `request_batches`."""

@@ -57,10 +57,10 @@ class Limits(NamedTuple):
 
 
 class Gate:
-    """An ASGI application that wraps an inner ASGI application. It refuses requests that come from pages of
-    other sites, and requests above the limit of concurrent requests. Some clients send the whole body before
-    they read the answer. So if a request is refused, the gate reads the rest of its body, and such a client
-    still gets the answer.
+    """An ASGI application that passes requests to an inner ASGI application. The gate refuses requests that
+    come from pages of other sites, and requests above the limit of concurrent requests. Some clients send the
+    whole body before they read the answer. So if a request is refused, the gate reads the rest of its body,
+    and such a client still gets the answer.
 
     Attributes:
       is_ending: whether each answer asks the client to close the connection.
@@ -250,7 +250,7 @@ async def _answer(request, batches, inputs, seconds):
         raise fastapi.HTTPException(413 if error.is_too_long else 422, str(error)) from None
     except fastapi.HTTPException:
         raise
-    except Exception as error:  # noqa: BLE001 (the thread has logged it)
+    except Exception as error:  # noqa: BLE001 (`RequestBatches` has logged the error)
         is_known = isinstance(error, ValueError)
         raise fastapi.HTTPException(500, str(error) if is_known else "The model failed. The log of the "
                                     "server says why.") from None

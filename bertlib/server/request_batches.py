@@ -68,8 +68,8 @@ class RequestBatches:
         Args:
           predictor: a `serving.Predictor`. The caller must not close the predictor before this object is
             closed.
-          batch_size: int, largest number of windows in a batch. An input with more windows is answered
-            alone, in several batches.
+          batch_size: int, largest number of windows in a batch. A long text consists of several windows. An
+            input with more windows than `batch_size` is answered alone, in several batches.
           max_wait: float, largest number of seconds that an input waits for its batch to become full.
           max_queue: int, largest number of inputs that wait for an answer.
           max_windows: int, largest number of windows in a request. Each input has at least one window.
@@ -148,7 +148,8 @@ class RequestBatches:
                     _finish(request)
 
     def _next_batch(self):
-        """Returns a list of `_Waiting`, or an empty list if the object is closed and the queue is empty."""
+        """Returns the inputs of the next batch as a list of `_Waiting`. The list is empty if the object is
+        closed and the queue is empty."""
         while True:
             self._waiting = collections.deque(waiting for waiting in self._waiting
                                               if not waiting.request.future.done())

@@ -109,7 +109,7 @@ class Classification(_Texts):
 
 class Multilabel(_Texts):
     """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
-    probability is at least --threshold of the training."""
+    probability is at least the --threshold with which the model was trained."""
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)

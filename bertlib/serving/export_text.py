@@ -49,8 +49,8 @@ def import_tensorflow_text():
     to_do = ("Install the version of the package for this TensorFlow with "
              f"`pip install {PACKAGE}=={version}.*` or `pip install -r requirements-export.txt`.")
     try:
-        # The import is here and not at the top, because it takes a second and only this function needs the
-        # module.
+        # The import is here and not at the top, because only this function needs the module, and because the
+        # import takes a second.
         import tensorflow_text
     except ImportError as error:
         raise ImportError(f"An export of text needs the package {PACKAGE}, which cannot be imported "

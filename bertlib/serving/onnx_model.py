@@ -95,7 +95,7 @@ def _convert_graph(graph, inputs, outputs):
     tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
     logger = logging.getLogger("tf2onnx")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # `_check_ops` reports the problems in these messages as one error
+    logger.setLevel(logging.CRITICAL)  # hides messages about problems that `_check_ops` reports in one error
     try:
         with tf.Graph().as_default() as copy, tf.Session(graph=copy):
             tf.import_graph_def(graph.as_graph_def(), name="")
@@ -143,8 +143,8 @@ def _rename(converted, names):
 
 
 def _set_weights(converted, weights):
-    """Changes the weights from inputs of the graph to constants. Then computes the `_FOLDED_OPS` whose inputs
-    are all constants.
+    """Changes the weights from inputs of the graph to constants. Then replaces each op in `_FOLDED_OPS` by
+    its result if all inputs of the op are constants.
 
     Args:
       converted: a ModelProto of ONNX, in which the weights are inputs.

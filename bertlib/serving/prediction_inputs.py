@@ -65,8 +65,8 @@ class InputReader:
         self._has_endings = model.kind == "multiple_choice"
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
-        # If --text_column was passed, this file has other columns than the training file. So the file may
-        # also lack the labels or the header row.
+        # If --text_column was passed, the columns of this file differ from the columns of the training file.
+        # So this file may also lack the labels or the header row.
         if has_text_column:
             flags = {"label_column": None, "header": "auto", **flags}
 

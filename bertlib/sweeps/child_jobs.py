@@ -19,7 +19,8 @@ from bertlib.replicas import replica_launcher
 from bertlib.system import gpu_libraries, locks, stopping, workers
 
 _POLL_SECONDS = 0.1
-# Longest time to wait for the children of a sweep that was killed. They save a checkpoint before they end.
+# Longest time that a new sweep waits for the children of a killed sweep to end. These children first save a
+# checkpoint.
 _MAX_WAIT_SECONDS = 600
 
 

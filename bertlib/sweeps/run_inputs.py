@@ -14,9 +14,9 @@ _VOCABULARIES = ("vocab_file", "spm_model_file")
 def read_recorded(output_dir):
     """Returns {path: (fingerprint, flag)} of the data, the vocabulary and the starting weights of a run.
 
-    For a vocabulary, `flag` is "vocab_file" or "spm_model_file", because the fingerprint of a vocabulary is
-    computed from its entries. For all other files, `flag` is None. The dict is empty if the run has not
-    written its record yet.
+    For a vocabulary, `flag` is "vocab_file" or "spm_model_file", because the fingerprints of the two kinds
+    are computed in different ways; see `output_files.hash_vocabulary`. For all other files, `flag` is None.
+    The dict is empty if the run has not written its record yet.
 
     Args:
       output_dir: output directory of the run.

@@ -55,8 +55,9 @@ def _describe(settings, without=()):
 
 
 def _settings_cell(text):
-    """Returns the `Html` of a text that `_describe` returned. A line break never separates a setting from its
-    value, unless the value is long. The text can be split at commas, because no value contains a comma."""
+    """Returns the `Html` of a text that `_describe` returned. The browser breaks lines only between settings,
+    and inside of settings that are longer than `_MAX_LABEL`. The text can be split at commas, because no
+    value contains a comma."""
     *parts, last = text.split(", ")
     return Html(" ".join(
         f'<span class="unbroken">{report_page.escape(part)}</span>' if len(part) <= _MAX_LABEL else
@@ -85,7 +86,7 @@ def _strip_chart(title, strips, metric):
 
 def _settings_section(ranked, settings, metric):
     """Returns a section with a chart for each setting that has several values. A chart shows the metric for
-    each value of the setting."""
+    each value of the setting. Seeds have no chart here, see `_seeds_section`."""
     parts = []
     for name in settings:
         strips = _strips(ranked, lambda row, name=name: row.settings.get(name, "not in the grid"), metric)

@@ -1,4 +1,4 @@
-"""Reads and writes files atomically, on local disks and on TensorFlow's file systems (gs://…).
+"""Reads files, and writes files atomically, on local disks and on TensorFlow's file systems (gs://…).
 
 TensorFlow is imported only for files that are not local.
 """
@@ -279,7 +279,7 @@ def is_special(path):
     """Returns whether a path leads to a special file, which can be written but is neither a regular file nor
     a directory.
 
-    Examples are a device such as /dev/null, a FIFO, and an open file of a process such as /dev/stdout.
+    Examples are a device (/dev/null), a FIFO, and a path that names an open file of a process (/dev/stdout).
     Symbolic links are followed.
     """
     if is_remote(path):

@@ -7,8 +7,9 @@ import numpy as np
 
 from bertlib.system import files
 
-# `hash_files` reads at most about `_SAMPLED_BYTES` bytes in total, an equal share from each file. From a file
-# that is larger than its share, `hash_files` reads only evenly distributed blocks of `_BLOCK` bytes.
+# `hash_files` reads at most about `_SAMPLED_BYTES` bytes in total. Each file has an equal share of this
+# number. From a file that is larger than its share, `hash_files` reads only evenly distributed blocks of
+# `_BLOCK` bytes.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 

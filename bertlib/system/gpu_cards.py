@@ -7,9 +7,9 @@ libraries, and TensorFlow's allocator. At its start, TensorFlow logs the memory 
     name: NVIDIA GeForce RTX 3060, …
 
 These MB are MiB. On 2026-11-23, files of public repositories were searched for such lines with the names of
-the cards. `CARDS` contains the lowest number that was found for each card, because a display may use part of
-the card's memory. Numbers that are more than 6 % below the highest number of the same card were left out,
-because other programs used these cards.
+the cards. A display may use part of a card's memory. So `CARDS` contains the lowest number that was found for
+each card. Numbers that are more than 6 % below the highest number of the same card were left out, because
+other programs used these cards at the same time.
 """
 
 import collections
@@ -31,7 +31,7 @@ def tensorflow_reserve(compute_capability):
     """Returns the MiB that TensorFlow 2.21 leaves to CUDA's libraries on a GPU of 2 GiB or more.
 
     The numbers are constants in the installed libtensorflow_framework.so.2. If the environment variable
-    TF_DEVICE_MIN_SYS_MEMORY_IN_MB is set, TensorFlow uses its value instead.
+    TF_DEVICE_MIN_SYS_MEMORY_IN_MB is set, TensorFlow uses the value of this variable instead.
 
     Args:
       compute_capability: the major number, such as 8 for a GPU of compute capability 8.6.

@@ -17,7 +17,7 @@ _DRIVER = "libcuda.so.1"
 
 
 def has_card():
-    """Returns whether this machine has an NVIDIA card: on Linux, in a container or in WSL2."""
+    """Returns whether this machine has an NVIDIA card. Also finds the card in a container and in WSL2."""
     return any(map(glob.glob, ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*", "/dev/dxg")))
 
 

@@ -145,7 +145,7 @@ def fetch(address, path, timeout=60, problem_in=None):
     The received bytes of an unfinished download are in `<path>.partial`. `<path>.partial.json` contains the
     version of the file on the server (see RFC 9110, section 13.1.5, If-Range). If the file has changed on the
     server, or if the server cannot send a part of the file, the whole file is downloaded again. After an
-    interruption, the function connects again, as long as each connection brings more bytes.
+    interruption, the function connects again. It gives up if a new connection brings no more bytes.
 
     Args:
       address: an http or https URL.
@@ -264,8 +264,8 @@ def _version_of(response):
 
 
 def _is_rest_of_file(response, offset, version):
-    """Returns whether a response contains the bytes of the file from `offset` on. Also returns False if these
-    bytes are known to belong to a version other than `version`."""
+    """Returns whether a response contains the bytes of the file from `offset` on. Returns False if the
+    response states a version of the file that differs from `version`."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))

@@ -207,7 +207,8 @@ def _describe_holder(descriptor):
 
 
 def _close_inherited_locks():
-    """Closes the inherited descriptors in a forked child process. The parent keeps the locks."""
+    """Closes the inherited descriptors in a forked child process. The parent keeps the locks. With open
+    descriptors, the child would still hold these locks after the parent was killed."""
     global _held_lock
     for descriptor, *_ in _held.values():
         if descriptor is not None:

@@ -56,7 +56,8 @@ _REMEDY = (
 
 
 def for_replicas(cluster, open_ports, arguments, warn):
-    """Returns a context manager that yields the `Namespace` for the replicas of this machine, or None.
+    """Returns a context manager that yields the `Namespace` for the replicas of this machine. It yields None
+    if the ports stay open.
 
     Args:
       cluster: the `cluster.Cluster` of the replicas, or None.
@@ -229,7 +230,8 @@ def _main(action, descriptors, *arguments):
 
     Args:
       action: "create" creates a namespace, and "listen" opens a socket in a namespace. Both send descriptors
-        through a socket. "enter" moves this process into a namespace and replaces it by a command.
+        through a socket. "enter" moves this process into a namespace, and then replaces this process by a
+        command.
       descriptors: str, the descriptors of the namespace; empty for "create".
       *arguments: for "enter", the command; for the other actions, the descriptor of the socket to which the
         program sends.
@@ -250,9 +252,10 @@ def _create():
     """Moves this process into a new network namespace; returns the descriptors for `_enter`.
 
     If the user has the right to create a network namespace, the function creates only a network namespace.
-    Usually only root has this right. If any other user does not have the right, the function also creates a
-    user namespace, in which the process keeps its user and group. For root, the function creates no user
-    namespace, because root would lose access to the files of other users in it.
+    Usually only root has this right. For a user without this right, the function also creates a user
+    namespace, in which the process keeps its user and group. If root does not have the right, the function
+    raises a PermissionError, because in a user namespace, root would lose the access to the files of other
+    users.
     """
     user, group = os.geteuid(), os.getegid()
     kinds = ["net"]

@@ -15,7 +15,7 @@ _PARTS_OF_KERAS = {"keras.src", "tf_keras.src"}
 def load():
     """Imports TensorFlow without messages; returns the module `tensorflow.compat.v1`."""
     # Level 3 also hides errors, such as the error that no GPU driver was found. On a machine with a GPU,
-    # these errors are useful.
+    # these errors are useful, so the default level is 2.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
     with _garbage_collection_paused(), _keras_postponed(), (
             contextlib.nullcontext() if shows_all_messages() else _native_messages_hidden()):
@@ -32,8 +32,8 @@ def _garbage_collection_paused():
     """Returns a context manager that stops the garbage collector. Objects that its block creates are never
     garbage collected.
 
-    The block only imports modules, which stay in memory. The garbage collector would take a fifth of the
-    import time.
+    The block only imports modules, which stay in memory, so there is nothing to collect. A running garbage
+    collector would take a fifth of the import time.
     """
     was_on = gc.isenabled()
     gc.disable()

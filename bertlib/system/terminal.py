@@ -1,4 +1,4 @@
-"""Makes texts for a terminal. Also raises clear errors for standard streams that are closed or cannot be
+"""Prepares texts for a terminal. Also raises clear errors if a standard stream is closed or cannot be
 written."""
 
 import io
@@ -80,7 +80,7 @@ def flush_output():
     """
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(raw, _Output) and raw.error:  # Python's `input` hides the error of writing its prompt
+    if isinstance(raw, _Output) and raw.error:  # `input` hides the error if its prompt cannot be written
         raise raw.error
 
 

@@ -18,10 +18,10 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
     """Yields function(item) for each item, in the order of the items. The results do not depend on the number
     of processes.
 
-    Workers are new interpreters, because forked processes would inherit the locks of TensorFlow's threads. A
-    worker imports the module of the function, but not the running script. If the function raises an exception
-    for an item, this generator raises the exception instead of yielding the item's result. The workers end
-    when this process ends, also if this process was killed.
+    Workers are new interpreters. A forked process would inherit the locks of TensorFlow's threads, and could
+    wait forever for one of them. A worker imports the module of the function, but not the running script. If
+    the function raises an exception for an item, this generator raises the exception instead of yielding the
+    item's result. The workers end when this process ends, also if this process was killed.
 
     Args:
       function: a picklable object. It must be a function at the top level of an importable module, or a

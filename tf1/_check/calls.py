@@ -1,7 +1,7 @@
 """Defines rules for expressions that Python 3 can parse, but that fail or give unexpected results.
 
-The program was written for older versions of Python and of the packages. With these versions, the expressions
-work.
+The expressions worked with the older versions of Python and of the packages for which the checked program was
+written.
 """
 
 import ast
@@ -42,7 +42,8 @@ class Names:
 
         Args:
           scope: scopes.Scope.
-          methods: names of all functions that the program defines.
+          methods: names of all functions that the program defines. A method with one of these names may be
+            defined by the program, so it is not taken for a method of a Python type.
         """
         self.scope, self.methods = scope, methods
 

@@ -12,7 +12,8 @@ from tf1._check.reader import Reader
 from tf1._check.rules import PYTHON2
 
 LARGEST = 16_000_000  # size in bytes; larger files are not read
-# Names of files that only Python 2 imports, such as compat_py2.
+# Matches the names of files that a program imports only under Python 2, such as compat_py2. In these files,
+# code of Python 2 is expected, so findings of the kind PYTHON2 are not reported.
 _FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")
 
 
@@ -120,8 +121,8 @@ class _Total:
 
 
 def _check_program(root, total, seen):
-    """Prints the findings in a file or folder and adds their numbers to `total`. Files in `seen` are left
-    out."""
+    """Prints the findings in a file or folder and adds them to the counts in `total`. Files whose real path
+    is in `seen` are left out."""
     if root.is_dir():
         paths, notebooks, unread = modules.python_files(root)
     else:

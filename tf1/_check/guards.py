@@ -1,7 +1,7 @@
 """Reads the conditions and `except` clauses around the lines of a program.
 
-The checker does not report these problems:
-- a problem on a line that runs only with another version of Python,
+The checker needs them to leave out these problems, which do not stop the program:
+- a problem on a line that runs only with a version of Python other than the one that runs the checker,
 - a missing name, if the program tests whether the name exists, or tests the version of its package,
 - an error that the program catches,
 - a name of TensorFlow on a line that runs only on TPUs.
@@ -29,7 +29,8 @@ def truth(test, scope):
         return None if operand is None else not operand
     if isinstance(test, ast.BoolOp):
         values = [truth(value, scope) for value in test.values]
-        # One true value makes an `or` true. One false value makes an `and` false.
+        # `decides` is the value that is enough to know the result: one true value makes an `or` true, and one
+        # false value makes an `and` false.
         decides = isinstance(test.op, ast.Or)
         if decides in values:
             return decides

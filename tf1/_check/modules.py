@@ -120,16 +120,18 @@ class Fork:
     def is_called(self, package):
         """Returns whether a package that does not exist is probably the checked folder under another name.
 
-        This is the case if the folder contains all modules that the program imports from the package.
+        This is the case if the folder contains all modules that the program imports from the package, and if
+        one of two conditions holds: the program imports more than one module from the package, or the name of
+        the folder contains the name of the package.
         """
         used = {name for owner, name in self._parts if owner == package}
         return bool(used) and all(self._root in self._homes.get(name, ()) for name in used) and (
             len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
-        """Returns whether a module is in the same package as a file and in no other folder.
+        """Returns whether a module is in the package of the given file and in no other folder.
 
-        From such a file, `import name` finds the module in Python 2, but not in Python 3.
+        In this file, `import name` finds the module with Python 2, but not with Python 3.
 
         Args:
           name: name of the module, without a dot.

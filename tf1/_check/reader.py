@@ -22,7 +22,8 @@ _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # If tensorflow.python lacks a name, the name may exist in `tf` itself ("") or in one of these modules below
 # `tf`.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
-_INSPECTED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
+# The checker imports these modules and looks up names in them.
+_INSPECTED = ("tf", "tensorflow", "tf1", "numpy")
 
 
 class Reader(ast.NodeVisitor):
@@ -81,7 +82,7 @@ class Reader(ast.NodeVisitor):
                 holds = truth(node.test, self._scope)
                 taken = node.body if holds else node.orelse if holds is False else []
                 if taken and isinstance(taken[-1], _LEAVING):
-                    return  # the lines after this one are only for another version of Python
+                    return  # this branch leaves the block, so the next lines are for another Python version
 
     def generic_visit(self, node):
         for _, value in ast.iter_fields(node):
@@ -249,7 +250,8 @@ class Reader(ast.NodeVisitor):
     def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
         name = canonical(full)
-        if canonical(module) == "tf" and name.startswith("tensorflow."):  # from tensorflow import …
+        # `from tensorflow import …`: a name of `tf` is imported.
+        if canonical(module) == "tf" and name.startswith("tensorflow."):
             name = "tf" + name.removeprefix("tensorflow")
         lacking = modules.missing(name)
         # If TensorFlow lacks a name, tf1 may have it. A program under `python -m tf1` then gets the name from

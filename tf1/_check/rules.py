@@ -10,9 +10,10 @@ NUMPY, TENSORFLOW, PACKAGE = "NumPy", "TensorFlow", "package"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """Describes a line that will not run.
+    """Describes a problem in a line of the program.
 
-    A note describes a line that runs, but may behave differently than the author of the program expected.
+    Without `note`, the line will not run. With `note`, the line runs, but it may behave differently than the
+    author of the program expected.
 
     Attributes:
       line: number of the line.

@@ -129,7 +129,8 @@ class _Copies(object):
     """Finds the copy of an op or tensor.
 
     Attributes:
-      _transformed_ops, _transformed_ts: {original: copy} of ops and of tensors. Programs read these dicts.
+      _transformed_ops: {op: its copy}.
+      _transformed_ts: {tensor: its copy}. Programs read both dicts, so they have the names of TensorFlow 1.
     """
 
     def __init__(self):
@@ -166,7 +167,9 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
                "dst_graph (another graph), src_scope and reuse_dst_scope are not supported."))
     copies = _Copies()
     in_order = {op: place for place, op in enumerate(ops[0].graph.get_operations())} if ops else {}
-    for op in sorted(ops, key=in_order.get):  # a graph lists each op after the ops that compute its inputs
+    # A graph lists each op after the ops that compute its inputs. So in this order, the inputs are copied
+    # first.
+    for op in sorted(ops, key=in_order.get):
         copy = _copied(op, dst_scope, copies, replacement_ts)
         copies._transformed_ops[op] = copy
         copies._transformed_ts.update(zip(op.outputs, copy.outputs))

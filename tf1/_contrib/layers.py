@@ -48,7 +48,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
     """Normalizes each channel over the batch (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
     A channel consists of all values with the same index in the last dimension. The variables are
-    BatchNorm/beta, gamma, moving_mean and moving_variance. All other arguments are described in `layer_norm`.
+    BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments that are not listed below are described
+    in `layer_norm`.
 
     Args:
       decay: decay of the moving averages.

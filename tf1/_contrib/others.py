@@ -74,7 +74,8 @@ def _refused(name):
     return type(name, (), {"__init__": refuse, "is_refused": True})
 
 
-# Encoder-decoder libraries import these names, but BERT does not use them.
+# Encoder-decoder libraries import these names, but BERT does not use them. So importing a name works, and
+# only calling it raises an error.
 SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
     "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",

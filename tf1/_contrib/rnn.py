@@ -201,7 +201,7 @@ def _block_variables(layer, depth):
 
 
 class LSTMBlockCell(_Cell):
-    """Implements an LSTM (arXiv:1409.2329) with the variables of `tf.nn.rnn_cell.LSTMCell`."""
+    """Implements an LSTM (arXiv:1409.2329) with the variable names of `tf.nn.rnn_cell.LSTMCell`."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
                  name="lstm_cell"):

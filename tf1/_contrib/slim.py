@@ -37,8 +37,8 @@ def _share_scopes(scopes):
 
 
 def part(name):
-    """Returns a function without arguments. This function returns a module of tf_slim, or None if tf-slim is
-    not installed.
+    """Returns a function without arguments that imports a module of tf_slim. This function returns the
+    module, or None if tf-slim is not installed.
 
     Args:
       name: name of the module below tf_slim; "" for tf_slim itself.

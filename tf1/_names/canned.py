@@ -1,8 +1,8 @@
 """tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
 
 A canned estimator is an Estimator with a built-in model. DNNClassifier is the only canned estimator that
-programs for BERT use. They train it on vectors that BERT computed. Variables, loss and metrics have the names
-and values of TensorFlow 1.15.
+programs for BERT use. These programs train a DNNClassifier on vectors that BERT computed. Variables, loss and
+metrics have the names and values of TensorFlow 1.15.
 """
 
 import tensorflow.compat.v1 as tf

@@ -38,7 +38,7 @@ warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 def _is_shown_once(record):
     """Returns whether TensorFlow's log handler should write a record.
 
-    The result is False if the root logger also writes to the terminal, because the terminal would then show
+    If the root logger also writes to the terminal, the result is False. Otherwise, the terminal would show
     each message twice.
     """
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)

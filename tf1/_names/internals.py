@@ -101,8 +101,8 @@ def adam_tensors(optimizer):
 
 
 def noise_shape(layer, inputs):
-    """Returns the shape of a Keras dropout layer's mask. A subclass of the layer may compute this shape from
-    the inputs."""
+    """Returns the shape of a Keras dropout layer's mask. The public attribute `noise_shape` is not enough,
+    because a subclass of the layer may compute the shape from the inputs."""
     return layer._get_noise_shape(inputs)
 
 
@@ -111,8 +111,9 @@ def noise_shape(layer, inputs):
 # The class of resource variables. `tf.Variable` cannot be used instead, because it is also the base class of
 # reference variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
-# Registers a function for all fetches of one class. The function returns the tensors that a session fetches
-# instead. A replacement of `tf.Session.run` would miss fetches inside lists and dicts.
+# Registers a function for one class. If a program fetches an object of this class, the session fetches the
+# tensors that the function returns. A replacement of `tf.Session.run` would not be enough, because it would
+# miss such objects inside lists and dicts.
 register_fetch = session.register_session_run_conversion_functions
 
 
@@ -168,7 +169,8 @@ def replace_resource_update(wrapper):
 def update_as_reference(processor, optimizer, gradient):
     """Returns the op that updates a variable as if it were a reference variable.
 
-    The public `Optimizer.apply_gradients` chooses the kind of update from the class of the variable.
+    The public `Optimizer.apply_gradients` cannot be used, because it chooses the kind of update from the
+    class of the variable.
 
     Args:
       processor: TensorFlow's object for the variable. It is the `self` of the method that
@@ -180,6 +182,6 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` in the file of Keras 2's RNN wrappers, such as
+    """Replaces the module `tf` that the RNN wrappers of Keras 2 use, such as
     tf.nn.rnn_cell.DropoutWrapper."""
     legacy_cell_wrappers.tf = module

@@ -78,7 +78,7 @@ def _uniform_in_loop(shape, site):
                 and op.outputs[1].shape.rank == 0]
     if not counters:
         return None
-    with tf.control_dependencies(None):  # the key is the same in all iterations: it is built outside the loop
+    with tf.control_dependencies(None):  # builds the key outside the loop: all iterations use the same key
         key = tf.cast(tf.bitcast(randomness.uniform([2], site), tf.int32), tf.int64)
     number = tf.zeros([], tf.int64)
     for counter in counters:
@@ -139,14 +139,15 @@ def _with_keyed_shuffle(dataset_class):
 
 
 def shuffle_and_repeat(buffer_size, count=None, seed=None):
-    """Returns tf.data.experimental.shuffle_and_repeat with the seed that `Dataset.shuffle` chooses."""
+    """Returns a function for `Dataset.apply`, like tf.data.experimental.shuffle_and_repeat. If `seed` is
+    None, `Dataset.shuffle` chooses the seed."""
     return lambda dataset: dataset.shuffle(buffer_size, seed).repeat(count)
 
 
 def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
                         prefetch_input_elements=None):
-    """Returns tf.data.experimental.parallel_interleave without `sloppy`, so that the order is always the
-    same."""
+    """Calls tf.data.experimental.parallel_interleave, but ignores `sloppy`, so that the order of the records
+    is the same in every run."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
                                                     buffer_output_elements, prefetch_input_elements)
 

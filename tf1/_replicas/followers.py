@@ -47,8 +47,8 @@ def _to_read(path):
 
 
 def _at(place, function):
-    """Returns a function that calls `function`, but passes place(path) instead of the first argument, path.
-    """
+    """Returns a function that replaces its first argument, a path, by place(path) and then calls
+    `function`."""
     @functools.wraps(function, updated=())
     def at_place(path, *args, **kwargs):
         return function(place(path), *args, **kwargs)

@@ -21,8 +21,9 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
       count: number of replicas on this machine. 0 means one replica for each GPU.
       timeout: number of seconds. After one replica has failed, all replicas end within this time.
       max_restarts: largest number of restarts of all replicas after failures.
-      open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
-        the script; see `network_namespace.for_replicas`.
+      open_ports: whether other machines can reach the ports of the replicas; see
+        `network_namespace.for_processes`.
+      arguments: the arguments of the script. If one of them is a remote path, the script needs the network.
 
     Returns:
       a `replica_launcher.End`; None if this process has to run the script.

@@ -34,7 +34,9 @@ class _Imports(ast.NodeTransformer):
                 aliases.append(alias)
             elif alias.asname or "." not in alias.name:
                 aliases.append(ast.alias(replacement, alias.asname or alias.name))
-            else:  # `import tensorflow.contrib.crf` binds only the name `tensorflow`
+            else:
+                # `import tensorflow.contrib.crf` binds only the name `tensorflow`. So the replacement imports
+                # the module, and then binds `tensorflow` to tf1.
                 statements.append(ast.Expr(ast.Call(ast.Name("__import__", ast.Load()),
                                                     [ast.Constant(replacement)], [])))
                 aliases.append(ast.alias("tf1", "tensorflow"))

@@ -1,17 +1,18 @@
 """Adapts the tf.ConfigProto with which a script of TensorFlow 1 creates a session.
 
 **Threads.** TensorFlow starts a temporary pool of `intra_op_parallelism_threads` threads for each restored
-variable. If a program asks for 1024 intra-op and 1024 inter-op threads, for example,
-`tf.train.init_from_checkpoint` starts tens of thousands of threads, and the process aborts.
+variable. For example, if a program asks for 1024 intra-op and 1024 inter-op threads,
+`tf.train.init_from_checkpoint` starts tens of thousands of threads, and the process aborts. So large pools
+are reduced.
 
 **The GPU of a replica.** A replica sees only its own GPU, which is GPU 0. A script for Horovod names the GPU
 of a process by `config.gpu_options.visible_device_list = str(hvd.local_rank())`. In the second replica of a
-machine, this is GPU 1, which TensorFlow would not find.
+machine, this is GPU 1, which TensorFlow would not find. So the list is cleared.
 
 **One numbering of the GPUs.** In a process, all parts of TensorFlow must number the GPUs in the same way.
 Example: for a session with the visible_device_list "1", the name "GPU:0" means GPU 1 of the machine. For
 TensorFlow's context, which `get_memory_info` creates, "GPU:0" would mean GPU 0 of the machine. The creation
-of the context would then fail.
+of the context would then fail. So the context gets only the GPUs of the session.
 """
 
 import contextlib

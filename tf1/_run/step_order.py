@@ -16,7 +16,8 @@ _COUNTING = {"Assign", "AssignAdd", "AssignVariableOp", "AssignAddVariableOp"}
 def order_reads(global_step, train_op):
     """Makes the increment of the global step wait for all reads of the global step.
 
-    All reads of a reference variable share one buffer, so they must run before the increment.
+    All reads of a reference variable share one buffer, and the increment changes this buffer. So the reads
+    must run before the increment.
 
     There is one exception: a read that an optimizer uses only for its bias correction, that is, for a
     division by `1 - beta ** step`. Such a read runs after the increment. Before the increment of the first
@@ -57,7 +58,8 @@ def _only_corrects(read):
 def _takers(op):
     """Returns the ops that read the value of a reference variable through one or more Identity ops.
 
-    The output of such an Identity op is in the memory of the variable.
+    The output of such an Identity op is in the memory of the variable. So an op that reads this output gets
+    the value that the variable has when the op runs.
     """
     shared = [use for use in op.outputs[0].consumers() if use.type == "Identity"]
     takers = [use for identity in shared for use in identity.outputs[0].consumers() if use.type != "Identity"]

@@ -36,13 +36,15 @@ def is_given(settings):
 
 
 def given_flags(settings):
-    """Returns the names of the given flags (flags on the command line) that are for the user's own data."""
+    """Returns the names of the flags on the command line that belong to the user's own data."""
     return [name for name in _FLAGS if settings.is_given(name)]
 
 
 def create_processor(settings, suffix=""):
-    """Reads and checks the user's files. If flags whose values depend on these files were not given, sets
-    these flags.
+    """Reads and checks the user's files.
+
+    Sets flags that were not given: the phases, --output_dir, --text_column, --label_column, and the flags
+    whose values are in the record of the training.
 
     Args:
       settings: a `Settings`.
@@ -222,8 +224,8 @@ def _read(settings, reader, record):
     if not settings.do_train:
         splits.pop("train", None)
     elif train is not None:
-        # Only tables of predictions need the values of all columns, and such a table contains no training
-        # examples. So the values are removed, to save memory.
+        # Only tables of predictions need the values of all columns. A table of predictions contains no
+        # training examples, so the values of the training examples are removed to save memory.
         splits["train"] = row_examples.without_values(splits["train"])
     return splits, labels, stored_rows
 
@@ -336,8 +338,8 @@ def _labels_of_file(settings, train):
 
 
 def _describe(name, split, target):
-    """Logs the number of examples in total and for each label. Warns if labels look misspelled, or if there
-    are so many labels that the column is probably the wrong one."""
+    """Logs the number of examples in total and for each label. Warns if labels look misspelled. Also warns if
+    there are very many labels, because --label_column or --task_type is then probably wrong."""
     if not split.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(split.rows))
         return

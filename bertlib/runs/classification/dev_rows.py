@@ -35,7 +35,7 @@ def take_fraction(settings):
       settings: a `Settings`.
 
     Raises:
-      ValueError: the flag was given, and its value differs from the earlier training.
+      ValueError: the flag was given, and its value differs from the value in the earlier training.
     """
     directory, record = _find_earlier_training(settings)
     if record is None or not settings.train_file:

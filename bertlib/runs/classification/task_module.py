@@ -70,7 +70,8 @@ def is_given(settings):
 
 
 def create_processor(settings, suffix=""):
-    """Loads the task module, and sets flags that were not given.
+    """Loads the task module. Sets flags that were not given: the phases, --output_dir, and the flags whose
+    values are in the record of the training.
 
     Args:
       settings: a `Settings`.
@@ -80,8 +81,8 @@ def create_processor(settings, suffix=""):
       a `ModuleProcessor`.
 
     Raises:
-      ValueError, OSError: a flag is invalid, the module cannot be used, or it contradicts the training in
-        --output_dir.
+      ValueError, OSError: a flag is invalid, the module cannot be used, or the module contradicts the
+        training in --output_dir.
     """
     checks.refuse_tpus(settings)
     path, name = settings.task_module, os.path.basename(settings.task_module)
@@ -154,8 +155,9 @@ def _check_against_training(settings, processor, record, is_default):
       is_default: whether --output_dir is the default, which depends only on the name of the module.
 
     Raises:
-      ValueError: the labels or the type of the task differ from the training. Or the run would continue, in
-        the default --output_dir, the training of a different module with the same file name.
+      ValueError: the labels or the type of the task differ from the training. Or --output_dir is the
+        default, the run trains, and the training in this directory used a different module with the same
+        file name.
     """
     if record is None:
         return

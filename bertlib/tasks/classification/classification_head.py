@@ -22,8 +22,8 @@ class TextHead:
     pooled output.
 
     Subclasses are `Classifier`, `regression_head.Regressor` and `multilabel_head.MultilabelClassifier`. See
-    the module `head` for the methods of a head. The features are label_ids, [B] or [B, L], and
-    is_real_example, [B], which is 0 for padding examples.
+    the module `head` for the methods of a head. The features are label_ids, [B] (or [B, L] for a multi-label
+    task with L labels), and is_real_example, [B], which is 0 for padding examples.
 
     A subclass has these attributes and methods:
 

@@ -47,8 +47,9 @@ class Layout(NamedTuple):
       guid: column of the example's identifier. If it is None, an example is identified by its row's index.
       language: column of the language.
       header: whether the first row contains the names of the columns.
-      label_header: name of the label column in the header row. Used only if columns are described by numbers:
-        a test file counts as labelled only if its header row has this name in the label column.
+      label_header: name of the label column in the header row. Used only if columns are described by numbers.
+        If a test file has a different name in this column of its header row, it counts as a file without
+        labels.
       text_headers: names of the text columns in the header row of the published files. Used only if columns
         are described by numbers. A file with these names in its header row is recognized as a file of this
         task.
@@ -217,8 +218,8 @@ class DataProcessor:
       label_aliases: {label in a file: label of the task}, for files in which a label has another name than in
         the task. For example, XNLI's training files have "contradictory" for the label "contradiction".
 
-    The names `_read_tsv` and `_create_examples` are those of google-research/bert. Version 0.1 of this
-    project used the private names in `_OLD_NAMES`. Subclasses may still use all of these names.
+    Subclasses may also use two kinds of older names: the names `_read_tsv` and `_create_examples` of
+    google-research/bert, and the private names of version 0.1 of this project (see `_OLD_NAMES`).
 
     Attributes:
       name: str, the official name of the task, such as "SST-2", or None.
@@ -226,10 +227,10 @@ class DataProcessor:
         `get_labels` returns None. In a multi-label task, the label of an example is a tuple of labels.
       metrics: tuple of str, the names of the official metrics, such as "accuracy". The file
         `eval_results.txt` lists them with the prefix "eval_".
-      further_sets: tuple of str, names of additional development and test sets. "mismatched" stands for the
-        sets "dev_mismatched" and "test_mismatched".
-      submission: {name of a file in a GLUE submission: (set that the file predicts, number of examples in
-        this set)}.
+      further_sets: tuple of str, names of additional development and test sets. The name "mismatched" means
+        the two sets "dev_mismatched" and "test_mismatched".
+      submission: {name of a file in a GLUE submission: (set, number of examples in this set)}. The file
+        contains the predictions for the set.
       language: str, the language of the examples that are read; None if the task has only one language.
     """
 
@@ -283,8 +284,9 @@ class DataProcessor:
         cls = type(self)
         if any(getattr(cls, name) is not getattr(DataProcessor, name)
                for name in ("get_test_examples", "create_examples", "_create_examples")):
-            # The subclass overrides the methods that make the test examples. Its examples may differ from the
-            # rows of the file, so the labels in the file cannot be used.
+            # Here, the subclass overrides one of the methods that make the test examples. The examples of the
+            # subclass may differ from the rows of the file. So the labels in the file may not belong to these
+            # examples, and are not used.
             return None
         path, lines = self._load_lines(data_dir, "test")
         with name_file_in_errors(path):
@@ -313,10 +315,12 @@ class DataProcessor:
         return self.load_examples(data_dir, split)
 
     def source_rows(self, examples):
-        """Returns a list with the `SourceRow` of each example. The element is None for an example of the
-        training set, and for an example that a subclass made itself."""
+        """Returns a list with the `SourceRow` of each example. The element is None for an example without a
+        stored `SourceRow`: an example of the training set, or an example that a subclass made without calling
+        `note_source`."""
         sources = vars(self).get("_sources", {})
-        # A script may define its own class of examples. Objects of such a class may be unhashable.
+        # A script may define its own class of examples. Objects of such a class may be unhashable. So only
+        # objects of this project's class are searched in the dict.
         return [sources.get(example) if isinstance(example, InputExample) else None for example in examples]
 
     def note_source(self, example, line, fields):
@@ -380,7 +384,7 @@ class DataProcessor:
 
     @property
     def score_range(self):
-        """A pair: the lowest and the highest score of a regression. Both are infinite if no range is
+        """A pair: the lowest and the highest score of a regression. The pair is (-inf, inf) if no range is
         declared."""
         return self.layout.scores if self.layout else Layout._field_defaults["scores"]
 
@@ -486,7 +490,7 @@ class DataProcessor:
 
 
 class XnliProcessor(DataProcessor):
-    """XNLI in one language: training on a translation of MultiNLI, evaluation on XNLI."""
+    """XNLI in one language. A model is trained on a translation of MultiNLI, and evaluated on XNLI."""
 
     LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     name = "XNLI"

@@ -295,7 +295,8 @@ class FeatureRecords:
             yield from converted
 
     def cache(self):
-        """Converts all examples now, and keeps the records for `write`. Returns the number of records."""
+        """Converts all examples now, and stores the records in memory until `write` is called. Returns the
+        number of records."""
         self._kept = list(self)
         return len(self._kept)
 

@@ -1,4 +1,4 @@
-"""Draws the development set of --dev_fraction from a training file, stores it, and finds it again.
+"""Draws the development set of --dev_fraction from a training file. In a later run, finds the same set again.
 
 The split depends only on the texts and the labels, not on a seed or on the order of the rows. The training
 stores its development set in dev_rows.txt, which has one line for each row of the development set. Such a
@@ -107,9 +107,9 @@ def _choose_dev_rows(split, fraction, groups, order):
 
     Args:
       split, fraction: see `stratified_split`.
-      groups: list of groups. A group is the list of the indices of rows that must be in the same set. In a
-        regression, this function sorts the groups by score to form the deciles. Groups with equal scores stay
-        in the order of this list.
+      groups: list of groups. A group is a list of the indices of rows. All rows of a group must be in the
+        same set. In a regression, this function sorts the groups by score to form the deciles. Groups with
+        equal scores stay in the order of this list.
       order: function that takes the first index of a group and returns a sort key. The groups of a stratum
         are sorted by this key.
     """
@@ -125,8 +125,8 @@ def _choose_dev_rows(split, fraction, groups, order):
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
                          f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
-    # The groups are sorted by stratum. Taking groups at equal distances selects the same share of each
-    # stratum.
+    # `divisible` is sorted by stratum. So if groups at equal distances are taken, the same share of each
+    # stratum is taken.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 

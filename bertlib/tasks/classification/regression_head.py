@@ -35,9 +35,10 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are computed from the decimal numbers that are written in the files of labels and
+        The correlations are equal to the correlations of the decimal numbers in the files of labels and
         predictions. For this reason, the labels are not rounded to float32. A predicted score is a float32,
-        and the file of predictions contains the shortest decimal number that identifies this float32.
+        but the file of predictions contains the shortest decimal number that identifies this float32. So
+        each predicted score is replaced by this decimal number.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)

@@ -31,11 +31,12 @@ TASK_TYPES = tuple(METRICS)
 
 
 def create_reader(task_type, setting):
-    """Creates an `ExampleReader` from the values of flags, or from the record of a training.
+    """Creates an `ExampleReader` from the values of flags.
 
     Args:
       task_type: see `ExampleReader`.
-      setting: function that takes (name of a flag, default) and returns the value of the flag.
+      setting: function that takes (name of a flag, default) and returns the value of the flag. The values may
+        be those of this run, or those that a training recorded.
     """
     return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","),
                          skip_bad_lines=setting("skip_bad_lines", False))
@@ -114,8 +115,8 @@ class ExampleReader:
           task_type: "classification", "regression" or "multilabel".
           text: list of the columns of one or two texts, from `columns.parse_columns`; None to look for
             columns with a usual name.
-          label: list of the columns of the labels. Only "multilabel" may have several columns. None to look
-            for a column with a usual name.
+          label: list of the columns of the labels. The list may have several columns only if `task_type` is
+            "multilabel". None to look for a column with a usual name.
           header: whether the first row contains the names of the columns; None to determine this from the
             file.
           separator: str, the text between the labels in a field. It is used only for "multilabel".
@@ -163,8 +164,8 @@ class ExampleReader:
                     self._check_not_empty(path, rows)
                 split = self._to_split(path, rows, needs_labels, known, find_problem, found)
             except ValueError:
-                # If bad lines are not skipped, `check` raises an error that lists the bad lines. This error
-                # replaces the ValueError, because the first bad line may be the cause of the ValueError.
+                # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
+                # skipped, `check` raises a different error, which lists the bad lines.
                 found.check(len(rows))
                 raise
         found.check(len(split.rows))
@@ -306,7 +307,8 @@ def _parse_number(text):
 
 
 def _parse_decision(place, line, row, where):
-    """Returns whether an example has the label to which a column belongs; see `_DECISIONS`."""
+    """Reads the column of one label of a multi-label task. Returns whether the example has this label; see
+    `_DECISIONS`."""
     value = get_value(line, row, where)
     decision = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
     if decision is None:

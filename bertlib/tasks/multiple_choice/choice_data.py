@@ -139,8 +139,8 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
             if not questions and not found:
                 raise ValueError(f"{path}: the file contains no question.")
         except ValueError:
-            # If bad lines are not skipped, `check` raises an error that lists the bad lines. This error
-            # replaces the ValueError, because the first bad line may be the cause of the ValueError.
+            # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
+            # skipped, `check` raises a different error, which lists the bad lines.
             found.check(len(questions))
             raise
     found.check(len(questions))
@@ -234,8 +234,8 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
 
     Args:
       sent1, sent2, endings: see `Question`.
-      max_seq_length: int, largest number of tokens of a sequence. A longer sequence is truncated: the last
-        tokens of the longer text are removed.
+      max_seq_length: int, largest number of tokens of a sequence. Longer sequences are truncated; see
+        `classifier_features.cut_into_windows`.
       tokenizer: a tokenizer of `tokenization`.
 
     Returns:

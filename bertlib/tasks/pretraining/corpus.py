@@ -155,8 +155,8 @@ def merge_surveys(input_files, surveys):
     if not any(counts.documents for counts in surveys):
         raise ValueError(f"{', '.join(input_files)}: the input files contain no text. They should have one "
                          "sentence in each line, and a blank line between documents.")
-    # The fingerprint of several files is a hash of their fingerprints. So the files can be read by different
-    # processes.
+    # Each file has its own fingerprint, so the files can be read by different processes. If there are several
+    # files, the fingerprint of the corpus is a hash of these fingerprints.
     fingerprint, *others = (counts.fingerprint for counts in surveys)
     if others:
         fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()

@@ -8,9 +8,9 @@ the block and the positions of its records depend only on the positions of the d
 output does not depend on the number of workers, or on the bundles into which Beam divides the work. If Beam
 repeats a failed bundle, the output is the same, too.
 
-Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a function as the
-name of the function and of its module. So the workers import this module, and all functions that they run are
-in this module. Importing it does not load TensorFlow.
+Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam does not send the code of a
+function to the workers. It sends only the names of the function and of its module, and the workers import the
+module. All functions that the workers run are in this module. Importing this module does not load TensorFlow.
 """
 
 import builtins
@@ -505,7 +505,7 @@ def _first_records(counts):
 def _parts_of_files(part, number, starts):
     """Distributes the records of a part of a block to the output files, in round-robin order.
 
-    Yields (file, ((block, index of the first record), records)).
+    Yields (index of the output file, ((block, index of the part's first record), records for this file)).
 
     Args:
       part: see `_records_of_block`.
@@ -515,8 +515,8 @@ def _parts_of_files(part, number, starts):
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        # The first part of the first block is yielded for all files, so that a file without records is
-        # written, too.
+        # The first part of the first block is yielded for all files, even if it has no records for a file. So
+        # a file without records is written, too.
         if share or not block and not first:
             yield file, ((block, first), share)
 

@@ -170,8 +170,10 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
 
     Args:
       max_seq_length, max_predictions_per_seq: see `Recipe`.
-      vocab_size, type_vocab_size: the sizes of the vocabulary and of the segment vocabulary of the model that
-        reads the records. Ids must be below these numbers. None means that the ids have no bound.
+      vocab_size: number of entries in the vocabulary of the model that reads the records. The ids of words
+        must be below this number. None if the number is unknown: any id from 0 is accepted.
+      type_vocab_size: number of segment ids of this model. The segment ids must be below this number. None if
+        the number is unknown: any segment id from 0 is accepted.
 
     Returns:
       list of `example_encoding.Field`.
@@ -201,7 +203,7 @@ def find_trimming_problem(features):
     if not all(mask[:length]):
         return "input_mask has padding before a real token"
     for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
-        if position >= max(length, 1):  # unused places contain the position 0
+        if position >= max(length, 1):  # unused elements contain the position 0
             return (f"masked_lm_positions has {position} at place {place} (from 0), but according to "
                     f"input_mask, only the first {length} positions are real tokens")
     return None

@@ -27,9 +27,10 @@ import tokenization
 # The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
 # the same directory.
 MANIFEST_SUFFIX = ".manifest.json"
-# Number of instances that are masked at once. Another number would change the random choices.
+# Number of instances that are masked at once. If this number is changed, the random choices change, too.
 _BATCH = 512
-# Sort key for positions at which no word starts. This key is larger than all other keys.
+# Sort key for positions at which no word starts. This key is larger than all other keys, so these positions
+# come after all words.
 _NO_WORD = 1 << 48
 
 
@@ -138,7 +139,7 @@ class _BlockMaker:
         present = np.arange(recipe.max_seq_length) < totals[:, None]  # [instances, max_seq_length]
         ids = np.zeros(present.shape, np.int32)
         ids[:, 0] = self._cls
-        # A [SEP] is copied after each text. It is the token at index 0 of `tokens`.
+        # After each text, the token at index 0 of `tokens` is copied, which is [SEP].
         starts = np.stack([spans[:, 0], np.zeros_like(lengths)], 1).reshape(-1)
         sizes = np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1)
         ids[:, 1:][present[:, 1:]] = tokens[_ranges(starts, sizes)]
@@ -305,8 +306,8 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       the manifest: {"statistics": {name: count}, "documents": …}.
 
     Raises:
-      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true. Or the
-        settings or the input differ from those in the manifest of an earlier run.
+      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true; or the
+        manifest of an earlier run exists, and its settings or its input differ from those of this run.
       OSError: a file cannot be read or written. If another process is writing an output file, the error is a
         locks.InUseError.
     """
@@ -470,8 +471,8 @@ class _Output:
                          "Remove this file to write all output files again, or name other output files.")
 
     def _check_same(self, stored):
-        """Raises a ValueError if this run has other settings, other output files or another input than the
-        stored manifest."""
+        """Raises a ValueError if the settings, the output files or the input of this run differ from those in
+        the stored manifest."""
         settings = stored["settings"]
         changed = [f"{name} was {settings.get(name)!r} and is now {value!r}"
                    for name, value in self._manifest["settings"].items() if settings.get(name) != value]
@@ -592,14 +593,14 @@ def list_written_files(output_files):
 
 
 def _has_bytes(path, size, complete):
-    """Returns whether an output file is as long as its manifest says. If the output file has a partial file,
-    the partial file is checked.
+    """Returns whether an output file is as long as its manifest says. If a partial file of the output file
+    exists, the function checks instead whether the partial file is at least as long as the manifest says.
 
     Args:
       path: the output file.
-      size: size of the file in the manifest. A partial file may be larger.
-      complete: whether the manifest says that all blocks are written. If `complete` is false, there must be
-        a partial file.
+      size: size of the file in the manifest, in bytes.
+      complete: whether the manifest says that all blocks are written. If `complete` is false and no partial
+        file exists, the function returns False.
     """
     if files.exists(_partial(path)):
         return files.size(_partial(path)) >= size

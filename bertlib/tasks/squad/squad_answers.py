@@ -307,9 +307,10 @@ def _compute_softmax(scores):
 
 
 def _find_text(example, prediction, tokenize_word, verbose_logging):
-    """Returns the text of a `_PrelimPrediction` and its place in the context: (text, start, end).
+    """Returns (text, start, end): the text of a `_PrelimPrediction`, and the range of its characters in the
+    context.
 
-    The place is (None, None) if the example has no offsets; see `Answer`.
+    start and end are None if the example has no offsets; see `Answer`.
     """
     feature, start_index, end_index = prediction[:3]
     first_word, last_word = (feature.token_to_orig_map[index] for index in (start_index, end_index))
@@ -340,7 +341,9 @@ def _place_in_context(index, words, word_offsets):
       word_offsets: list of int, the index of each word in the context.
     """
     for word, offset in zip(words, word_offsets):
-        if index <= len(word):  # the end of a word is the index of the space after it
+        # The index may also be the end of a text, which is the index after its last character. If the text
+        # ends with this word, the end is equal to `len(word)`.
+        if index <= len(word):
             return offset + index
         index -= len(word) + 1
     raise IndexError(f"The words {words} have no character {index}.")

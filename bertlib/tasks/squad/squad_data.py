@@ -315,7 +315,7 @@ def _read_answer(example, qa, place, version_2_with_negative):
     end = begin + len(text)
     words = []
     if text.strip() and begin >= 0 and end <= len(example.context):
-        # If a position is between two words, the word before it is used.
+        # If a position is between two words, the word before the position is used.
         first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1)
                        for position in (begin, end - 1))
         words = example.doc_tokens[first:last + 1]
@@ -383,7 +383,7 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
 
 
 def _context_score(span, position):
-    """Returns a score of the context that a token has in a window.
+    """Returns a score for the amount of context that a token has in a window.
 
     The score is the number of tokens before or after the token, whichever is smaller. A small term is added,
     so that longer windows have higher scores.
@@ -444,7 +444,8 @@ class _Featurizer:
 
     def __call__(self, item):
         """Returns the list of the `InputFeatures` of an example. `item` is (index of the example, example).
-        The unique_ids begin with 0."""
+        The unique_ids begin with 0, because the numbers of the windows of earlier examples are not known yet.
+        The caller replaces these unique_ids."""
         index, example = item
         return self.features(example, index, 0)
 

@@ -184,7 +184,8 @@ def _index(file, line, column, what):
 
 
 def _tag_index(file, line, token, column, tagged, rows):
-    """Returns the index of the column of the tags; None if the file has no tags. `rows` may contain
+    """Returns the index of the column of the tags; None if the file has no tags. `rows` contains a list of
+    columns for each line that is not blank and does not begin a document. Some of these lines may be
     comments."""
     if tagged is not True:
         index = column - 1 if column > 0 else file.width + column
@@ -207,7 +208,8 @@ def _sentences(file, rows, first, token, tag, bad_lines):
     Args:
       file: a `ConllFile` without sentences.
       rows: list with a list of columns for each line.
-      first: number of the line that determines the number of columns, for error messages.
+      first: int, the line (from 1) that determines how many columns all lines must have. It is used for
+        error messages.
       token, tag: indexes of the columns of words and tags. `tag` is None if the file has no tags.
       bad_lines: a `faults.FileFaults`. Lines that cannot be used are added to it.
     """

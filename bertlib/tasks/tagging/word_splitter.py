@@ -23,7 +23,7 @@ _ABBREVIATIONS = (
     "|Mt|Prof|Rep|Reps|Rev|Sen|Sens|Sgt|Sr|Ste?|Jan|Feb|Aug|Sept?|Oct|Nov|Dec|Ala|Ariz|Ark|Calif|Colo|Conn"
     "|Fla|Mass|Mich|Minn|Okla|Ore|Tenn|Tex|Va|vs|etc|approx|vol")
 # Punctuation marks and symbols of common scripts. All other characters that are not white space belong to
-# words. (\\w would leave out the vowel signs of Indian scripts.)
+# words. (The class `\w` does not contain the vowel signs of Indian scripts, so it is not used for words.)
 _MARKS = (r"!-/:-@\[-\^`{-~\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7"
           r"\u055a-\u055f\u0589\u05be\u05f3\u05f4\u060c\u061b\u061f\u066a-\u066c\u06d4\u0964\u0965"
           r"\u2010-\u2027\u2030-\u205e\u20a0-\u20cf\u2190-\u21ff\u3001-\u3003\u3008-\u3011\u3014-\u301f"
@@ -34,7 +34,8 @@ _DOTTED = rf"{_LETTER}{{1,2}}\.(?:{_LETTER}\.)+(?!{_CHARACTER})"  # U.S.
 _NUMBER = rf"[+-]?\.?\d+(?:[.,:/'’]\d+)*{_CHARACTER}*"  # +1,000.5 or 12th
 _PART = rf"(?:{_DOTTED}|{_NUMBER}|{_CHARACTER}+(?:[.'’&]{_CHARACTER}+)*)"  # O'Brien, AT&T or reuters.com
 _ENDING = r"(?i:['’](?:s|re|ve|ll|d|m))"
-# The first alternative that matches is used. The text begins and ends without white space.
+# The first alternative that matches is used. The pattern is applied only to texts without white space at the
+# start and the end.
 _WORD = re.compile(rf"""
     (?: \w+:// | www\. ) \S* [^\s{_MARKS}] /?                                   # https://example.org/
   | (?=[^\s@]{{1,64}}@) {_CHARACTER}+ (?:[.+-]{_CHARACTER}+)* @ {_CHARACTER}+ (?:[.-]{_CHARACTER}+)+
@@ -80,6 +81,7 @@ def choose_splitting(sentences):
       sentences: iterable of lists of str, the words of each sentence.
     """
     words = [word for sentence in sentences for word in sentence]
-    # Some rules apply only at the end of a text. So that no word is at the end, "x" is put after each word.
+    # Some rules apply only at the end of a text. "x" is put after each word, so that the word is not at the
+    # end. If the result has more than two words, the rules divide the word.
     divided = sum(len(split(f"{word} x")) > 2 for word in words)
     return SPACES if divided > _MAX_DIVIDED * len(words) else PUNCTUATION

@@ -210,8 +210,8 @@ def _windows(features, batch_size, tokens):
 
 
 def write_jsonl(path, rows, layer_indexes):
-    """Writes JSON Lines in the published layout. The first line below has a vector for each token; the second
-    line has pooled vectors.
+    """Writes JSON Lines in the published layout. Each line is one object. Without pooling, an object contains
+    the vectors of each token, as in the first example below. With pooling, it looks like the second example.
 
         {"linex_index": 0, "features": [
             {"token": "[CLS]", "layers": [{"index": -1, "values": [0.123456, …]}, …]}, …]}
@@ -228,8 +228,8 @@ def write_jsonl(path, rows, layer_indexes):
     with (files.atomic_replacement(path) as partial,
           tables.text_writer(partial, tables.is_compressed(path)) as writer):
         for feature, values in rows:
-            # np.round multiplies by 10⁶ before it rounds. In float64, this multiplication is exact, so the
-            # result is equal to round(x, 6) for each number.
+            # np.round multiplies by 10⁶ before it rounds. The product of a float32 number and 10⁶ is exact in
+            # float64. So the result is equal to round(x, 6) for each number.
             values = np.round(values.astype(np.float64), _DECIMALS).tolist()
             if isinstance(values[0][0], list):
                 content = {"features": [{"token": token, "layers": layers(vectors)}
