@@ -43,8 +43,8 @@ def define_flags():
                              "[CLS] and [SEP]. Train with the same value.",
                              lower_bound=5, upper_bound=1 << 16)
         flags.DEFINE_integer("max_predictions_per_seq", 20,
-                             "Maximum number of masked tokens in an instance, about --max_seq_length times "
-                             "--masked_lm_prob. Train with the same value.",
+                             "Maximum number of masked tokens in an instance. A usual value is "
+                             "--max_seq_length times --masked_lm_prob. Pass the same number to the training.",
                              lower_bound=1, upper_bound=1 << 16)
         flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens that are masked.")
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")

@@ -79,7 +79,7 @@ def resolve_flags(settings):
     Raises:
       ValueError, NotADirectoryError: a required flag is missing, or a flag has an unusable value.
     """
-    model_config.find_named_weights(settings)  # the labels of the task may come from these weights
+    model_config.find_named_weights(settings)  # the task may read its labels from this checkpoint
     processor = classification_run.create_processor(settings)
     model_config.resolve_model_flags(settings)
     return processor

@@ -32,7 +32,7 @@ def on_page_markdown(markdown, page, config, files):
             return match[0]
         target = os.path.normpath(os.path.join(os.path.dirname(path), link))
         if target not in PAGES and not target.startswith("docs/"):
-            return text  # without the link, because the target, such as source code, is not in the site
+            return text  # The link is left out: its target, for example source code, is not in the site.
         target = f"{FOLDER}/{target}" if target in PAGES else target.removeprefix("docs/")
         return f"[{text}]({os.path.relpath(target, os.path.dirname(uri))}{'#' * bool(anchor)}{anchor})"
 

@@ -169,7 +169,8 @@ def _inputs(settings, model, expected):
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns up to 40 inputs. A text of the n-th input consists of n words of the vocabulary."""
+    """Returns up to 40 inputs. Each text of the first input consists of one word of the vocabulary, each text
+    of the second input consists of two words, and so on."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
     return [(" ".join(words[:count]),) * expected.required for count in range(1, len(words) + 1)]
 

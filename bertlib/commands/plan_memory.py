@@ -77,8 +77,8 @@ def define_flags():
                           "predicted. Pass --phase=prediction also for an evaluation: prediction and "
                           "evaluation need neither gradients nor an optimizer.")
         flags.DEFINE_integer("batch_size", None, "Size of a micro-batch. With this flag, the command prints "
-                             "how much memory a micro-batch of this size needs, instead of the largest size "
-                             "that fits.", lower_bound=1)
+                             "how much memory a micro-batch of this size needs. Without this flag, it prints "
+                             "the largest size that fits.", lower_bound=1)
         flags.DEFINE_integer("gradient_accumulation_steps", 1, "Number of micro-batches of a training step. "
                              "With two or more, the memory includes the sums of the gradients.",
                              lower_bound=1)

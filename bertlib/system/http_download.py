@@ -56,8 +56,8 @@ class Source(NamedTuple):
       address: the URL of the file.
       directory: the local directory of the files, relative to a root directory.
       files: names of the files in the directory. If the file on the server is a zip, one of the zip's folders
-        must contain these files, and this folder becomes the directory. Otherwise, `files` contains one name,
-        and the file is stored under this name.
+        must contain these files, and the content of this folder is stored in `directory`. Otherwise, `files`
+        contains one name, and the file on the server is stored under this name.
       problem_in: function that takes a path and a name in `files`, and returns a message about a problem in
         the file's content, or None.
     """

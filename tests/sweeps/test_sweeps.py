@@ -158,7 +158,7 @@ def test_runs_with_other_data_are_not_compared(directory):
     assert [rows[a]["status"] for a in ("0.5", "0.7", "0.8")] == ["finished", "failed", "failed"]
     assert "was changed during the sweep: sweep/runs/a=0.5 and sweep/runs/a=0.8" in rows["0.8"]["message"]
     data.write_text("one")
-    with pytest.raises(ValueError, match="remove the output directory that was trained with"):
+    with pytest.raises(ValueError, match="remove the output directory of the run that was trained with"):
         sweep(["0.8"])
     for name in ("a=0.7", "a=0.8"):
         shutil.rmtree(directory / "sweep" / "runs" / name)
