@@ -395,12 +395,14 @@ def close_ports(settings):
             "The gRPC servers of Apache Beam's local runner",
             lambda text: logging.warning("%s", text)) as namespace:
         if namespace is not None:
-            # This process itself cannot move to the namespace, because TensorFlow has started threads.
+            # Only a process with a single thread can move to the namespace. TensorFlow has started threads in
+            # this process, so the command is started again.
             namespace.execute([sys.executable, *sys.orig_argv[1:]], {**os.environ, _PORTS_ARE_CLOSED: "1"})
 
 
 def command(argv):
-    """Runs `main`. If Beam's local runner would open ports, they are closed first, if this is possible."""
+    """Runs `main`. Beam's local runner would open ports. To close them to other processes, the command first
+    restarts itself in a network namespace, if this is possible; see `close_ports`."""
     close_ports(common_flags.read_settings())
     main(argv)
 

@@ -167,7 +167,7 @@ class BertModel(object):
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
             # If padding is removed, micro-batches have different numbers of rows R, even if their inputs have
-            # equal shapes [B, F].
+            # equal shapes [B, F]. So they draw different numbers of random values.
             randomness.mark_unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -321,7 +321,7 @@ def layer_norm_and_dropout(input_tensor, dropout_prob, name=None, kernels=None):
 def create_initializer(initializer_range=0.02):
     """Returns an initializer: a truncated normal distribution with the standard deviation initializer_range.
 
-    The values depend on the seed of the graph and on the place of the variable in the model.
+    The values depend on the seed of the graph and on the variable scope, see `randomness.new_site`.
     """
     def initialize(shape, dtype=tf.float32, partition_info=None):
         del partition_info
@@ -413,8 +413,8 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
             raise ValueError("use_token_type=True needs token_type_ids.")
         table = tf.get_variable(token_type_embedding_name, [token_type_vocab_size, width],
                                 initializer=create_initializer(initializer_range))
-        # The table has few rows, so a product with one-hot vectors is faster than a gather. With the product,
-        # the table also has a dense gradient.
+        # The table has few rows, so a product with one-hot vectors is faster than a gather. In addition,
+        # the product gives the table a dense gradient. A gather would give it IndexedSlices.
         one_hot = tf.one_hot(tf.reshape(token_type_ids, [-1]), depth=token_type_vocab_size)
         output += tf.reshape(tf.matmul(one_hot, table), [batch_size, seq_length, width])
 
@@ -509,8 +509,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
 
 
 def _attention_sizes(from_tensor, to_tensor, given):
-    """Returns a list of the sizes B, F and T of the arguments of `attention_layer`. If the arguments are
-    matrices, returns `given`, the sizes from the caller."""
+    """Returns a list of the sizes B, F and T of the tensors that were passed to `attention_layer`. The shapes
+    of matrices do not contain these sizes. For matrices, returns `given`, the sizes from the caller."""
     from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
     to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
     if len(from_shape) != len(to_shape):
@@ -686,8 +686,11 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds `attention_layer`; returns [R, W]. `queries` contains the rows for the queries, at `length`
-    positions of each example. `rows` contains the rows for the keys and values, at all positions."""
+    """Builds `attention_layer`; returns [R, W].
+
+    The queries are computed from `queries`, which contains the rows of the first `length` positions of each
+    example. The keys and values are computed from `rows`, which contains the rows of all positions.
+    """
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
@@ -725,7 +728,8 @@ def _feed_forward(encoder, inputs, residual):
 
 
 def _whole(encoder, rows):
-    """Reshapes rows to all positions, with zeros at positions that are not computed: [R, W] -> [B, F, W]."""
+    """Moves each row to its position in the batch: [R, W] -> [B, F, W]. Positions that are not computed have
+    no row, and become zeros."""
     if encoder.packing:
         return encoder.packing.unpack(rows)
     return reshape_from_matrix(rows, [encoder.batch_size, encoder.seq_length, encoder.hidden_size])

@@ -213,7 +213,7 @@ def trained_variables(variables, freeze_layers=0, freeze_embeddings=False):
 
 
 def count_layers(variables, argument):
-    """Returns the number of encoder layers to which variables belong, according to their names.
+    """Returns the number of encoder layers. It is determined from the names of the model's variables.
 
     Raises:
       ValueError: no variable belongs to a layer. The message begins with `argument`.
@@ -307,7 +307,7 @@ LR_SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "exponenti
 
 
 def _decay_progress(step, num_train_steps, num_warmup_steps):
-    """Returns the fraction of the steps after warm-up that are done, in [0, 1]."""
+    """Returns how much of the training after the warm-up is done: a fraction in [0, 1]."""
     start = num_warmup_steps or 0
     return tf.clip_by_value((step - start) / max(num_train_steps - start, 1), 0.0, 1.0)
 
@@ -361,8 +361,9 @@ def _sum_gradients(loss, gradients, variables, steps):
       steps: number of micro-batches.
 
     Returns:
-      a triple: the list of the sums, which contains a variable, or None, for each gradient; the global norm
-      of the sums; and a function that builds the op that sets the sums to zero.
+      a triple. First, the list of the sums: for each gradient, the variable with its sum, or None if the
+      gradient is None. Second, the global norm of the sums. Third, a function that builds the op that sets
+      the sums to zero.
     """
     all_reduce = collectives.current_all_reduce()
     pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
@@ -403,7 +404,8 @@ def _add_to_sums(pairs, steps):
 
     Args:
       pairs: list of (gradient, variable).
-      steps: number of micro-batches. If there is only one, the gradient is assigned to the sum.
+      steps: number of micro-batches. If it is 1, the sum of a gradient is the gradient itself, so the
+        gradient is assigned to the sum.
 
     Returns:
       a pair: the list of the sums, which are local variables, and the list of the ops that add to these sums.
@@ -466,8 +468,8 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
     """An initializer that returns zeros. The zeros are not a constant, because a session keeps a copy of each
     constant."""
     del partition_info
-    # A random integer below 1 is always 0. TensorFlow's constant folding does not know that this value is
-    # constant.
+    # A random integer from 0 to (but not including) 1 is always 0. But TensorFlow's constant folding does not
+    # replace a random value by a constant, so the zeros do not become a constant.
     zero = tf.random.uniform([], maxval=1, dtype=tf.int32, seed=0)
     return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(zero, dtype))
 
@@ -534,7 +536,9 @@ class LossScale(object):
         return loss * tf.cast(self.value, loss.dtype)
 
     def apply_if_finite(self, gradient_norm, apply):
-        """Returns an op that runs the update if the norm is finite, and sets the factor for the next step.
+        """Returns an op that runs the update only if the norm is finite.
+
+        In both cases, the op also sets the loss scaling factor of the next step.
 
         Args:
           gradient_norm: scalar; it is not finite if any gradient is not finite.
@@ -614,7 +618,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
         Args:
           grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
-            variable. This variable is read only after the update of the previous pair has ended.
+            variable. This variable is not read before the update of the previous pair has ended.
           factor: scalar tensor, such as a clipping factor; None for 1. Each gradient is multiplied by the
             factor directly before the update of its variable, so that no second copy of all gradients is
             needed.
@@ -661,7 +665,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         return [tf.assign_sub(variable, rate * self.weight_decay_rate * variable)]
 
     def _apply(self, gradient, variable, slots, rate, name):
-        """Returns the op that updates a variable, after the decoupled decay.
+        """Returns the op that updates a variable. The op runs after the op of the decoupled decay.
 
         Args:
           gradient: dense tensor.
@@ -793,11 +797,11 @@ class LambOptimizer(_WeightDecayOptimizer):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
             update = m.read_value() / (1.0 - power_1) / deviation
-            # For a variable that is excluded from weight decay, the update contains neither the decay here
-            # nor the trust ratio below.
+            # A variable that is excluded from weight decay gets neither the decay that is added in the next
+            # block, nor the trust ratio of the block after it.
             if self._do_use_weight_decay(name):
-                # The decay is computed after the first part of `update`, so that one temporary tensor less is
-                # in memory at the same time.
+                # Without this dependency, TensorFlow could compute the product of rate and weights early. The
+                # product would then be in memory together with the temporary tensors of `update`.
                 with tf.control_dependencies([update]):
                     update += self.weight_decay_rate * weights
             if not self._is_excluded(name):
@@ -833,9 +837,9 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
 
         Args:
           learning_rate, weight_decay_rate, exclude_from_weight_decay, name: see `AdamWeightDecayOptimizer`.
-          decay_exponent: the 0.8 in β.
-          clipping_threshold: d.
-          epsilon: ε.
+          decay_exponent: the exponent 0.8 in the formula of β, see the docstring of the class.
+          clipping_threshold: the d of the formulas.
+          epsilon: the ε of the formulas.
         """
         super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
         self.decay_exponent = decay_exponent

@@ -231,7 +231,7 @@ def main(_):
                                                     predict_batch_size=settings.predict_batch_size)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
-    @functools.cache  # the file of a part is written only once, even if the part is evaluated several times
+    @functools.cache  # writes the windows of "eval" only once, even if the run evaluates several times
     def input_fn(part, is_training):
         """Writes the windows of one part of the data, "train" or "eval", and returns the input_fn that reads
         them."""

@@ -363,7 +363,8 @@ def convert_ids_to_tokens(inv_vocab, ids):
 def whitespace_tokenize(text):
     """Splits text at white space. Returns a list of str.
 
-    It uses the white space of `str.split`, which includes more characters than `_is_whitespace`.
+    The characters that count as white space are those of `str.split`. They are more than those of
+    `_is_whitespace`.
     """
     return text.split()
 
@@ -603,14 +604,15 @@ class SentencePieceTokenizer(_Tokenizer):
     def continues_word(self, token):
         """Returns whether a token continues the word of the token before it.
 
-        In scripts without spaces between words, each piece counts as a word.
+        Some writing systems, such as Chinese, have no spaces between words. There, each piece counts as a
+        word.
         """
         return not (token.startswith(WORD_START) or token in _SPECIAL_PIECES and token != "[UNK]"
                     or _SPACELESS.match(token))
 
     def chunks(self, convert):
-        """Returns an object with a method `of(text)`, which yields convert(tokens) for each chunk; see
-        `FullTokenizer.chunks`."""
+        """Returns an object with a method `of(text)`. The method yields convert(tokens) for each chunk of the
+        text; see `FullTokenizer.chunks`."""
         return _Chunks(self, convert)
 
     def _chunks_of(self, text):
@@ -623,13 +625,16 @@ class SentencePieceTokenizer(_Tokenizer):
         """Returns (id, start, end) of each piece of a text without white space."""
         text = _SURROGATES.sub("\ufffd", text)
         forms = [_without_accents(char) for char in text] if self._lower else text
-        # Character i of the model's input comes from position origins[i] of the text.
+        # Character i of the input of the SentencePiece model comes from position origins[i] of the text.
         origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
         found = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
             if start == end < len(origins) - 1 and piece != WORD_START:
-                end += 1  # this character became several pieces, and each piece gets the whole character
-            # A piece ends where the next character begins, so that combining accents belong to their letter.
+                # One character became several pieces. Each of these pieces gets the range of the whole
+                # character.
+                end += 1
+            # The range of a piece ends where the next character of the model's input begins. So combining
+            # accents, which are not in the model's input, are in the same range as their letter.
             found.append((index, origins[start],
                           max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
         return found
@@ -662,8 +667,8 @@ TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
 class _Chunks(dict):
-    """A cache of the form {chunk of text: convert(tokens of the chunk)}. A chunk that is not in the cache is
-    tokenized."""
+    """A cache of tokenized text: {chunk of text: value}. The value is the result of the function `convert`
+    for the list of the chunk's tokens. If a chunk is not in the cache, its value is computed."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer
@@ -678,7 +683,7 @@ class _Chunks(dict):
         return value
 
     def of(self, text):
-        """Yields the values of the chunks of text (str or UTF-8 bytes)."""
+        """Divides a text (str or UTF-8 bytes) into chunks, and yields the value of each chunk."""
         return map(self.__getitem__, self._tokenizer._chunks_of(convert_to_unicode(text)))
 
 
@@ -712,19 +717,23 @@ class BasicTokenizer:
         """
         text = self._clean_text(convert_to_unicode(text))
         # Chinese characters are split in all languages. The corpus of an English model also contains Chinese
-        # characters, and words of several Chinese characters would almost never be in its vocabulary.
+        # characters, and a word of several Chinese characters would almost never be in the vocabulary of
+        # this model.
         if self.tokenize_chinese_chars:
             text = self._tokenize_chinese_chars(text)
         words = []
         for word in whitespace_tokenize(text):
             words.extend(self._run_split_on_punc(self.normalize(word)))
-        # If a subclass overrides a method, the method may return white space or empty strings. This call
-        # removes them.
+        # In a subclass, an overriding method, such as `normalize`, may return white space or empty strings.
+        # This call removes them.
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):
-        """Returns a word (str), in lower case if `do_lower_case` is true. Strips its accents if
-        `strip_accents` is true, or if `strip_accents` is None and `do_lower_case` is true."""
+        """Returns the normalized form of a word (str).
+
+        If `do_lower_case` is true, the word is converted to lower case. If `strip_accents` is true, or None
+        while `do_lower_case` is true, the accents are removed.
+        """
         if self.do_lower_case:
             word = word.lower()
         # Strip accents after lower-casing, because lower-casing can produce an accent ("İ" -> "i̇").

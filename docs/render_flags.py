@@ -17,7 +17,7 @@ from absl import flags  # noqa: E402
 
 from bertlib.command_line import common_flags  # noqa: E402
 
-# Commands in the order of a project: data, training, use, tools.
+# The commands in the order in which the page describes them.
 COMMANDS = ["run_classifier", "run_classifier_with_tfhub", "run_ner", "run_squad", "run_swag",
             "create_pretraining_data", "run_pretraining", "extract_features", "predict", "serve", "export",
             "convert_checkpoint", "build_vocab", "sweep", "plan_memory", "download", "glue_submission",
@@ -40,7 +40,8 @@ Row = collections.namedtuple("Row", ["name", "values", "default", "meaning"])
 
 
 def rows_of(command):
-    """Returns the first sentence of a command's description, and {heading: list of `Row`} of its flags."""
+    """Returns a pair: the first paragraph of the command's docstring; and {heading of a section: list with a
+    `Row` for each flag in this section}."""
     installed = f"bertlib.commands.{command}"
     path = os.path.join(ROOT, *installed.split(".")) + ".py"
     module = importlib.import_module(installed if os.path.exists(path) else command)

@@ -22,7 +22,11 @@ def on_files(found, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Rewrites links from docs/ to the root, and back, to the paths of these pages in the site."""
+    """Returns the text of a page with rewritten links.
+
+    In the site, the paths of `PAGES` and of the pages from docs/ differ from their paths in the repository.
+    A link to such a page gets the path that the page has in the site.
+    """
     uri = page.file.src_uri
     path = uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
 

@@ -268,9 +268,10 @@ def _open_safetensors(path, paths):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. In the classes and in
-# the scripts, the weights of a head have the shape [outputs, inputs], so they are not transposed. The kernels
-# of dense layers are transposed: their published shape is [inputs, outputs].
+# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of a
+# head have the shape [outputs, inputs] in the classes and also in the scripts, so they are not transposed.
+# Only the kernels of dense layers are transposed, because their published shape is [inputs, outputs]; see
+# `_ENDINGS`.
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -301,8 +302,8 @@ def published_name(key):
     `hugging_face_name`.
 
     Returns:
-      (published variable name, whether the tensor has to be transposed); (None, False) for a tensor that is
-      not a variable.
+      (published variable name, whether the tensor has to be transposed); (None, False) for a buffer or a
+      copy of another tensor, because the published model has no variable for it.
     """
     if _NOT_VARIABLES.search(key):
         return None, False
@@ -311,8 +312,8 @@ def published_name(key):
     if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
     # In Hugging Face checkpoints that were converted in 2018, the names of normalization weights end with
-    # gamma and beta, as in the published names. No entry of `_ENDINGS` matches them, so these ends stay
-    # unchanged.
+    # gamma and beta. The published names have the same ends, so these ends must stay unchanged. They do,
+    # because no entry of `_ENDINGS` matches them.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 

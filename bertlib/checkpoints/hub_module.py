@@ -497,7 +497,8 @@ def _collection(definition, key):
 
 
 def _nodes_in_collections(definition, keys):
-    """Yields the names of the nodes to which the entries of collections refer."""
+    """Yields the names of the nodes to which the entries of some collections refer. `keys` are the names of
+    these collections."""
     for key in keys:
         collection = _collection(definition, key)
         yield from map(_node_name, collection.node_list.value)
@@ -539,8 +540,8 @@ def _extract_subgraph(definition, kept, collections, scope):
 
 
 def _set_asset_paths(definition, directory):
-    """Returns a copy of a MetaGraphDef. The paths of the asset files in the copy point into a module's
-    directory."""
+    """Returns a copy of a MetaGraphDef, in which the paths of the asset files are paths in the directory of a
+    module."""
     result = tf.MetaGraphDef()
     result.CopyFrom(definition)
     assets = tensorflow_internals.asset_paths(directory, definition)
@@ -554,7 +555,8 @@ def _set_asset_paths(definition, directory):
 
 
 def _seed_random_ops(graph_def):
-    """Replaces the random ops of a graph by stateless ops, each with a seed as an additional input.
+    """Replaces the random ops of a graph by stateless ops. Each stateless op has an additional input for its
+    seed.
 
     Returns:
       {name of a seed input: tensor that is the seed}.
@@ -578,12 +580,10 @@ def _seed_random_ops(graph_def):
 
 
 def _unused_scope(name):
-    """Returns an unused name for a variable scope: `name`, or `name` with a number.
-
-    Also checks that no name scope has the returned name.
+    """Returns the name of a variable scope that does not exist yet: `name`, or `name` with a number.
 
     Raises:
-      RuntimeError: a name scope with this name already exists.
+      RuntimeError: there is no variable scope with the returned name, but a name scope with this name exists.
     """
     with tf.name_scope(_parent_name_scope(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:

@@ -84,8 +84,8 @@ def cache_directory():
 
 
 def _aliases(repository):
-    """Returns the names that a repository may have in the cache, with and without the organization
-    google-bert."""
+    """Returns the names under which a repository may be stored in the cache. A repository of the organization
+    google-bert has two names: with and without the organization."""
     if "/" not in repository:
         return [repository, _FIRST_ORGANIZATION + repository]
     return [repository, repository.removeprefix(_FIRST_ORGANIZATION)]

@@ -37,8 +37,8 @@ class MetricsHistory:
         """Removes the lines of all steps after `step`. Also removes incomplete lines.
 
         Args:
-          step: int, the step of the checkpoint from which the training continues; None for a new training,
-            which removes all lines.
+          step: int, the step of the checkpoint from which the training continues. None for a new training:
+            all lines are removed.
         """
         self._write(lambda: self._keep(lambda row: step is not None and row["step"] <= step))
 
@@ -100,7 +100,9 @@ class MetricsHistory:
             end = writer.tell()
             if writer.write(line) < len(line):  # the disk is full, or the file is too large
                 writer.truncate(end)
-                writer.write(line)  # the second attempt raises an error that names the cause
+                # A write of a part of the line raises no error. This second write raises an error that names
+                # the cause.
+                writer.write(line)
 
     def _keep(self, is_kept):
         """Removes the lines for which `is_kept` is false. Also removes lines that do not contain a complete

@@ -39,7 +39,7 @@ def create_checked_scaffold(spec, checkpoint, config):
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
-        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # read by the scaffold and by users' hooks
+        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # the scaffold and users' hooks read it
         if checkpoint:
             variables = tf.global_variables()
             shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
@@ -124,8 +124,8 @@ def translate_restore_errors(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        # A full disk can cause the same errors, if a hook writes a file at the start of the session. The
-        # checkpoint is not damaged in this case.
+        # These errors do not always mean a damaged checkpoint: if a hook writes a file at the start of the
+        # session and the disk is full, TensorFlow raises the same errors.
         if files.describe_disk_error(error, checkpoint or ""):
             raise
         damage = checkpoint and checkpoint_formats.find_damage(checkpoint)  # a sentence that names the tensor

@@ -30,7 +30,7 @@ def _hook(kind, error, trace, before=sys.excepthook):
                   for code in frames[1:])
     if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
         return before(kind, error, error.__traceback__)
-    if not replica_group.is_replica():  # for a replica, the launcher prints a message
+    if not replica_group.is_replica():  # for a replica, its launcher prints the message
         print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
     os._exit(130)
 
@@ -40,7 +40,8 @@ terminal.open_closed_streams()
 
 _tf = quiet_tensorflow.load()
 if not quiet_tensorflow.shows_all_messages():
-    # At the default verbosity, TensorFlow warns about features that the commands need, such as graph mode.
+    # At the default verbosity, TensorFlow would warn about features that the commands need, such as graph
+    # mode. So only errors are logged.
     _tf.logging.set_verbosity(_tf.logging.ERROR)
 _tf.disable_v2_behavior()
 _tf.enable_resource_variables()

@@ -36,8 +36,8 @@ class CommandFlags:
         else:
             importlib.import_module(command)
         self.names = common_flags.flag_names()
-        # Flags of this process that the other command does not have. They are not copied, so `parse` refuses
-        # them.
+        # Flags of this process that the other command does not have. They are not copied, so `parse` raises
+        # an error for them.
         foreign = {name for part in sections.values() for name in part} - {*self.names, "traceback"}
         self._values = flags.FlagValues()
         for name in flag_values:

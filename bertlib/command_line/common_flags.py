@@ -37,8 +37,8 @@ FLAGS = flags.FLAGS
 
 _HELP_WIDTH = 110
 
-# Largest values of integer flags that have no upper bound in their definition. Above these values, TensorFlow
-# or NumPy overflows. TensorFlow stores --seed as an int64. --random_seed may be any integer.
+# Largest values of integer flags that have no upper bound in their definition. Larger values would overflow
+# in TensorFlow or NumPy. TensorFlow stores --seed as an int64. --random_seed may be any integer.
 _MAX_INT32 = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
 MAX_WORKERS = 1024
@@ -79,9 +79,9 @@ def section(heading, affects=None):
     """Returns a context manager. Flags that are defined in its block appear in `--help` under `heading`, and
     belong to the class `affects`.
 
-    Advanced flags (`ADVANCED`) appear under the heading of their advanced section instead. A later definition
-    of a flag replaces an earlier one. So a script can import two commands with the same flag. It can also
-    import a command and define one of its flags differently.
+    A flag in `ADVANCED` appears under the heading of its advanced section instead of `heading`. If a flag is
+    defined twice, the later definition replaces the earlier one. So a script can import two commands that
+    define the same flag. It can also import a command and define one of its flags differently.
 
     Args:
       heading: str, heading of the section in `--help`.
@@ -138,8 +138,8 @@ def help_text(description, full=False):
         ours = flag_names()
         # `FLAGS` also contains the short names of flags, such as -?. `.name` is always the long name.
         others = {FLAGS[name].name for name in FLAGS} - set(ours)
-        # --flagfile and --undefok are not in `FLAGS`. absl adds them to the help text of any
-        # `flags.FlagValues`, even of an empty one. So their help text is taken from an empty one.
+        # --flagfile and --undefok are not in `FLAGS`. absl adds these two flags to the help text of each
+        # `flags.FlagValues`. So the help text of a `FlagValues` without flags contains only these two flags.
         return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
                           flags.FlagValues().get_help(prefix="  ")])
     topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)
@@ -661,7 +661,7 @@ def require_finite(*names):
 
 
 def _require_positive(name):
-    # A lower bound in the definition of the flag would accept NaN.
+    # The flag is checked here, because a lower bound in the definition of the flag would accept NaN.
     flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
                              "must be a positive number")
 
@@ -688,8 +688,8 @@ def define_common_flags(description):
 
 
 def _limit_integers():
-    """Adds an upper bound to integer flags that have none. Above this bound, TensorFlow or NumPy would
-    overflow."""
+    """Adds an upper bound to integer flags that have none. Larger values would overflow in TensorFlow or
+    NumPy."""
     for name in itertools.chain.from_iterable(names_by_section.values()):
         flag = FLAGS[name]
         if flag.flag_type() == "int" and flag.parser.upper_bound is None:

@@ -74,7 +74,7 @@ def run(main, resumable=False, description=None, takes_paths=False):
         try:
             _call(main, argv, resumable, takes_paths)
         except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001
-            _end_with_error(error, resumable)  # raises an unknown error again
+            _end_with_error(error, resumable)  # if the error is unknown, this call raises it again
         finally:
             signals.ignore_request()
 
@@ -100,8 +100,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
 def _call(main, argv, resumable, takes_paths):
     """Calls main(argv) if this process is a replica or the only process of its command.
 
-    Every other process is a launcher or an evaluator. It starts the replicas or the evaluations, and ends
-    with their exit code.
+    Every other process is a launcher, which starts the replicas, or an evaluator, which starts the
+    evaluations. Such a process waits for the processes that it started, and ends with their exit code.
     """
     if len(argv) > 1 and not takes_paths:
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
@@ -175,8 +175,8 @@ def _describe_encoding_error(error):
 
 
 def _place_of_surrogate(character):
-    """Searches for an unpaired surrogate in all files that are named by flags. Returns "file:line" of the
-    first one; None if the files contain no such surrogate.
+    """Searches all files that are named by flags for the unpaired surrogate `character`. Returns "file:line"
+    of its first occurrence; None if the files do not contain it.
 
     An unpaired surrogate is half of a surrogate pair, and cannot be written in UTF-8. In a file that is read
     as UTF-8, an unpaired surrogate can only come from an escape in JSON, such as "\\ud83d".
@@ -278,8 +278,8 @@ def _fail(message, code=1, passes=False, own=True, log_says_more=False):
     Args:
       message: str.
       code: int, the exit code.
-      passes: bool, whether the command may succeed if it is run again. A replica reports this to its launcher
-        by the exit code.
+      passes: bool, whether the command may succeed if it is run again. If so, a replica ends with the exit
+        code `os.EX_TEMPFAIL` instead of `code`, to tell this to its launcher.
       own: bool. True if the error happened in this process, False if it happened in a different replica.
       log_says_more: bool, see `replica_group.Group.leave`.
     """

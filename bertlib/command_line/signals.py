@@ -62,8 +62,9 @@ def handle_termination(last_words):
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
-    # Python runs a signal handler only after the main thread has returned from C++. But Python writes the
-    # number of the signal to this pipe at once. So a separate thread reads the pipe.
+    # Python runs a signal handler only after the main thread has returned from C++, which can take long. But
+    # Python writes the number of the signal to this pipe at once. So a separate thread reads the pipe, and
+    # notices the signal while the main thread is still in C++.
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     signal.set_wakeup_fd(sender, warn_on_full_buffer=False)

@@ -218,7 +218,8 @@ def open_model(settings):
         settings.set_default("bert_config_file", found[0])
     config = model_config.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
-    # A model that was pre-trained only on masked words has neither a pooler nor a head for the next sentence.
+    # These variables may be missing, because some models lack them. For example, a model that was pre-trained
+    # only on masked words has neither a pooler nor a head for the next sentence.
     checkpoint_formats.check_fits(source, {**encoder, **heads}, optional={
         *heads, *(name for name in encoder if "/pooler/" in name)})
     names = sorted(name for name in {**encoder, **heads} if name in source.shapes)

@@ -185,8 +185,9 @@ def _is_usable(expected, texts):
 
 
 def _compare(settings, model):
-    """Compares the tokens of the graph with the tokens of the tokenizer, on the texts of --compare_file or on
-    those of the training. Logs the number of texts with different tokens, and examples of such texts."""
+    """Compares the tokens of the graph with the tokens of the tokenizer. The compared texts are those of
+    --compare_file, or by default the texts of the training. Logs the number of texts with different tokens,
+    and examples of such texts."""
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))

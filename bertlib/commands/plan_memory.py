@@ -153,8 +153,11 @@ def check_flags(settings):
 
 
 def describe(settings):
-    """Returns a description of the planned step in one line: model, task, precision, optimizer, sums of
-    gradients, frozen layers."""
+    """Returns a description of the planned step in one line.
+
+    The line names the model, the task and the precision. For a training step, it also names the optimizer,
+    the number of micro-batches and the frozen layers.
+    """
     model = settings.bert_config_file or "BERT-" + settings.model.title()
     task = f"{model}, {settings.task}, {settings.precision}"
     if settings.phase == "prediction":
@@ -187,8 +190,8 @@ def task_model(config, task):
 
 
 def build_prediction(model, step):
-    """Builds the prediction of one batch in the current graph; returns a tensor that depends on all
-    outputs."""
+    """Builds the prediction of one batch in the current graph. Returns a tensor that is computed from all
+    outputs of the model."""
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.micro_batch_size,
                                            model.batch_totals)
     predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions

@@ -311,8 +311,8 @@ def check_replicas(settings, group):
     """Checks that the flags of replicas can be used with the chosen input and output.
 
     Raises:
-      ValueError: --interactive is given for several processes, or restarts are requested although the input
-        or output is a standard stream.
+      ValueError: --interactive is given for several processes; or --max_restarts is given, and the command
+        reads the standard input or writes the standard output.
     """
     if settings.interactive and group:
         raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "

@@ -206,8 +206,8 @@ def describe_training_file(data):
 
 
 def _labels(settings, train):
-    """Returns the labels in the training file. Without a training file, returns the labels that are stored in
-    --output_dir or with --init_checkpoint.
+    """Returns the labels in the training file. Without a training file, returns the labels of the model: they
+    are stored in --output_dir, or in the model of --init_checkpoint.
 
     Raises:
       ValueError: no labels are known, or they are not usable.

@@ -259,7 +259,8 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
 
 
 def write_results(settings, split, file, rows, scores):
-    """Writes the scores of a split, the table of its predictions, and the report of the development set.
+    """Writes the scores of a split and the table of its predictions. For the development set, also writes the
+    report.
 
     Args:
       settings: a `Settings`.

@@ -88,7 +88,8 @@ def _check_base(command, own, parsed):
     Args:
       command: a `command_flags.CommandFlags`.
       own: {flag: value as text}, the flags on the command line of the training command.
-      parsed: {flag: value as text}, the same flags and those in its flag files.
+      parsed: {flag: value as text}, the flags in `own`, and the flags in the flag files of the training
+        command.
 
     Raises:
       ValueError: the runs would share a directory, or would not train and evaluate.

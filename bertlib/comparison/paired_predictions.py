@@ -58,8 +58,8 @@ def find_table(path, name=TABLE):
 def read_tables(paths):
     """Returns the `Table`s in one or two files.
 
-    The run.json in the directory of a table describes the table. If the directory has no run.json, as in a
-    --results_dir, the run.json of the other table is used.
+    The run.json in the directory of a table describes the table. A --results_dir contains no run.json. For a
+    table in such a directory, the run.json of the other table is used.
 
     Raises:
       ValueError: a file is not a table of predictions with labels.
@@ -224,7 +224,7 @@ def _score_classification(table, labels):
         scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
         return 100 * float(scores[1] if size == 2 else scores.mean())
 
-    def matthews(rows):  # Gorodkin's formula for several labels, as in eval_results.txt
+    def matthews(rows):  # Gorodkin's formula for any number of classes, as in eval_results.txt
         counts = matrix(rows)
         total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
         root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))

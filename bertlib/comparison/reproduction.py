@@ -140,9 +140,13 @@ def _refuse_running(directory):
 
 
 def _last_step(directory, record, until, notes):
-    """Returns (last step to compare, whether this is the last step of the training and has a checkpoint).
+    """Finds the last step up to which the training and its repetition are compared.
 
     Adds sentences to the list `notes` if the training is unfinished, or was continued with other settings.
+
+    Returns:
+      a pair: the step, as an int; and a bool, True if the training ended at this step and saved a checkpoint
+      of this step.
     """
     newest = checkpoint_formats.latest_checkpoint(directory)
     steps = [row["step"] for row in metrics_history.MetricsHistory(directory).read()

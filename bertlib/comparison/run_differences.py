@@ -19,7 +19,8 @@ _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "tes
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
-# The text of a comparison lists at most this number of steps, and of metrics for each file.
+# The text of a comparison lists at most this number of missing steps. For each file of results, it lists at
+# most this number of metrics.
 _MANY = 12
 
 

@@ -85,8 +85,8 @@ def write(path, cache, inputs, examples, convert):
 
 
 def _fingerprint(inputs, examples):
-    """Returns the name of an entry: a fingerprint of the inputs, the examples and the code of this process.
-    Returns None if an input cannot be pickled."""
+    """Returns the name of an entry of the cache. The name is a fingerprint of the inputs, the examples and
+    the code of this process. Returns None if an input cannot be pickled."""
     # The import is here and not at the top, because the module `fingerprints` imports NumPy, which worker
     # processes do not need.
     from bertlib.system import fingerprints
@@ -142,7 +142,7 @@ def _locked(entry):
 def _make(entry, convert):
     """Makes an entry, and returns the content of its JSON file. An old, damaged entry is replaced. The caller
     must hold the lock of the entry."""
-    partial = f"{entry}.partial"  # may be left over from a killed process
+    partial = f"{entry}.partial"  # a killed process may have left this directory
     for path in (partial, entry):
         shutil.rmtree(path, ignore_errors=True)
     files.make_directories(partial)

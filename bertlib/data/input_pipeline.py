@@ -32,8 +32,8 @@ EXAMPLE_INDEX = "example_index"
 # If micro-batches differ in size, each micro-batch has a feature of this name. The feature is a scalar: the
 # weight of the micro-batch's mean loss. The mean of the weights of a step is 1.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
-# Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
-# shapes occur.
+# Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and batches have
+# fewer different shapes.
 _LENGTH_STEP = 8
 # In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. This number
 # is larger than `_LENGTH_STEP`, so that fewer different lengths occur: for each new length, XLA compiles the
@@ -127,8 +127,8 @@ class RecordFile(object):
 class RecordFiles(object):
     """Several TFRecord files with random access. The records are numbered as if all files were one file.
 
-    The number of the second file's first record follows the number of the first file's last record, and so
-    on. All files stay open.
+    Example: if the first file has 10 records, their numbers are 0 to 9, and the first record of the second
+    file has the number 10. All files stay open.
     """
 
     def __init__(self, paths, fields):
@@ -158,8 +158,8 @@ class RecordFiles(object):
 
 
 class _RecordReader(object):
-    """Reads and checks the records of batches. After an error, finds a bad record in the batches that were
-    read last."""
+    """Reads and checks the records of batches. If the check of a batch fails, `find_bad_record` finds a bad
+    record in the batches that were read last."""
 
     def __init__(self, records, fields):
         self._records = records
@@ -299,7 +299,10 @@ def token_balanced_bounds(lengths, num_micro_batches):
     lengths = np.asarray(lengths).tolist()
 
     def filled(limit):
-        """Returns the bounds of micro-batches that are filled one after the other up to `limit` tokens."""
+        """Returns the bounds of micro-batches with as many examples as possible.
+
+        Each micro-batch takes the next examples of the batch until one more would exceed `limit` tokens.
+        """
         bounds = [0]
         while bounds[-1] < len(lengths):
             bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
@@ -331,8 +334,12 @@ def _lengths(mask):
 
 
 def _token_balanced_bounds(mask, num_micro_batches):
-    """Returns the result of `token_balanced_bounds` for a batch as an int64 tensor [N + 1]. The examples of
-    the mask (see `_lengths`) must be sorted by length, the longest first."""
+    """Applies `token_balanced_bounds` to the examples of a batch. Returns an int64 tensor [N + 1].
+
+    Args:
+      mask: see `_lengths`. The examples must be sorted by length, the longest first.
+      num_micro_batches: N.
+    """
     kept = tf.minimum(_trimmed_length(_lengths(mask)), mask.shape.as_list()[-1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)
@@ -376,8 +383,8 @@ def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_field
 
 
 def _trimmed_length(lengths):
-    """Returns lengths rounded up to a multiple of `_LENGTH_STEP` (with XLA, of `_LENGTH_STEP_OF_XLA`). The
-    length 0 is rounded up to the first multiple, too."""
+    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`. With XLA, the lengths are rounded up to a
+    multiple of `_LENGTH_STEP_OF_XLA` instead. The length 0 is rounded up in the same way as the length 1."""
     step = _LENGTH_STEP_OF_XLA if tf.get_collection(graph_keys.USES_XLA) else _LENGTH_STEP
     return (tf.maximum(lengths, 1) + step - 1) // step * step
 
@@ -449,7 +456,8 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
 
 
 def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, threads):
-    """Returns a dataset that contains each example once, untrimmed; see `record_dataset`."""
+    """Returns a dataset that contains each example once; see `record_dataset`. With `trimmed_fields`, the
+    examples are sorted by length, but the fields are not trimmed yet."""
     if not trimmed_fields:
         indices = _index_dataset(num_examples, batch_size, is_training=False, drop_remainder=drop_remainder)
         return indices.map(read, **threads)
@@ -515,10 +523,10 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         on this number.
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
         these fields are cut to the length of the longest sequence, rounded up to a multiple of 8 (with XLA,
-        of 64). The first field is the mask: 1 for real tokens, 0 for padding after them. In training, the
-        examples of a step are sorted by length before they are divided into micro-batches. Outside of
-        training, the examples are sorted by length within groups of 64 consecutive batches, and each batch
-        also has `EXAMPLE_INDEX`, int64 [B]: the positions of its examples in the file; see
+        to a multiple of 64). The first field is the mask: 1 for real tokens, 0 for padding after them. In
+        training, the examples of a step are sorted by length before they are divided into micro-batches.
+        Outside of training, the examples are sorted by length within groups of 64 consecutive batches, and
+        each batch also has `EXAMPLE_INDEX`, int64 [B]: the positions of its examples in the file; see
         `restore_file_order`.
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
         `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is

@@ -197,8 +197,9 @@ class Estimator(object):
 
     @contextlib.contextmanager
     def _training(self):
-        """Returns a context manager for a block that runs a training. Inside of the block, `_group` is None.
-        At the end of the block, the context manager waits until the sessions of all replicas are closed."""
+        """Returns a context manager for a block that runs a training. During the block, `_group` is None,
+        so replica 0 evaluates alone. At the end of the block, the context manager waits until the sessions of
+        all replicas are closed."""
         self._is_training = True
         try:
             yield
@@ -327,7 +328,7 @@ class Estimator(object):
 
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
-            self._group.barrier()  # replica 0 may still be writing the checkpoint to read
+            self._group.barrier()  # replica 0 may still be writing the checkpoint that is read next
         checkpoint = checkpoint_path or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)

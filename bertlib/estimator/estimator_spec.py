@@ -1,4 +1,5 @@
-"""Defines the modes and the result of a `model_fn`, and the input of an exported model."""
+"""Defines the modes in which a `model_fn` is called, the class of its result, and the class that describes
+the inputs of an exported model."""
 
 import collections
 

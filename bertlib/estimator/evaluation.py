@@ -142,7 +142,7 @@ def _batches(session, fetches, config, group, sharded=True):
     if group:
         yield from replica_sync.gather_batches(group, session, fetches, check, sharded)
         return
-    with contextlib.suppress(StopIteration):  # a hook may raise it to end the session
+    with contextlib.suppress(StopIteration):  # a hook may raise StopIteration to end the session
         while not session.should_stop():
             check()
             yield session.run(fetches)
@@ -150,7 +150,7 @@ def _batches(session, fetches, config, group, sharded=True):
 
 def _session(spec, checkpoint, config, hooks):
     """Opens a session on the current graph, with the weights of a checkpoint. The session runs only in this
-    process, also if the process is one of several replicas."""
+    process, even if this process is one of several replicas."""
     scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
     return resume.open_session(scaffold, checkpoint, config, hooks)
 

@@ -34,8 +34,8 @@ ALLOCATOR_MARGIN = 1.07
 # Bytes of the free RAM that are set aside for two things that the simulation does not count: the workspaces
 # of kernels, and fragmentation.
 WORKSPACE = 0.5 * GB
-# Seconds that are added for each op that makes a tensor. The simulation does not know that starting a kernel
-# takes time: on the virtual GPU, small ops are faster than a real GPU can start them.
+# Seconds that are added for each op that makes a tensor. They are the time that a real GPU needs to start a
+# kernel. The simulation ignores this time, so its times of small ops are too short.
 SECONDS_PER_OP = 1e-5
 
 _DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
@@ -185,8 +185,8 @@ def _check(op):
     if op.type in _LOOPS:
         problem = "only one iteration of this loop would be counted. Build the graph without a loop"
     for tensor in op.outputs:
-        # Scalars and vectors of integers (for example the shape of a tensor) may have unknown sizes: they are
-        # small, and they are in the host's memory.
+        # Scalars and vectors of integers (for example the shape of a tensor) may have unknown sizes. They are
+        # small and in the host's memory, so the prediction can ignore them.
         small = tensor.dtype.is_integer and tensor.shape.ndims in (0, 1)
         if (tensor.dtype not in (tf.resource, tf.variant, tf.string) and not small
                 and not tensor.shape.is_fully_defined()):
@@ -246,8 +246,8 @@ def _allocations(graph_def, timeline):
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
         # A tensor is freed only after the last use of its aliases. Example: MatMul → Reshape → Add. The
         # Reshape allocates no memory, so the output of MatMul is freed after Add. For each variable, `owner`
-        # returns None, so all variables share the key None in `last_use`. Their memory is not counted here,
-        # because `_variable_bytes` counts it.
+        # returns None, so all variables share the key None in `last_use`. This key has no size below, because
+        # `_variable_bytes` counts the memory of the variables.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.defaultdict(list)
@@ -256,7 +256,7 @@ def _allocations(graph_def, timeline):
             freed[position].append(tensor)
     allocations = []
     for position, stats in enumerate(ran):
-        # An op's outputs are allocated before its inputs are freed.
+        # The memory of an op's outputs is added first, because it is allocated before the inputs are freed.
         outputs = [(stats.node_name, index) for index in range(len(stats.output))]
         allocations += [(tensor, size[tensor]) for tensor in outputs if tensor in size]
         allocations += [(tensor, -size[tensor]) for tensor in freed[position]]
@@ -307,18 +307,20 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # If memory is far from linear, lines could shorten the interval by only one size at a time. So after
-        # eight simulated sizes, the search halves the interval instead of using a line, and ends soon.
+        # If the memory is not nearly linear in the batch size, each line may exclude only one further size.
+        # The search would then take very long. So after eight simulated sizes, the search tries the middle of
+        # the interval instead of the size at which a line crosses `usable_bytes`.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
 
 
 def _crossing(predictions, usable_bytes):
-    """Returns the batch size at which a step would just fit, by linear interpolation.
+    """Estimates and returns the largest batch size at which a step fits into `usable_bytes`.
 
-    The line goes through the two simulated sizes whose memory is nearest to `usable_bytes`. With only one
-    size, the activations are assumed to be proportional to the batch size.
+    The memory is assumed to be a linear function of the batch size. The two simulated sizes whose memory is
+    nearest to `usable_bytes` determine this function. If only one size was simulated, the activations are
+    assumed to be proportional to the batch size.
     """
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:

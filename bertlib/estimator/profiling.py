@@ -20,9 +20,9 @@ _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compile
 class ProfileHook(tf.train.SessionRunHook):
     """Traces some steps for TensorBoard, and logs the types of ops that took most of the time.
 
-    The number of a step is the value of the global step after this step, so the first step has the number 1.
-    Put this hook last in the list of hooks. The trace then begins after all other hooks have finished the
-    previous step. An error of the profiler becomes a warning, and the training goes on.
+    The number of a step is the value of the global step when the step has ended, so the first step has the
+    number 1. Put this hook last in the list of hooks. The trace then begins after all other hooks have
+    finished the previous step. An error of the profiler becomes a warning, and the training goes on.
     """
 
     def __init__(self, model_dir, first_step, last_step):

@@ -193,7 +193,8 @@ class StepVote:
         self._seconds = fetched[0] - self._started if fetched else None
 
     def exchange(self, session, stop):
-        """Exchanges the values with the other replicas; returns whether the training stops now.
+        """Exchanges the votes, the computing times and the news of a saved checkpoint with the other
+        replicas. Returns whether the training stops now.
 
         Logs a warning if a replica is slow, or if weights differ and are replaced.
 

@@ -23,8 +23,9 @@ from bertlib.system import files
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
 # loss is scaled (for example in fp16).
 _MOST_SKIPPED_IN_A_ROW = 20
-# Errors that an event writer raises. For some problems, the writer raises an IndexError, where other code of
-# TensorFlow raises a tf.errors.OutOfRangeError. If the disk is full, the writer raises a RuntimeError.
+# Errors that an event writer raises. For some problems, other code of TensorFlow raises a
+# tf.errors.OutOfRangeError, but the event writer raises an IndexError. If the disk is full, the event writer
+# raises a RuntimeError.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError, RuntimeError
 
 
@@ -291,8 +292,8 @@ def progress_bar(total, doing, unit, initial=0):
 
 
 def _clear_bars(record):
-    """Clears the progress bars, so that the log message that follows has a separate line. Returns True: as a
-    logging filter, this function lets every record pass."""
+    """Clears the progress bars, so that the next log message is not written into the line of a bar. This
+    function is used as a logging filter. It returns True, so every log message is written."""
     del record
     for bar in list(getattr(tqdm, "_instances", ())):
         bar.clear()

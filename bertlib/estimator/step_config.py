@@ -299,8 +299,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
-            # An earlier mode already fits with the smallest number of micro-batches. The next mode recomputes
-            # more, so a step would only take longer.
+            # An earlier mode already fits with the smallest number of micro-batches. This mode recomputes
+            # more and cannot reduce this number, so it would only make the step slower.
             break
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)

@@ -32,8 +32,8 @@ Attributes:
 
 
 def starts_at_global_step():
-    """Returns whether the input of the current graph starts at the batch of the global step by itself. An
-    input that does not do this needs a hook."""
+    """Returns whether the input of the current graph itself starts at the batch of the global step. If it
+    does not, the training needs a hook that moves the input to this batch."""
     return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
@@ -100,11 +100,11 @@ class TrainingSession:
         return features, labels, hooks
 
     def make_position_hooks(self):
-        """Returns hooks that make the input start at the batch of the global step, for an input that does not
-        do this by itself.
+        """Returns hooks that make the input start at the batch of the global step. Called only for an input
+        that does not start there by itself.
 
-        This class has no such hooks. Instead, it warns that a resumed training starts at the first batch
-        again.
+        A subclass can override this method. The method of this class returns no hooks. If the training is
+        resumed, the method warns that the input starts at its first batch again.
 
         Raises:
           ValueError: there are several replicas, and each of them would train on the whole input.
@@ -131,8 +131,8 @@ class TrainingSession:
         return BuiltStep(spec, input_hooks, own_micro_batches, accumulate_op)
 
     def _with_effective_batch_loss(self, spec):
-        """Replaces the loss of a spec, which is the loss of a micro-batch, by the loss of the effective
-        batch.
+        """Replaces the loss in a spec. The given spec contains the loss of a micro-batch, and the returned
+        spec contains the loss of the effective batch.
 
         The accumulate op adds the gradients of a micro-batch to their sums. The train op adds the gradients
         of the last micro-batch and updates the weights. If the session ends between two micro-batches, the
@@ -155,9 +155,9 @@ class TrainingSession:
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
-            # There are several replicas, but no `Accumulation`. `optimization.create_optimizer` always makes
-            # an `Accumulation` if there are several replicas. So the model_fn uses a different optimizer,
-            # which averages the gradients itself.
+            # There are several replicas, but no `Accumulation`. With several replicas,
+            # `optimization.create_optimizer` would have made an `Accumulation`. So the model_fn did not call
+            # this function. It uses another optimizer, which averages the gradients itself.
             loss = all_reduce.sum(spec.loss) / all_reduce.num_replicas
             # A sum waits until all replicas compute it. So each replica must run each sum, even if only
             # replica 0 uses the result, for example in a summary.
@@ -174,9 +174,9 @@ class TrainingSession:
     def make_hooks(self, built, scaffold, listeners):
         """Returns all hooks of the session.
 
-        The order of the hooks is the same as in `tf.estimator`, except that the check of the loss is the
-        first hook. After a step, the hooks run in this order. If a checkpoint were saved before the check,
-        the checkpoint could contain broken weights.
+        After a step, the hooks run in the order of the list. This order is the same as in `tf.estimator`,
+        with one exception: the check of the loss is the first hook. If a checkpoint were saved before the
+        check, the checkpoint could contain broken weights.
 
         Args:
           built: the `BuiltStep`.
@@ -243,7 +243,8 @@ class TrainingSession:
     def _take_step(self, built, step_context):
         for micro_batch in range(built.own_micro_batches):
             if self.ends_before(micro_batch):
-                # This raises an error. The session then ends, and saves the last complete step.
+                # `request_stop` raises an error, so the rest of the step does not run. The session ends, and
+                # saves the last complete step.
                 step_context.request_stop()
             if micro_batch < built.own_micro_batches - 1:
                 step_context.session.run(built.accumulate_op)

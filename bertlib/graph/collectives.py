@@ -19,8 +19,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import graph_keys
 from bertlib.graph.tensorflow_internals import control_flow_context
 
-# Size of a bucket in bytes. A bucket is a list of tensors. One op computes the sum over the replicas for each
-# tensor of a bucket. This needs fewer messages than one op for each tensor. A tensor of this size or more is
+# Size of a bucket in bytes. A bucket is a list of tensors. A single op sums all tensors of a bucket over the
+# replicas. This needs fewer messages than a separate op for each tensor. A tensor of this size or more is
 # alone in its bucket. See docs/development/scaling.md.
 _BUCKET_BYTES = 2**23
 # Each collective op has an instance key, a number that is the same on all replicas. `_KEYS_PER_GRAPH` keys
@@ -45,8 +45,8 @@ class AllReduce:
     """
 
     def __init__(self, group, exchange_dtype=None):
-        """Reserves keys for the graph's collective ops. All replicas must create this object at the same
-        point of the program.
+        """Reserves keys for the collective ops of a graph. Replica 0 sends the first key to the other
+        replicas, so all replicas must create the object at the same point of the program.
 
         Args:
           group: the `replica_group.Group`.
@@ -69,8 +69,8 @@ class AllReduce:
 
     @property
     def unconditional_ops(self):
-        """Returns the list of collective ops outside of any tf.cond. These ops must be executed in every run
-        of the graph."""
+        """Returns the list of the collective ops outside of any tf.cond. Each of these ops waits until all
+        replicas run it. So each replica must run all of them in each run of the train op."""
         return self._ops.get(None, [])
 
     @property
@@ -94,8 +94,8 @@ class AllReduce:
     def sum(self, tensor):
         """Returns the sum of a tensor over all replicas.
 
-        The sums of a graph run one after the other, in the order of the calls. This order must be the same on
-        all replicas.
+        The sums of a graph run one after the other, in the order in which this method was called. All
+        replicas must call it in the same order.
         """
         return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
@@ -147,7 +147,9 @@ class AllReduce:
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
         if values.shape[0] is not None:
             values, indices = self._gather(values), self._gather(indices)
-        else:  # the number of rows may differ between replicas
+        else:
+            # The number of rows may differ between replicas, but the op gathers only tensors of equal shapes.
+            # So each replica adds padding rows, which are removed after the gathering.
             count = tf.shape(indices, tf.int64)[0]
             counts = self._gather(count[tf.newaxis])
             max_count = tf.reduce_max(counts)
@@ -293,7 +295,8 @@ def session_config(config=None):
 
 
 def check_sums(group, exchange_dtype, config):
-    """Checks that sums over the replicas are right: adds up a 1 from each replica.
+    """Checks that sums over the replicas are right. Each replica contributes a 1, so the sum must be the
+    number of replicas.
 
     Without this check, a fault of the communication library could make all gradients wrong without any error
     message. For example, older versions of TensorFlow let NCCL add numbers in bfloat16 as if they were

@@ -55,9 +55,9 @@ def crf_marginals(inputs, sequence_lengths, transition_params):
 
     The probability of a tag at a position is the sum of the probabilities of all sequences with this tag at
     this position. Usually, the forward-backward algorithm computes this sum. But the sum is also the gradient
-    of the log partition function with respect to s (Wainwright and Jordan 2008, Graphical Models, Exponential
-    Families, and Variational Inference, proposition 3.1). So this function lets TensorFlow compute the
-    gradient.
+    of the log partition function with respect to `inputs` (Wainwright and Jordan 2008, Graphical Models,
+    Exponential Families, and Variational Inference, proposition 3.1). So this function lets TensorFlow
+    compute the gradient.
 
     For the arguments, see `crf_log_likelihood`.
     """

@@ -17,8 +17,8 @@ OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Name of the collection that contains an integer variable, and also the name of this variable. The value of
 # the variable is the index of the next micro-batch. The variable exists only in graphs of a training.
 MICRO_BATCH_INDEX = "micro_batch_index"
-# Name of the collection that is not empty if the input starts at the batch of the global step. In this case,
-# checkpoints do not contain the position of the input.
+# Name of the collection that is not empty if the input of a resumed training starts directly at the batch of
+# the global step. In this case, checkpoints do not have to contain the position of the input.
 STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 # Name of the collection that contains the readers of the input's records. After an error of the input, these
 # readers find the bad record.

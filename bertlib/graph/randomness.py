@@ -34,8 +34,8 @@ _PHILOX = 1
 # A block of the stream has 128 bits: four numbers of `uniform`, or eight booleans of `bernoulli`.
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
-# Number of blocks from the start of a micro-batch's range to the start of the next range, if micro-batches
-# differ in size. A micro-batch never draws more blocks than this number, so the ranges do not overlap.
+# If micro-batches differ in size, each micro-batch has a range of this number of blocks in the stream. A
+# micro-batch never draws more blocks than this number, so the ranges do not overlap.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
 # {graph: {"<variable scope>/<kind>": number of sites of this kind in this scope}}. The graphs are weak
@@ -108,14 +108,20 @@ def _record(recorded, outer_source, kind, make):
     """Makes a value, records it and returns it; see `_make_or_repeat`.
 
     If a `repeatable` function is called inside of another `repeatable` function, `outer_source` is the source
-    of the outer function, and the value comes from this source. Otherwise `outer_source` is None.
+    of the outer function. Then `outer_source` makes the value or repeats an earlier one. If there is no outer
+    function, `outer_source` is None, and `make` makes the value.
     """
     recorded[kind].append(outer_source(kind, make) if outer_source else make())
     return recorded[kind][-1]
 
 
 def _play_back(remaining, kind, make):
-    """Returns the next recorded value of a kind."""
+    """Returns the next recorded value of a kind, and does not call `make`; see `_make_or_repeat`.
+
+    Args:
+      remaining: {kind: iterator over the recorded values of this kind that are not returned yet}.
+      kind, make: see `_make_or_repeat`.
+    """
     del make
     return next(remaining[kind])
 
@@ -211,8 +217,8 @@ def stateless_seed(site):
     """Returns a seed (int64 [2]) for one of TensorFlow's stateless ops.
 
     The seed depends on the graph's seed, the site, the step and the micro-batch. So each micro-batch draws
-    different values. If the effective batch is split into micro-batches in another way, an example can get
-    other values. So use this seed to draw values that do not belong to examples.
+    different values. If the number of micro-batches in an effective batch changes, the values of an example
+    can change, too. For this reason, use this seed only for values that do not belong to examples.
     """
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
@@ -245,8 +251,8 @@ def _make_or_repeat(kind, make):
 
 
 def _stream(shape, site, values_per_block):
-    """Returns the arguments of a stateless op that define the range of a draw: its key, its counter and the
-    number of the Philox algorithm, as a dict."""
+    """Returns the arguments with which a stateless op draws the values of a site, as a dict: the key, the
+    counter at which the draw starts, and TensorFlow's number for the Philox algorithm."""
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
     if micro_batch and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):

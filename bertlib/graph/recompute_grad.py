@@ -42,7 +42,8 @@ def recompute_grad(function):
         parameters = []
 
         def get_parameter(getter, *args, **kwargs):
-            """Returns the variable as a tensor, and records this tensor as an additional input."""
+            """Returns a variable as a tensor, and adds this tensor to `parameters`. In this way, the variable
+            becomes an additional input of the recomputed function."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
@@ -57,10 +58,11 @@ def recompute_grad(function):
         outputs = _as_list(results)
 
         def backward(op, *gradients):
-            """Returns the gradients for the inputs of `op`, after a second computation of the outputs."""
+            """Computes the outputs a second time, and returns the gradients with respect to the inputs of
+            `op`."""
             # The inputs of `op` are, in this order: the outputs of the function, its inputs and its
-            # parameters. The outputs get no gradients, so that no gradient flows through the first
-            # computation.
+            # parameters. `backward` returns no gradients for the outputs. This prevents TensorFlow from
+            # computing gradients of the first computation.
             inputs_and_parameters = op.inputs[len(outputs):]
             used_outputs = [index for index in range(len(outputs))
                             if not _is_unused(op, index, gradients[index])]
@@ -98,7 +100,7 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Returns whether `gradient` consists of the zeros that `tf.gradients` uses for an unused output.
+    """Returns whether the gradient of an output shows that the output is unused.
 
     As the gradient of an unused output, `tf.gradients` uses zeros with the shape of this output. To compute
     these zeros, the output would have to be kept in memory. So `recompute_grad` ignores such gradients.

@@ -163,7 +163,8 @@ asset_paths = loader_impl.get_asset_tensors
 # this signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes have
 # no public name, and no function of `tf.saved_model` takes these objects.
 with_default_output = export_utils.get_export_outputs
-# (receiver tensors, export_outputs, alternatives) -> {name: SignatureDef}.
+# Function: (receiver tensors, export_outputs, alternatives) -> {name: SignatureDef}. It takes the objects of
+# `export_outputs` from the function above.
 signatures_of = export_utils.build_all_signature_defs
 
 

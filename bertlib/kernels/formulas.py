@@ -171,7 +171,8 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
 
 def _dropped(full, mask, mask_scale, dtype):
     """Applies dropout to the float32 probabilities `full`. Returns the result in `dtype`."""
-    # The cast runs before tf.where, because in 16 bits, tf.where moves only half as many bytes as in float32.
+    # The cast runs before tf.where, so that tf.where copies numbers of 16 bits. In float32, it would copy
+    # twice as many bytes.
     return tf.where_v2(mask, tf.cast(full * mask_scale, dtype), tf.zeros([], dtype))
 
 

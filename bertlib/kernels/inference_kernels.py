@@ -15,11 +15,11 @@ class InferenceKernels(object):
     the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
-      uses_one_dnn: whether to use prepared weights, and also oneDNN's ops if TensorFlow has these ops.
-        Prepared weights are copies that are cast and concatenated only once. Local variables contain these
-        copies, and a session must initialize these variables after the weights. In the first run of a
-        session, oneDNN changes the memory layout of the prepared weights. After that, changes of the original
-        weights have no effect.
+      uses_one_dnn: whether to use prepared weights. If TensorFlow has oneDNN's ops, these ops are used, too.
+        Prepared weights are copies of the weights that are cast and concatenated only once. Local variables
+        contain these copies. So a session must first initialize or restore the weights, and then initialize
+        the local variables. In the first run of a session, oneDNN changes the memory layout of the prepared
+        weights. After that, changes of the original weights have no effect.
     """
 
     def __init__(self, uses_one_dnn=False):
@@ -29,7 +29,8 @@ class InferenceKernels(object):
         self.merge_heads = formulas.merge_heads
 
     def linear(self, inputs, weights, biases, activation=None, residual=None):
-        """Returns activation(inputs · weights + biases) + residual for concatenated weights and biases.
+        """Returns activation(inputs · weights + biases) + residual. For this product, the list of weights is
+        concatenated to one matrix, and the list of biases to one vector.
 
         Args:
           inputs: [R, width].
@@ -51,8 +52,11 @@ class InferenceKernels(object):
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
-        """Returns the concatenated parameters in `dtype`. With oneDNN, a copy that was concatenated or cast
-        is kept in a variable, so that later runs of the graph need not compute it again."""
+        """Returns the concatenated parameters in `dtype`.
+
+        If the result differs from the stored parameters and oneDNN is used, the result is kept in a variable.
+        So later runs of the graph need not concatenate or cast the parameters again.
+        """
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]
         return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights

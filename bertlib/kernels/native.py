@@ -24,7 +24,7 @@ _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
 # that floating-point arithmetic neither sets errno nor traps.
 _LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
                   "-std=c++17"]
-# An additional option for loops.cc on x86-64.
+# An additional option for loops.cc on x86-64: prefer vectors of 512 bits.
 _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # Compiler options for ops.cc. Warnings are turned off, because the compiler would print hundreds of warnings
 # about TensorFlow's headers.
@@ -161,7 +161,8 @@ def _run(command):
 
 
 def _digest(compiler):
-    """Returns the digest of everything on which a library depends."""
+    """Returns a digest of everything on which a library depends: the source files, the compiler and its
+    options, the version of TensorFlow, and the CPU."""
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())

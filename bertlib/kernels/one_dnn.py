@@ -2,8 +2,9 @@
 uses on CPUs.
 
 These ops are private: normally only TensorFlow's graph optimizer adds them to graphs. This module adds some
-of them directly. In inference, these are layer normalizations, and matrix products that keep the weights in
-oneDNN's memory layout. In training in 16 bits, convolutions replace matrix products.
+of them directly. For inference, it adds layer normalizations and matrix products. These matrix products keep
+their weights in oneDNN's memory layout. For training in 16 bits, it adds convolutions, which replace matrix
+products.
 """
 
 import functools
@@ -16,7 +17,7 @@ from bertlib.graph import tensorflow_internals
 _LAYER_NORM, _FUSED_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
     "_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
-# TensorFlow's label for the kernels of oneDNN's ops.
+# TensorFlow registers the kernels of oneDNN's ops with this label.
 _LABEL = b"MklNameChangeOp"
 # Limits for `image_shape`, which uses the rows of a matrix as the pixels of images. An image has more than
 # `_PIXELS` pixels, and the number of images is one of `_IMAGES`. Each pixel has at least `_CHANNELS`
@@ -58,7 +59,8 @@ def would_crash(dtype):
 
 
 def _environment_allows(words):
-    """Returns whether ONEDNN_MAX_CPU_ISA is unset, sets no limit, or contains one of the words."""
+    """Returns whether the environment variable ONEDNN_MAX_CPU_ISA allows the instructions that `words` name.
+    They are allowed if the variable is unset, sets no limit, or contains one of the words."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
     return limit in ("", "ALL", "DEFAULT") or any(word in limit for word in words)
 
@@ -169,7 +171,7 @@ def convolution(inputs, weights, bias, images):
 
 
 def convolution_gradient(output_gradient, weights, images):
-    """Returns the gradient of `convolution` for its inputs, [R, W]."""
+    """Returns the gradient with respect to the argument `inputs` of `convolution`, [R, W]."""
     width = weights.shape.as_list()[0]
     gradients = _convolution(_CONVOLUTION_GRADIENT, input_sizes=tf.concat([images, [width]], 0),
                              filter=_weights_to_filters(weights),

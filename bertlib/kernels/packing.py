@@ -25,7 +25,7 @@ class Packing(object):
     """
 
     def __init__(self, input_mask):
-        """Chooses the rows.
+        """Chooses the positions that become rows.
 
         Args:
           input_mask: int32 [B, F], 1 for real tokens and 0 for padding.
@@ -38,7 +38,7 @@ class Packing(object):
         self.rows = tf.tensor_scatter_nd_update(nowhere, self.positions, tf.range(rows))
 
     def pack(self, tensor):
-        """Returns the rows [R, W] of a tensor [B, F, W]."""
+        """Returns the vectors of a tensor [B, F, W] at the packed positions, as rows [R, W]."""
         return with_custom_gradient(
             self._pack(tensor), [tensor], lambda gradient, _: [self._unpack(gradient)])
 

@@ -1,4 +1,7 @@
-"""Computes matrix products and gradients of weights with TensorFlow's ops in the activations' dtype."""
+"""Computes matrix products, and the gradients of kernels and biases, with TensorFlow's ops.
+
+The products are computed in the dtype of the activations, unless oneDNN would crash for this dtype.
+"""
 
 import tensorflow.compat.v1 as tf
 

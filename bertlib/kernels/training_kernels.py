@@ -19,7 +19,7 @@ class TrainingKernels(object):
     Attributes:
       formulas: the object whose functions compute the parts between the products: the module `formulas`, the
         module `native_formulas`, or an `xla_formulas.XlaFormulas`.
-      convolves: whether products in 16 bits may be computed by oneDNN's convolutions.
+      convolves: whether oneDNN's convolutions may compute the matrix products in 16 bits.
     """
 
     def __init__(self, formulas, convolves=False):
@@ -67,7 +67,10 @@ class TrainingKernels(object):
         return one_dnn.image_shape(inputs, units) if self.convolves else None
 
     def _product(self, inputs, weights, bias, images):
-        """Returns inputs · weights + bias, all of the same dtype. The bias may be None."""
+        """Returns inputs · weights + bias, all of the same dtype. The bias may be None.
+
+        `images` is a result of `_image_shape`. If it is not None, a convolution computes the product.
+        """
         if images is not None:
             return one_dnn.convolution(inputs, weights, bias, images)
         outputs = products.matmul(inputs, weights)

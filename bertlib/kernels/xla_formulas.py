@@ -8,7 +8,7 @@ float32 copies of the tensors. The results are those of `formulas`, except for r
 A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products and
 random numbers are not compiled, so the dropout masks are the same as without XLA. Recomputation also works as
 without XLA. Each call is one op of the graph, and contains ops of either the forward or the backward pass. So
-XLA cannot merge the first computation with the second one.
+XLA cannot merge a computation of the forward pass with its repetition in the backward pass.
 """
 
 import tensorflow.compat.v1 as tf

@@ -315,8 +315,8 @@ class BestWeights:
         kept = [] if kept is None else [kept]
         current = self._current()
         earlier = [*kept, *([current] if current not in (None, entry, *kept) else [])]
-        # Until the file `checkpoint` is replaced, it names the earlier weights. So best.json also has to
-        # describe these weights.
+        # The file `checkpoint` is replaced after best.json. Until then, it names the earlier weights. So
+        # best.json has to describe both the new and the earlier weights.
         self._describe(entry, earlier)
         name = os.path.basename(self._weights(entry["step"]))
         files.write_text(os.path.join(self._path, "checkpoint"),

@@ -107,7 +107,7 @@ def write(directory, kind, source, names, contents):
             files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(directory, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        with locks.lock_directory(directory):  # a directory that was missing above is not locked yet
+        with locks.lock_directory(directory):  # not locked yet if `makedirs` has just created the directory
             if list_replaced_files(directory, kind) != before:
                 raise FileExistsError(f"{directory}: another process wrote to this directory at the same "
                                       "time. Name another directory, or run the command again.")

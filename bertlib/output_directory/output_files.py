@@ -181,7 +181,8 @@ def _warn_of_unfinished(path, step, planned):
 
 
 def log_precision(record, precision, choices):
-    """If a model was trained in 16 bits but answers in fp32, logs the flag with which it answers in 16 bits.
+    """Logs a hint if a model was trained in 16 bits but answers in fp32. The hint names the value of
+    --precision with which the model answers in 16 bits.
 
     Args:
       record: see `read_record`.

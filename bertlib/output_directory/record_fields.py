@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     """A rule for a value.
 
     Attributes:
-      holds: function of a value that returns whether the value obeys the rule.
+      holds: function that takes a value, and returns whether the value obeys the rule.
       words: the words that follow "has to be" in messages.
     """
 
@@ -64,7 +64,12 @@ def _object_of(rule):
 
 
 def _fields(words, **rules):
-    """Returns the rule for a JSON object whose fields obey `rules`. The object may also have other fields."""
+    """Returns the rule for a JSON object whose fields obey `rules`. The object may also have other fields.
+
+    Args:
+      words: the text after "an object with" in the error message.
+      **rules: {name of a field: its `Rule`}.
+    """
     return Rule(lambda value: isinstance(value, dict) and all(
         rule.holds(value.get(name)) for name, rule in rules.items()), f"an object with {words}")
 

@@ -160,7 +160,8 @@ def _problems_of_config(config, tokenizer):
 
 
 def _problems_of_tokenizer(tokenizer):
-    """Yields a clause for each setting in tokenizer.json that this project does not support."""
+    """Yields a part of an error message for each setting in tokenizer.json that this project does not
+    support."""
     supported = (("normalizer", "type", "BertNormalizer"), ("normalizer", "clean_text", True),
                  ("pre_tokenizer", "type", "BertPreTokenizer"), ("model", "type", "WordPiece"),
                  ("model", "continuing_subword_prefix", tokenization.CONTINUATION),

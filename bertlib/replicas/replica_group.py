@@ -257,13 +257,17 @@ class Group:
             raise ValueError(f"The replicas have different values: {'; '.join(differences)}. {remedy}")
 
     def replicas_not_seeing(self, directory):
-        """Returns the indices of the replicas that do not see replica 0's files in a directory."""
+        """Returns the indices of the replicas that cannot find a file that replica 0 writes into a directory.
+
+        All replicas must call this method. The list is empty if all of them share the directory.
+        """
         token = os.path.join(directory, f".seen-{self.broadcast(secrets.token_hex(8))}")
         if self.is_first:
             files.write_text(token, "")
         self.barrier()
         end, seen = time.monotonic() + min(_SEEING_SECONDS, self._timeout), False
-        while not seen and time.monotonic() < end:  # network file systems show new files late
+        # On a network file system, other machines may see a new file only after some seconds.
+        while not seen and time.monotonic() < end:
             seen = files.exists(token)
             time.sleep(0 if seen else 0.2)
         all_seen = self.all_gather(seen)
@@ -393,8 +397,8 @@ class Group:
                 with contextlib.suppress(OSError):
                     peer.beat()
                 # If this process itself was stopped (for example by SIGSTOP), messages of the other replicas
-                # arrived during the stop. This process must read these messages before it can call a replica
-                # silent.
+                # arrived during the stop, but have not been read yet. So the time since the last message that
+                # was read does not show whether a replica is silent.
                 awake = now - before < silence / 2
                 if awake and not peer.left and now - peer.heard > silence:
                     self._fail(f"{peer.name} sent no message for {now - peer.heard:.0f} s "
@@ -497,8 +501,8 @@ class Pace:
         self._since, self._steps = self._clock(), []
 
     def slow(self, seconds):
-        """Adds the times of a step. Once a minute, a call returns the slow replicas. All other calls return
-        an empty list.
+        """Stores the times of a step. About once a minute, a call compares the times that were stored since
+        the last comparison, and returns the slow replicas. All other calls return an empty list.
 
         Args:
           seconds: list with the seconds that each replica computed in the step.

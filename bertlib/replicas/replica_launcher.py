@@ -210,8 +210,8 @@ class _Replica:
             self.status["own"] if self.status else not self.ended_here)
 
     def limit(self, asks_at, kills_at):
-        """Sets the times at which the process gets SIGTERM and SIGKILL, unless earlier times are already
-        set."""
+        """Sets the time at which the process gets SIGTERM and the time at which it gets SIGKILL. If an
+        earlier time was set before, the earlier time stays."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
@@ -285,13 +285,15 @@ def _wait(plan, replicas, signals):
 
 
 def _limit_others(plan, ended, running, now, signals):
-    """Sets the times at which the replicas in `running` are ended, because the replica `ended` has ended."""
+    """Sets the times at which the launcher ends the replicas that still run (`running`). Call this function
+    when a replica (`ended`) has ended."""
     last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.code == 0 and ended.index == 0:
-            # A running replica gets no SIGTERM here. It gets SIGKILL if it still runs after the timeout. If
-            # `ended` was asked to end, replica 0 may need this time to save a checkpoint. If replica 0 has
-            # ended with success, nothing is lost, because the other replicas have nothing left to do.
+            # In both cases, the running replica gets no SIGTERM. It gets SIGKILL if it still runs after the
+            # timeout. In the first case, a signal asked the replicas to end, and replica 0 may need this time
+            # to save a checkpoint. In the second case, replica 0 has ended with success. Then SIGKILL does no
+            # harm, because the other replicas have nothing left to do.
             replica.limit(math.inf, now + plan.timeout)
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
@@ -303,7 +305,7 @@ def _limit_others(plan, ended, running, now, signals):
 
 
 def _end_of(replicas, signals, afterwards):
-    """Returns the `End` of replicas that have all ended."""
+    """Returns the `End` of a run whose replicas have all ended."""
     failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
     if not failed:
         return End(0, None, False)
@@ -330,7 +332,8 @@ def _fault(fault, failed, afterwards):
         return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
     others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
-    # A message needs no index of a replica if it is from replica 0, or if several replicas have this message.
+    # The message does not name the replica in two cases: it is replica 0, or another replica has the same
+    # message.
     if fault.index and message not in others:
         message = f"error: replica {fault.index}: {message.removeprefix('error: ')}"
     return End(fault.status["code"], message, fault.code == os.EX_TEMPFAIL)
@@ -435,7 +438,8 @@ def _listeners(plan):
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener
         return
-    # The evaluator checks the port of TF_CONFIG to see whether the training runs.
+    # Replica 0 listens at the socket of the namespace. The launcher also listens at the port of TF_CONFIG,
+    # because the evaluator checks this port to find out whether the training runs.
     with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
         yield plan.namespace.listener
 

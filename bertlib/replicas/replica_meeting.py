@@ -115,8 +115,8 @@ class _Visit:
             self.connection.send_bytes(proofs[0])
 
     def watch(self):
-        """Makes the kernel probe the machine of the other side, so that `is_gone` notices the loss of that
-        machine."""
+        """Turns on TCP keepalive: the kernel regularly checks whether the machine of the other side still
+        answers. So `is_gone` also notices the loss of this machine."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", _PROBES)):
             if hasattr(socket, name):
@@ -137,7 +137,7 @@ class _Visit:
         except BlockingIOError:
             return False
         except OSError:
-            pass  # the kernel's probes found that the other side's machine is lost
+            pass  # the probes of `watch` got no answer from the other machine
         return True
 
 
@@ -225,7 +225,8 @@ class _Reception:
         self._greeted = [visit for visit in self._greeted if visit.end >= now]
 
     def _greet(self, visit):
-        """Runs the handshake of a connection, and receives the hello. Runs in a thread."""
+        """Makes the handshake of a connection, and receives the hello. Each connection has a separate thread
+        for this method."""
         try:
             visit.prove(self._key, True)
             hello = value_encoding.decode(visit.connection.recv_bytes(_MOST_HELLO_BYTES))
@@ -246,7 +247,9 @@ class _Reception:
         if visit in self._greeted:
             self._greeted.remove(visit)
         if hello["index"] in self._visits:
-            self._look_at(hello["index"])  # a replica that has ended can be replaced
+            # Remove the connected replica with this index if it has ended. Then the new replica can
+            # replace it.
+            self._look_at(hello["index"])
         reason = self._refusal(hello)
         if reason:
             logging.warning("Refused a replica: %s", reason)
@@ -306,7 +309,8 @@ class _Reception:
 
 
 def _send(visit, message):
-    """Sends a message. Ignores errors, because other code notices if the other side has ended."""
+    """Sends a message, and ignores errors. If an accepted replica has ended, `replica_group` notices this
+    later. The end of a refused replica does not matter."""
     with contextlib.suppress(OSError):
         visit.connection.send_bytes(value_encoding.encode(message))
 
@@ -374,7 +378,8 @@ def _introduce(new_visit, spec, hello, end, check):
 
 @contextlib.contextmanager
 def _cutting(new_visit, seconds):
-    """Returns a context manager. If its block takes longer than `seconds`, the connection is shut down."""
+    """Returns a context manager. If its block takes longer than `seconds`, the connection of `new_visit` is
+    shut down."""
     timer = threading.Timer(seconds, new_visit.cut)
     timer.daemon = True
     timer.start()

@@ -55,8 +55,8 @@ def decode(message):
 
 
 def _described(value, parts):
-    """Returns the entry of a value in the header. If the value contains bytes objects or arrays, appends
-    their contents to `parts`. In the message, these contents follow the header."""
+    """Returns the description of a value for the header of a message. If the value contains bytes objects or
+    arrays, appends their contents to `parts`. In the message, these contents follow the header."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is bytes:
@@ -70,8 +70,8 @@ def _described(value, parts):
 
 
 def _described_array(value, parts):
-    # Not imported at the top of the module, because NumPy starts threads, and a launcher of replicas must
-    # stay a process with one thread.
+    # The import is here and not at the top, because NumPy starts threads. A launcher of replicas also imports
+    # this module, and must stay a process with one thread.
     import numpy as np
 
     if not isinstance(value, (np.ndarray, np.generic)):
@@ -111,7 +111,7 @@ def _value(described, rest):
 
 
 def _array(kind, arguments, rest):
-    # Imported here for the same reason as in `_described_array`.
+    # The import is here and not at the top, because NumPy starts threads; see `_described_array`.
     import numpy as np
 
     if kind == "objects":

@@ -173,7 +173,7 @@ def matrix_table(matrix, labels):
 
 
 def _error(row, index, data_file, threshold):
-    """Returns the `Html` of an error: the labels, the texts, and the line of the file."""
+    """Returns the `Html` of a wrong prediction: the labels, the texts, and the line of the file."""
     if threshold is None:
         probability = (row.probabilities or {}).get(row.prediction)
         heading = f"predicted {name(row.prediction)}{_probability(probability)}, label {name(row.label)}"

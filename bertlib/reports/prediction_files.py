@@ -77,7 +77,11 @@ def format_csv_row(values, csv_safe=False):
 
 
 def _cell(value, csv_safe):
-    """Returns a value as the text of a field of CSV."""
+    """Converts a value to the text of a CSV field.
+
+    With `csv_safe`, a spreadsheet shows a text that begins like a formula, and does not compute it: the text
+    gets an apostrophe at its start.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):

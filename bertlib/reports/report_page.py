@@ -16,7 +16,7 @@ TEXT_CHARACTERS = 2000  # a longer text of an example is truncated
 MAX_NAME = 120  # in characters; a longer name, such as the name of a label, is truncated
 MAX_TABLE_ROWS = 200
 
-# Control characters and halves of surrogate pairs, which an HTML file must not contain.
+# Matches control characters and halves of surrogate pairs. An HTML file must not contain these characters.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 # Charts are drawn in black on white. The rules for "svg" replace these colors by the colors of the page.
 _STYLE = """

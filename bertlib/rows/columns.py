@@ -56,7 +56,7 @@ def is_delimiter(text):
 
 
 def parse_delimiter(text):
-    """Returns the character that a valid value of --delimiter means. Returns None for "auto"."""
+    """Returns the delimiter for a valid value of --delimiter: a character, or None for "auto"."""
     return DELIMITERS.get(text, text)
 
 
@@ -154,7 +154,8 @@ class FieldReader:
     """Converts each row of a file into {name of a field: text}."""
 
     def __init__(self, header):
-        """Takes the header of the file, a list of str; None for a file without a header."""
+        """Creates the reader of a file. `header` is the header row of the file, a list of str. It is None for
+        a file without a header row."""
         self._header, self._names = header, {}
 
     def __call__(self, values):
@@ -372,7 +373,8 @@ class TextReader:
         in the first file.
       place: the `ColumnIndex` of the current file. It is set when the first example of the file has been
         read.
-      text_places: list of the places of the texts in a row of the current file.
+      text_places: list with the place of each text column of the current file: the index of the column, or
+        in JSON Lines its name.
     """
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, task_type="classification",
@@ -501,7 +503,8 @@ class TextReader:
         return has_header
 
     def _columns(self):
-        """Returns the columns of the texts in the current file. The attribute `place` describes this file."""
+        """Returns the columns of the texts in the current file. They are searched in `place`, the
+        `ColumnIndex` of this file."""
         if self._choices is None:
             if self.text is None:
                 self.text = self._usual_texts()

@@ -125,7 +125,8 @@ class FileFaults:
                       "Check --delimiter, --encoding and the columns.")
 
     def _listed(self):
-        """Returns the first `MAX_LISTED` faults, and the first fault of each kind that is not among them."""
+        """Returns the first `MAX_LISTED` faults. If a kind of fault does not occur among them, the list also
+        contains the first fault of this kind."""
         later = {}
         for fault in self.found[MAX_LISTED:]:
             later.setdefault(fault.kind, fault)

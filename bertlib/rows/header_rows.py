@@ -75,8 +75,8 @@ def looks_like_header(first, others, texts, labels, kind):
        input from a pipe, all texts of the first row must also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
-    5. All texts and the label of the first row are names. At least about 90% of the other rows have a label
-       that occurs in several of these rows.
+    5. All texts and the label of the first row are names. At least about 90% of the other rows have the same
+       label as at least one more of the other rows.
     6. All texts of the first row are names. Each of these texts has fewer words than each text of the same
        column in the other rows. If the file has no labels, each text of the first row must have one word, and
        each text of the other rows must have at least three words.
@@ -126,7 +126,8 @@ def _has_names_over_numbers(first, others):
 
 
 def _has_names_over_texts(first, others, texts, has_label):
-    """Returns whether the numbers of words in the texts fulfil rule 6 of `looks_like_header`."""
+    """Returns whether the texts of the first row are as short as rule 6 of `looks_like_header` requires. The
+    length of a text is its number of words."""
     words = [(len(first[place].split()), min((len(row[place].split()) for row in others), default=0))
              for place in texts]
     return len(others) > 2 and all(number < least if has_label else number == 1 and least >= 3

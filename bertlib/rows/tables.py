@@ -255,7 +255,7 @@ def _decode_lines(stream, encoding):
             start = start if len(start) >= len(_UTF8_MARK) else start + chunk[:len(_UTF8_MARK)]
             try:
                 text = decoder.decode(chunk)
-            except UnicodeError:  # raised only by utf-16 and utf-32, at the start of a file
+            except UnicodeError:  # only utf-16 and utf-32 raise it: the file lacks a byte-order mark
                 yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. "
                                 f"Pass the encoding of the file, such as utf-8 or {encoding}-le.",
                                 "bad encoding", start.decode("latin-1"))
@@ -479,7 +479,8 @@ def text_writer(path, compressed):
     """Returns a context manager that opens a text file for writing and yields its stream. The file is
     compressed if `compressed` is true.
 
-    Equal texts result in equal files, because the time of writing, which gzip usually stores, is left out.
+    Equal texts result in equal files. For this reason, a compressed file does not contain the time of
+    writing, which gzip usually stores.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))

@@ -224,8 +224,8 @@ def check_output_checkpoint(settings, model):
     # trained, and the optimizer makes no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
-        # If the weights do not fit, the slots do not fit either. The weights are checked first, so that the
-        # error names the weights.
+        # If a weight has a wrong shape, the slots of this weight have a wrong shape, too. The weights are
+        # checked first, so that the error names the weight and not its slots.
         checkpoint_formats.check_fits(checkpoint, model)
         checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
     except ValueError as error:

@@ -233,7 +233,8 @@ def _usable_memory(settings):
     if group:
         if not tf.config.list_physical_devices("GPU"):
             usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
-        # All replicas must arrive at the same configuration. So all of them use the smallest memory.
+        # All replicas must choose the same configuration. So each replica plans with the smallest memory that
+        # any replica has.
         usable = min(group.all_gather(usable))
     return usable, f"{step_config.gb(usable)}: {source}"
 

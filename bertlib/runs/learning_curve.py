@@ -157,7 +157,7 @@ def _values(rows, metric):
 
 
 def _is_early_stop(metric, values, patience):
-    """Returns whether there are at least `patience` evaluations after the best evaluation.
+    """Returns whether a training ends early: there are at least `patience` evaluations after the best one.
 
     Args:
       metric, values: see `best_weights.choose_best`.
@@ -192,7 +192,7 @@ def read_points(directory, shown, full_score=1.0):
 
 class LearningCurve(tf.train.CheckpointSaverListener):
     """Evaluates during a training. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
-    metrics.jsonl, keeps the best weights, and ends the training early.
+    metrics.jsonl, and keeps the best weights. With early stopping, also ends the training early.
 
     A resumed run keeps the rows of the table up to the newest checkpoint. It removes the rows of later steps,
     and adds new rows.
@@ -382,8 +382,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
-        """Keeps the weights of the last row if its value of the --keep_best metric is the best so far.
-        Decides whether the training ends."""
+        """Keeps the weights of the last evaluation in `rows` if this evaluation has the best value of the
+        --keep_best metric so far. Also decides whether the training ends."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
             self._failure = _describe_unknown_metric(metric, set(last) - {"global_step"})
@@ -424,8 +424,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
 
     def read(self):
         """Returns the rows of the table as a list of {metric: text}. The list is empty if there is no table.
-        Damaged rows are left out. Rows that a different command wrote are also left out, because they lack a
-        metric of the picture."""
+        Damaged rows are left out. A row is also left out if it has no value for one of the metrics that the
+        picture shows. For example, a different command may have written this row."""
         return [row for row in read_rows(self._directory) if self._is_usable(row)]
 
     def _is_usable(self, row):

@@ -31,8 +31,8 @@ import tokenization
 # Names of flags that affect the speed of a training. They also affect the rounding or the order of sums, so
 # the last bits of the trained weights may differ. For this reason, run.json records these flags.
 _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
-# Names of the flags that choose the best weights and the last step of a training. run.json records them, but
-# later commands do not inherit their values.
+# Names of the flags that affect which weights of a training are kept as the best ones, and whether the
+# training ends early. run.json records these flags, but later commands do not inherit their values.
 _EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
@@ -75,7 +75,8 @@ def hash_checkpoint(path):
             paths = ([checkpoint.path] if is_file
                      else checkpoint_files.list_by_ending(checkpoint.path, ".safetensors"))
         else:
-            # The index is enough, because it contains the checksum of each tensor.
+            # Only the index file is hashed. It contains the checksum of each tensor, so it changes if a
+            # weight changes.
             paths = [checkpoint.path + ".index"]
         return hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
@@ -131,8 +132,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
-        # The total number of replicas is recorded, because the value of the flag may be 0, or may count only
-        # the replicas of one machine.
+        # The total number of replicas is recorded, and not the value of --num_replicas. This value may be 0,
+        # or may count only the replicas of one machine.
         recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,
@@ -197,8 +198,8 @@ def _versions():
 
 def _hash_code():
     """Returns the fingerprint of the package `bertlib` and of the modules `modeling`, `optimization` and
-    `tokenization`. The scripts are left out, because `code_fingerprint.check_replicas_agree` compares the
-    scripts."""
+    `tokenization`. The scripts are left out: replicas compare their scripts separately, with
+    `code_fingerprint.check_replicas_agree`."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
     return hash_texts(
         [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
@@ -321,9 +322,11 @@ def _describe_differences(differences):
 
 
 def directory_of_weights(settings):
-    """Returns the directory of the training whose weights a run without training uses. This is --output_dir,
-    or the directory of --init_checkpoint. Returns None if the run trains, or if the weights were not saved by
-    a training."""
+    """Returns the output directory of the earlier training whose weights this run uses.
+
+    This directory is --output_dir if it contains a checkpoint, otherwise the directory of --init_checkpoint.
+    The result is None if this run trains, or if no training saved the weights.
+    """
     if "do_train" in settings and settings.do_train:
         return None
     if "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
@@ -340,7 +343,7 @@ def is_training_checkpoint(path):
     try:
         checkpoint = checkpoint_formats.open_checkpoint(path)
     except (OSError, ValueError):
-        return False  # other checks report this error
+        return False  # other checks report the unreadable checkpoint
     # The directory may also contain a published or converted checkpoint, which run.json does not describe.
     return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
 
@@ -352,8 +355,8 @@ def record_of_weights(settings):
 
 
 def inherit_settings(settings, *kinds, without=()):
-    """If a flag is not on the command line, sets it to its value in the training of the weights. The values
-    are read from run.json, see `inherit_record`. Does nothing in a run that trains.
+    """Sets each flag that is not on the command line to the value that it had in the training of the weights.
+    The values are read from run.json, see `inherit_record`. Does nothing in a run that trains.
 
     Args:
       settings: a `Settings`.
@@ -591,8 +594,8 @@ class RunRecord:
         return trains
 
     def write(self):
-        """Writes the model's files, and the record if it is new or changed. Does nothing without training.
-        The caller must hold the lock of the directory.
+        """Writes the model's files, and the record if it is new or changed. Does nothing if the run does not
+        train. The caller must hold the lock of the directory.
 
         Raises:
           ValueError: another run wrote to the directory after the comparison, and this run cannot continue
@@ -622,8 +625,8 @@ def _write(directory, record):
 
 
 def mark_finished(directory):
-    """Records in run.json that the training has ended, and the step of its newest checkpoint. Call this
-    function only if the training was neither killed nor terminated.
+    """Records in run.json that the training has ended. The field `finished_step` gets the step of the newest
+    checkpoint. Call this function only if the training was neither killed nor terminated.
 
     Args:
       directory: the output directory.

@@ -14,11 +14,12 @@ from bertlib.system import files
 PHASES = ("do_train", "do_eval", "do_predict")
 # If the value of a flag is a path, the name of the flag ends in one of these texts.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output", "extend")
-# Classes of flags. The definition of each flag of a training command names the class of the flag.
+# Classes of flags. The definition of each flag of a training command names the class of the flag. Each
+# of the following comments describes the settings of one class.
 INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
-TASK = "task"  # the kind of the model's answers
+TASK = "task"  # settings that determine the kind of the model's answers
 WEIGHTS = "weights"  # settings that change the trained weights
-SPEED = "speed"  # phases and speed of a run; the weights stay the same, up to rounding
+SPEED = "speed"  # settings that change the phases or the speed of a run; the weights differ only by rounding
 MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
 CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 # {flag: name of the file in a published checkpoint}
@@ -62,8 +63,8 @@ class Settings:
         return name in self._given
 
     def is_resolved(self, name):
-        """Returns whether the flag was on the command line or its value was taken from a training's record.
-        """
+        """Returns whether the value of a flag is known: the flag was on the command line, or its value was
+        taken from the record of a training."""
         return name in self._given or name in self._taken
 
     def inherit(self, values):

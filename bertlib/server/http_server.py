@@ -90,7 +90,8 @@ def url_of(server):
 
 class _Protocol(h11_impl.H11Protocol):
     """One connection. The connection is closed if its client sends the head of a request too slowly, or does
-    not read the answer. `http_app` limits the time for the body and for the answer."""
+    not read the answer in time. `http_app` limits two other times: for receiving the body of a request, and
+    for computing the answer."""
 
     request_seconds = max_connections = None  # set by `serve`
 

@@ -30,8 +30,9 @@ class AnswerTable:
     def format(self, item, answer):
         """Returns the text to write for an answer: one row with its line end.
 
-        Before the first answer, a line that cannot be used is kept, and the returned text is empty. The text
-        for the first answer begins with the header row and the rows of the kept lines.
+        The columns are known only after the first answer. So the rows of unusable lines before the first
+        answer have to wait: for such a line, the returned text is empty. The text for the first answer begins
+        with the header row and the waiting rows.
 
         Args:
           item: a `prediction_inputs.Input`.
@@ -56,8 +57,11 @@ class AnswerTable:
         return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
 
     def finish(self):
-        """Returns the text that follows the last answer. This text is empty if at least one line was
-        answered. If no line could be used, it contains the header row and the rows of all lines."""
+        """Returns the text to write after the last call of `format`.
+
+        If no line could be used, `format` has returned only empty texts, and has kept the lines. In this
+        case, the text contains the header row and the rows of all lines. Otherwise, the text is empty.
+        """
         if not self._waiting:
             return ""
         item, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
@@ -65,7 +69,7 @@ class AnswerTable:
 
     def _flatten(self, item, answer):
         """Returns an answer as {name of a column: text or number}."""
-        prediction_inputs.to_json(item, answer)  # raises an error for a number that is not finite
+        prediction_inputs.to_json(item, answer)  # raises an error if a number is not finite; no other effect
         found = {}
         for name, value in answer.items():
             if name == "probabilities" and isinstance(value, dict):
@@ -79,8 +83,8 @@ class AnswerTable:
         return found
 
     def _start(self, item, answer):
-        """Sets the columns to the keys of the first answer. Returns the header row, followed by the rows of
-        the lines that `format` has kept."""
+        """Sets the columns of the table to the keys of the first answer. Returns the header row, followed by
+        one row for each unusable line that was read earlier and is not written yet."""
         names = [name for name in answer if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
         self._fields += [name for name in item.fields if name not in self._fields]

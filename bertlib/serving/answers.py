@@ -137,7 +137,7 @@ class Regression(_Texts):
 
 
 class Vectors(_Texts):
-    """Answers with {"vector"}: the mean of the last layer's vectors over all tokens."""
+    """Answers with {"vector": list of float}: the mean of the last layer's vectors over all tokens."""
 
     head = feature_extraction.Vectors()
 

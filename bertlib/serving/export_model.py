@@ -89,8 +89,8 @@ def _question_outputs(model, predictions, features):
 
 
 def _choice_outputs(model, predictions, features):
-    # Each input is the sequence of one ending. A client computes the softmax over the sequences of one
-    # question.
+    # An input of the exported model is the sequence of a single ending, so the model cannot compare the
+    # endings of a question. The client computes the softmax over the scores of these endings.
     del model, features
     return {"score": predictions["scores"]}
 

@@ -286,8 +286,8 @@ def _encoder_inputs(model, first, second=None):
 
 
 def _text_signatures(model, task):
-    """Returns the signatures of a task with one or two texts. An empty second text means that there is no
-    second text."""
+    """Returns the signatures of a task with one or two texts. In the signature for two texts, an empty second
+    text means that an input has only one text."""
     tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}

@@ -94,8 +94,8 @@ class LoadedModel:
             # `tf.train.Scaffold` would do the same, but writes a message to the log of the calling program.
             load_weights = checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())
             initialize = tf.global_variables_initializer()
-            # This op must run after the weights are loaded, because it copies the loaded weights, after a
-            # conversion, into local variables.
+            # This op must run after the weights are loaded, because it converts the loaded weights and stores
+            # the result in local variables.
             initialize_local = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
             self._session = tf.Session(graph=graph)
             with self._session.as_default():

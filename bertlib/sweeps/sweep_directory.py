@@ -17,7 +17,7 @@ from bertlib.system import files
 
 RECORD, TABLE, PAGE = "sweep.json", "sweep.csv", "sweep.html"
 _FORMAT = 1
-# Columns of sweep.csv in addition to the settings and the metrics.
+# The first and the last columns of sweep.csv. The settings and the metrics are between them.
 _FIRST, _LAST = ("run",), ("status", "seconds", "message", "directory")
 KEPT = ("best", "all", "none")  # the values of --keep_checkpoints
 
@@ -49,8 +49,13 @@ class SweepDirectory:
             self._check(record, files.read_json_object(record))
 
     def _check(self, path, stored):
-        """Checks that a record describes a sweep with the same training command. Reads the runs of this
-        sweep."""
+        """Checks that the stored sweep has the training command of this object. Reads the runs of the stored
+        sweep.
+
+        Args:
+          path: path of sweep.json, for messages.
+          stored: dict, the content of sweep.json.
+        """
         if stored.get("format") != _FORMAT:
             raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the "
                              f"format {_FORMAT}. Pass another --sweep_dir.")

@@ -141,7 +141,7 @@ def _write_results(sweep, directory):
 
 
 def _check_metric(sweep, directory):
-    """Raises a ValueError if finished runs have no value of the metric."""
+    """Raises a ValueError if a finished run has no value of the metric."""
     for _, row in directory.ended_rows():
         if row.status == run_rows.DONE and sweep.metric not in row.metrics:
             raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "

@@ -126,7 +126,8 @@ def _seeds_section(ranked, settings, metric):
 
 
 def _expected_section(ranked, metric):
-    """Returns the chart of the expected best result of k runs."""
+    """Returns the section that shows, for each number k, the best result that can be expected from k runs. It
+    is empty if there are fewer than two results."""
     if len(ranked) < 2:
         return Html()
     expected = run_rows.expected_best([row.value(metric) for row in ranked],

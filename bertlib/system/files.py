@@ -209,8 +209,8 @@ def describe_disk_error(error, path, needed=None):
 
 
 def existing_parent(path):
-    """Returns the absolute form of a local path if the path exists; otherwise its nearest existing parent
-    directory."""
+    """Returns the absolute form of a local path. If the path does not exist, returns its nearest existing
+    parent directory instead."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)

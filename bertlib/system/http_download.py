@@ -27,7 +27,7 @@ _WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login pa
              "address in a browser to see the page.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _KEPT = " The received bytes are kept."
-_MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
+_MAX_MESSAGE_LENGTH = 200  # a message quotes at most this number of characters from a server's text
 _MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number cannot be a length
 # A zip is refused as a zip bomb if its unpacked content has more than 2**20 bytes and is more than 100 times
 # as large as the zip, or if it has more than 10,000 files. The unpacked content of the published zips is at
@@ -273,8 +273,8 @@ def _is_rest_of_file(response, offset, version):
 
 
 def _request(address, offset, version, timeout):
-    """Requests a file from byte `offset` on. Returns the response, or None if the file is shorter than
-    `offset`."""
+    """Requests the bytes of a file from `offset` to the end. Returns the response, or None if the file has no
+    byte at `offset`."""
     headers = {"User-Agent": "bert-as-published"}
     if offset:
         headers.update({"Range": f"bytes={offset}-", "If-Range": version})

@@ -185,7 +185,8 @@ def _open_locked(what, path):
 
 
 def _is_open_file(descriptor, path):
-    """Returns whether a path still names the open file."""
+    """Returns whether a path still leads to the file that is open with this descriptor. False if the file was
+    removed or replaced after it was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

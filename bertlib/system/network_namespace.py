@@ -184,8 +184,8 @@ def enter(command):
 
 
 def _program(action):
-    # Without the options -I and -S, a sitecustomize module or a module in the working directory could start a
-    # thread.
+    # A process can enter the namespace only if it has a single thread. Without the options -I and -S, Python
+    # would import sitecustomize or modules in the working directory, and these could start a thread.
     return [sys.executable, "-I", "-S", __file__, action]
 
 

@@ -8,7 +8,8 @@ import importlib
 import os
 import sys
 
-# Importing keras or tf_keras imports these packages. If they cannot be imported, the import of Keras fails.
+# To postpone the import of Keras, `_keras_postponed` blocks the import of these packages. keras and tf_keras
+# need them, so the import of Keras then fails.
 _PARTS_OF_KERAS = {"keras.src", "tf_keras.src"}
 
 

@@ -49,8 +49,11 @@ class StopRequest:
 
     @contextlib.contextmanager
     def being_awaited(self):
-        """A context manager that sets `awaited` to True during the `with` block. The code in the block must
-        check the request and stop by itself."""
+        """A context manager that sets `awaited` to True during the `with` block.
+
+        In the block, a signal such as SIGTERM only makes the request and raises no error. So the code in the
+        block must regularly check whether the request was made, and stop by itself.
+        """
         before, self.awaited = self.awaited, True
         try:
             yield

@@ -47,7 +47,7 @@ def open_closed_streams():
     messages would be written to a file of results.
     """
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # gets the lowest free descriptor: 0, that of the standard input
+        os.open(os.devnull, os.O_RDONLY)  # takes the lowest free descriptor, 0: the standard input
         sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), "utf-8")
     if sys.stdout is None:
         sys.stdout = _text(_Output(os.open(os.devnull, os.O_WRONLY), is_closed=True), "utf-8")
@@ -85,7 +85,8 @@ def flush_output():
 
 
 class _ClosedInput(io.RawIOBase):
-    """The standard input of a process that was started with a closed standard input."""
+    """The raw stream of the new `sys.stdin` in a process that was started with a closed standard input. Each
+    read raises a `StreamError`."""
 
     def readable(self):
         return True
@@ -95,8 +96,8 @@ class _ClosedInput(io.RawIOBase):
 
 
 class _Output(io.FileIO):
-    """The standard output. After an error, it discards all further text. If it raised the error again, Python
-    would try to write the text again at exit."""
+    """The standard output. The first error is raised, and all text after it is discarded without an error. If
+    an error were raised again, Python would keep the text, and would try to write it again at exit."""
 
     def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)

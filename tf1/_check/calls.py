@@ -296,7 +296,7 @@ def _sums_generators():
 
 
 def arrays(call, names):
-    """Reports calls of NumPy functions that will fail."""
+    """Reports calls of NumPy functions that can fail with newer versions of NumPy."""
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():

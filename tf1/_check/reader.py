@@ -12,7 +12,7 @@ from tf1._check.guards import exceptions, for_tpus, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
-# Subjects of findings: the kind of code that a finding is about.
+# The subject of a finding is the kind of code that will not run, such as an import.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
 # {name of an exception: subjects}. If a `try` of the program catches the exception, the findings with these
 # subjects are not reported for the lines in the `try`.
@@ -46,7 +46,7 @@ class Reader(ast.NodeVisitor):
         self._scope = Scope(tree)
         self._runs_at_import = True
         self._annotations = True  # whether Python evaluates the annotations of this file
-        self._known = frozenset()  # names that an `if` around the current line tests
+        self._known = frozenset()  # names whose existence an `if` around the current line tests
         self._on_tpus = False  # whether the current line runs only on TPUs
         self._packages = set()  # packages that were already reported
         self._block(tree.body)
@@ -54,8 +54,8 @@ class Reader(ast.NodeVisitor):
     def _emit(self, about, node, kind, what, instead, note=False):
         """Adds a finding. `about` is its subject; see `Finding` for the other arguments.
 
-        No finding is added if an `if` around the line tests the name or the version that the finding is
-        about. On a line that runs only on TPUs, no finding about TensorFlow is added.
+        If the line is inside of an `if` that tests the name or the version of the finding, no finding is
+        added. On a line that runs only on TPUs, no finding about TensorFlow is added.
         """
         if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
             self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
@@ -82,7 +82,9 @@ class Reader(ast.NodeVisitor):
                 holds = truth(node.test, self._scope)
                 taken = node.body if holds else node.orelse if holds is False else []
                 if taken and isinstance(taken[-1], _LEAVING):
-                    return  # this branch leaves the block, so the next lines are for another Python version
+                    # On this version of Python, the branch `taken` always runs and leaves the block. So the
+                    # lines after the `if` are for other versions, and are not checked.
+                    return
 
     def generic_visit(self, node):
         for _, value in ast.iter_fields(node):
@@ -250,7 +252,7 @@ class Reader(ast.NodeVisitor):
     def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
         name = canonical(full)
-        # `from tensorflow import …`: a name of `tf` is imported.
+        # In `from tensorflow import X`, the full name is tensorflow.X, but a program uses X as `tf.X`.
         if canonical(module) == "tf" and name.startswith("tensorflow."):
             name = "tf" + name.removeprefix("tensorflow")
         lacking = modules.missing(name)
@@ -276,15 +278,16 @@ class Reader(ast.NodeVisitor):
             return False
         root, *parts = name.split(".")
         if root == "builtins" and parts:
-            own_name = written(node).split(".")[0] == parts[0]  # false if the code uses an alias
+            own_name = written(node).split(".")[0] == parts[0]  # false for an alias of a builtin
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # The first name of the expression is bound by an import or an assignment. If the missing part is
-            # in that import or assignment, it was already reported there.
+            # An import or an assignment defines the first name of the expression. For example, after
+            # `from tensorflow import nn as layers`, `layers` means "tf.nn". If "tf.nn" itself does not exist,
+            # this was already reported at the import. So only a missing later part is reported here.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
@@ -296,7 +299,7 @@ class Reader(ast.NodeVisitor):
 
 
 def _moved(name, first=1):
-    """Looks up a name that Python or a package dropped.
+    """Looks up a name in the tables of the names that Python or a package has renamed, moved or removed.
 
     Args:
       name: dotted name.
@@ -304,8 +307,9 @@ def _moved(name, first=1):
         and "a.b.c".
 
     Returns:
-      (kind of the finding, a text about what happened to the name, the replacement, whether only a later
-      version of Python drops the name); None if the name is not in the tables.
+      None if the tables contain neither the name nor one of its prefixes. Otherwise four values: the kind of
+      the finding; a text such as "it was moved or removed"; the replacement; and a bool, True if the Python
+      that runs the checker still has the name and a later version removes it.
     """
     parts = name.split(".")
     for length in range(first, len(parts) + 1):

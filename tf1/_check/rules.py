@@ -85,7 +85,7 @@ _TYPES = {
     "TupleType": "tuple", "TypeType": "type", "UnicodeType": "str",
 }
 
-# Maps a version of Python to the names of the standard library that it dropped, each with its replacement.
+# {version of Python: {name: replacement}}. The names were removed from the standard library in this version.
 _DROPPED = {
     "3.0": {
         **{f"string.{name}": f"text.{name}(…)" for name in _STRING_METHODS},

@@ -28,7 +28,7 @@ def canonical(name):
 
 
 class Scope:
-    """Holds the names of a module, class, function or comprehension.
+    """Contains the names that a module, class, function or comprehension defines.
 
     Attributes:
       parent: the scope around this one, or None.

@@ -152,7 +152,7 @@ class _Repair:
             self.text = self.text[:start] + replacement + "\n" * missing + self.text[end:]
 
     def expressions(self):
-        """Replaces expressions of Python 2, which can be anywhere in a line."""
+        """Replaces expressions of Python 2. They can be anywhere in a line."""
         for pattern, replacement, kind, what, instead in _EXPRESSIONS:
             edits = []
             for match in pattern.finditer(without_strings(self.text)):
@@ -231,7 +231,8 @@ class _Repair:
         if error.msg.startswith("expected an indented block") and number:
             if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
                 return False
-            lines[number - 1] = " " * 100 + "pass"  # a block must be indented more than the line above it
+            # The indent is large, because a block must be indented more than the line above it.
+            lines[number - 1] = " " * 100 + "pass"
         elif lines[number].strip() in ("", "pass"):
             return False
         else:

@@ -35,8 +35,8 @@ def crf_decode(potentials, transition_params, sequence_length):
 def _decode(potentials, transition_params, sequence_length, of_one):
     """Returns the best tags and their scores.
 
-    In the current name scope, the ops get the names that TensorFlow 1.15 uses if the length is known while
-    the graph is built.
+    The ops are added to the current name scope. They get the names that TensorFlow 1.15 gives them if the
+    length of the sequences is known while the graph is built.
 
     Args:
       potentials, transition_params, sequence_length: see `crf.crf_decode`.

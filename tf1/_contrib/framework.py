@@ -89,7 +89,7 @@ def has_arg_scope(func):
 
 
 def arg_scoped_arguments(func):
-    """Returns the names of a decorated function's arguments that a scope may set."""
+    """Returns names of arguments of a decorated function. Only these arguments can be set by an arg_scope."""
     return SCOPED[arg_scope_func_key(func)]
 
 

@@ -137,7 +137,7 @@ class _Copies(object):
         self._transformed_ops, self._transformed_ts = {}, {}
 
     def transformed(self, original):
-        """Returns the copy of an op or tensor, or None."""
+        """Returns the copy of an op or tensor. Returns None if the op or tensor was not copied."""
         return self._transformed_ops.get(original, self._transformed_ts.get(original))
 
 

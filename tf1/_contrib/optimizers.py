@@ -303,8 +303,8 @@ class FixedLossScaleManager(LossScaleManager):
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
-    """Increases the loss scale after several steps with finite gradients, and decreases it after several
-    steps with gradients that are not finite. The minimum is 1.
+    """Increases the loss scale after several consecutive steps with finite gradients, and decreases it after
+    several steps with gradients that are not finite. The scale is never decreased below 1.
 
     Its variables are loss_scale, good_steps and bad_steps.
     """

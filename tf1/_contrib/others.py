@@ -49,14 +49,15 @@ def batch_and_drop_remainder(batch_size):
 def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
     """Returns a function for `Dataset.apply` that makes padded batches of equal size (contrib.data).
 
-    Examples that do not fill the last batch are dropped.
+    If the last batch is smaller than the other batches, it is dropped.
     """
     return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values,
                                                 drop_remainder=True)
 
 
 def transform_graph(input_graph_def, inputs, outputs, transforms):
-    """Replaces tensorflow.tools.graph_transforms.TransformGraph, which TensorFlow removed.
+    """Raises an error that names a replacement. TensorFlow removed this function, which was
+    tensorflow.tools.graph_transforms.TransformGraph.
 
     Raises:
       NotImplementedError: always.

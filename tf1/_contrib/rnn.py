@@ -293,8 +293,8 @@ class LSTMBlockFusedCell(object):
         inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
         outputs = result.h * inside
         outputs.set_shape([*inputs.shape[:2], self._num_units])
-        # Takes the state after the last position of each sequence. If the length of a sequence is 0, takes
-        # the initial state.
+        # The final state of a sequence is the state after its last position. If the length of the sequence is
+        # 0, the final state is the initial state.
         at = tf.stack([lengths, tf.range(batch)], 1)
         last = [tf.gather_nd(tf.concat([[first], values], 0), at)
                 for first, values in zip(initial_state, (result.cs, outputs))]

@@ -11,7 +11,8 @@ from tf1._names import internals
 
 INSTALL = "the package tf-slim: pip install tf-slim"
 
-# tensorflow.python.layers.normalization imports this module of Keras 2 by the old name below.
+# tensorflow.python.layers.normalization imports a module of Keras 2 under the old name below. The installed
+# Keras 2 has this module under a different name. So the old name is added to `sys.modules`.
 sys.modules.setdefault("tf_keras.legacy_tf_layers.normalization", internals.normalization)
 
 

@@ -86,7 +86,7 @@ class HParams(object):
             name: kind for name, (kind, _) in self._hparam_types.items()}))
 
     def override_from_dict(self, values_dict):
-        """Sets hyperparameters from a dict; returns self. Errors are those of `set_hparam`."""
+        """Sets hyperparameters from a dict; returns self. Raises the same errors as `set_hparam`."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
@@ -94,7 +94,7 @@ class HParams(object):
     set_from_map = override_from_dict
 
     def parse_json(self, values_json):
-        """Sets hyperparameters from a JSON object; returns self. Errors are those of `set_hparam`."""
+        """Sets hyperparameters from a JSON object; returns self. Raises the same errors as `set_hparam`."""
         return self.override_from_dict(json.loads(values_json))
 
     def values(self):

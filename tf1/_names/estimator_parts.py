@@ -419,7 +419,7 @@ class _StopHook(tf.train.SessionRunHook):
 
 def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
                         run_every_steps=None):
-    """Returns a hook that ends training after a metric was above a threshold.
+    """Returns a hook that ends training if an evaluation has found a metric above a threshold.
 
     Args:
       estimator: the Estimator that wrote the evaluations.
@@ -436,7 +436,10 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
 
 def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
                        run_every_steps=None):
-    """Returns a hook that ends training after a metric was below a threshold; see `stop_if_higher_hook`."""
+    """Returns a hook that ends training if an evaluation has found a metric below a threshold.
+
+    For the arguments, see `stop_if_higher_hook`.
+    """
     def should_stop():
         return any(value < threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)

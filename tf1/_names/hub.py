@@ -32,7 +32,8 @@ def _explain(name):
 
 
 class _Package:
-    """Provides the names of the installed package. A name is imported from the package at its first use."""
+    """Provides names of the package tensorflow-hub, if it is installed. A name is imported from the package
+    only when a program uses the name."""
 
     def __getattr__(self, name):
         if name not in _OF_THE_PACKAGE or not hub.__path__:

@@ -137,8 +137,9 @@ def replace_assign(function):
 
 
 def replace_apply_op(wrapper):
-    """Replaces the function with which TensorFlow's generated code (`gen_*_ops`) creates ops. The
-    replacement, wrapper(function), adds advice to errors.
+    """Replaces the function with which TensorFlow's generated code (`gen_*_ops`) creates ops.
+
+    The replacement is wrapper(function). It adds advice to the errors of the function.
 
     A replacement of the public `tf.Graph.create_op` would not see these errors, because TensorFlow checks the
     arguments before it calls `create_op`.
@@ -182,6 +183,6 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` that the RNN wrappers of Keras 2 use, such as
-    tf.nn.rnn_cell.DropoutWrapper."""
+    """Makes the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper, use `module` as their
+    module `tf`."""
     legacy_cell_wrappers.tf = module

@@ -3,7 +3,7 @@
 Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
 also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the two lengths only if both were known when the
 graph was built. Otherwise, TensorFlow 1 ignored additional weights. If there were too few weights, it read
-the memory behind the weights. TensorFlow 2 refuses weights of a different length in every case.
+memory beyond the end of the weights. TensorFlow 2 refuses weights of a different length in every case.
 """
 
 import functools

@@ -1,5 +1,8 @@
-"""Defines a class of modules that add names of tf1 to a module of TensorFlow, and a finder that makes such
-modules importable."""
+"""Defines `Namespace` and `ModuleFinder`.
+
+A `Namespace` is a module that has the names of another module, such as a module of TensorFlow. In addition,
+it has names of tf1. With a `ModuleFinder`, an import statement can import such modules.
+"""
 
 import importlib.abc
 import importlib.machinery
@@ -15,10 +18,10 @@ class Namespace(types.ModuleType):
         Args:
           name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
           own: the names of tf1, as a dict {name: object}.
-          base: function without arguments that returns the other module. None if the namespace contains only
-            the names in `own`.
+          base: function without arguments that returns the base module. If a name is not in `own`, it is
+            looked up in the base module. None if the namespace contains only the names in `own`.
           explain: function that takes a missing name and returns the advice for the error message, or None if
-            there is no advice. By default, if the other module is a Namespace, the `explain` of that
+            there is no advice. By default, if the base module is a Namespace, the `explain` of that
             Namespace is used.
         """
         super().__init__(f"tf1.{name[3:]}" if name.startswith("tf.") else name)

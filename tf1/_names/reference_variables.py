@@ -43,7 +43,8 @@ def assign(ref, value, validate_shape=None, use_locking=None, name=None):
         changes_shape = not ref.shape.is_compatible_with(value.shape)
     if not changes_shape:
         return _assign(ref, value, validate_shape, use_locking, name)
-    unshaped = tf.placeholder_with_default(value, None)  # the same value, without a static shape
+    # The same value without a static shape, because TensorFlow refuses a static shape that does not fit.
+    unshaped = tf.placeholder_with_default(value, None)
     with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=ref.handle, value=unshaped)]):
         return tf.identity(value, name)
 

@@ -34,7 +34,7 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
     """
     writer = _ops.create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name)
     if logdir is not None and not tf.executing_eagerly():
-        start_writers()  # initializing a writer twice has no effect
+        start_writers()  # a second initialization of a writer has no effect
     return writer
 
 

@@ -1,5 +1,7 @@
-"""Broadcasts the starting weights to all replicas. Each replica draws random starting weights, which could
-differ from the weights of the other replicas."""
+"""Broadcasts the starting weights of one replica to all replicas.
+
+Each replica draws random starting weights. Without the broadcast, the weights of the replicas could differ.
+"""
 
 import tensorflow.compat.v1 as tf
 

@@ -40,15 +40,15 @@ def _to_write(path):
 def _to_read(path):
     """Returns the path from which to read the file `path`.
 
-    If this process has written the file, this is the path to which the write was redirected. Otherwise, it is
-    `path` itself.
+    If this process has written the file, the write was redirected to another path (see `_to_write`), and this
+    function returns that other path. Otherwise, it returns `path`.
     """
     return _own.get(_key(path), path) if isinstance(path, (str, bytes, os.PathLike)) else path
 
 
 def _at(place, function):
-    """Returns a function that replaces its first argument, a path, by place(path) and then calls
-    `function`."""
+    """Returns a function that calls `function` with another path. The first argument, `path`, is replaced by
+    place(path), and all other arguments are unchanged."""
     @functools.wraps(function, updated=())
     def at_place(path, *args, **kwargs):
         return function(place(path), *args, **kwargs)

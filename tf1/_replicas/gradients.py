@@ -26,7 +26,11 @@ _thread = threading.local()
 
 
 def install(tf1):
-    """Changes the module `tf1` and TensorFlow's Optimizer in a process that has joined other replicas."""
+    """Makes the gradient functions of `tf1` and of TensorFlow's Optimizer return means over the replicas.
+
+    Also replaces `tf1.distribute`. In replicas other than the first one, redirects the files that the script
+    writes; see `followers`. Call this function after the process has joined the other replicas.
+    """
     tf1.gradients = gradients
     tf1.distribute = Namespace("tf.distribute", strategies.OF_REPLICAS, lambda: tf.distribute)
     optimizer = tf.train.Optimizer
@@ -106,9 +110,9 @@ def _differentiating():
     """Returns a context manager for the computation of gradients.
 
     Yields:
-      whether to average these gradients. With Horovod, the script averages them itself. During a computation
-      of gradients, TensorFlow can start an inner computation of gradients, for example for recomputation.
-      The inner gradients are not averaged.
+      whether to average these gradients. False without replicas. Also False with Horovod, because the script
+      then averages the gradients itself. Also False in an inner computation of gradients, which TensorFlow
+      can start during another computation of gradients, for example for recomputation.
     """
     outer = getattr(_thread, "differentiating", False)
     _thread.differentiating = True

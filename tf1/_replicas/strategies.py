@@ -12,14 +12,14 @@ from tf1._names.namespace import Namespace
 
 class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
                                                                    "remote_cluster"], defaults=[None] * 3)):
-    """Holds the strategy of the training, the strategy of the evaluation, and a cluster."""
+    """Stores the strategy of the training, the strategy of the evaluation, and the cluster."""
 
 
 class Replicas(object):
-    """The strategy that a process uses if it is one of several replicas. It contains only the number of
-    replicas.
+    """The strategy that a process uses if it is one of several replicas.
 
-    The devices that the script names have no effect.
+    The script can read the number of replicas from it. If the script names devices, these have no effect.
+    The launcher of the replicas has already chosen the device of each replica.
     """
 
     def __init__(self, *args, **kwargs):
@@ -71,7 +71,8 @@ def _cross_device_ops(*args, **kwargs):
     """Returns None, so that the strategy chooses how to sum the gradients. The arguments are ignored."""
 
 
-# In a process that is a replica, `tf.distribute` has these names.
+# {name: object} for `tf.distribute` in a process that is a replica. These objects replace the objects of
+# TensorFlow that have the same names.
 OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
     "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
     lambda: tf.distribute.experimental))

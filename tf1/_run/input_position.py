@@ -14,7 +14,8 @@ that list the contents of a checkpoint cannot read the state of an iterator. The
 The fingerprint is needed because a state is valid only for the same pipeline. For example, after a change of
 the batch size, TensorFlow would restore the state without an error and return a batch of the old size.
 
-A Python generator has no state that could be saved. Instead, the batches before the position are read again.
+A Python generator has no state that could be saved. Instead, a resumed run reads the batches before the saved
+position again, and discards them.
 """
 
 import functools
@@ -30,8 +31,8 @@ _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # These attributes are left out of digests, because they differ between processes or do not change the
 # elements that the pipeline returns.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
-# With this policy, TensorFlow also saves pipelines that contain Python functions. It then assumes that the
-# functions have no state.
+# With this policy, TensorFlow saves the position of an iterator even if the pipeline contains Python
+# functions. TensorFlow assumes that these functions have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
@@ -46,7 +47,8 @@ class InputPosition(tf.train.SessionRunHook):
     """
 
     def __init__(self, graph):
-        """Finds the iterators of a graph. Create the object before the model is built into the graph."""
+        """Finds the iterators of a graph. Create the object when the graph contains the input, but does not
+        contain the model yet."""
         handles = [op.outputs[0] for op in graph.get_operations()
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
@@ -113,8 +115,8 @@ class InputPosition(tf.train.SessionRunHook):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """Returns the global step at which the input was at its beginning. This step is saved with a
-        checkpoint.
+        """Returns the global step at which the training began to read the input from its beginning. This step
+        is saved with each checkpoint.
 
         Returns None if no position is saved, or if the input has changed.
         """

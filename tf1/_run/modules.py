@@ -72,13 +72,13 @@ _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tens
 
 
 def _with_packages(names):
-    """Returns a set of the dotted names and of all packages that contain them."""
+    """Returns a set that contains the names and all packages above them: for "a.b.c", also "a" and "a.b"."""
     parts = [name.split(".") for name in names]
     return {".".join(part[:length]) for part in parts for length in range(1, len(part) + 1)}
 
 
 def _files():
-    """Returns {name of a file of TensorFlow 1: the namespace with its names}."""
+    """Returns {dotted name of a module of TensorFlow 1: the namespace with the names of this module}."""
     files = {}
     for folder, names in _CONTRIB_FILES.items():
         part = folder.partition(".")[0]
@@ -94,8 +94,8 @@ def _files():
 
 
 _FILES = _files()
-# Maps the prefix of a module's name to the parts below this prefix that the finder provides. None means all
-# parts.
+# {prefix of the name of a module: names of the parts of `tf` that `_find` provides with this prefix}. None
+# means all parts.
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
                           "logging", "python_io", "resource_loader"),
@@ -116,13 +116,13 @@ def _find(name):
     # returned module has all names of the part of `tf` to which the file belonged, such as tf.contrib.crf.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
-    # Case 3: the name is a module inside a file of TensorFlow 1.15, such as
-    # tensorflow_estimator.estimator.export.
+    # Case 3: the name without its last part is a file of TensorFlow 1.15. For example, the file of
+    # tensorflow_estimator.estimator.export is tensorflow_estimator.estimator.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # Case 4: TensorFlow still has the part, or the name is not a part of `tf`. Return None, so that another
-    # finder finds the module.
+    # Case 4: TensorFlow still contains the module, or the name does not belong to `tf`. Return None, so that
+    # another finder finds the module.
     path = name[len(root):].split(".")
     is_public_part = root and not path[0].startswith("_")
     if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
@@ -136,15 +136,15 @@ def _find(name):
 
 
 def _part(module, name, full):
-    """Returns a part of a module, if the part is a module itself. Otherwise returns None.
+    """Returns an attribute of a module if the attribute is a module, too. Otherwise returns None.
 
     Args:
       module: the module.
-      name: name of the part.
+      name: name of the attribute.
       full: dotted name in the import statement, for the error.
 
     Raises:
-      ImportError: a Namespace lacks the name. The message says what to use instead.
+      ImportError: `module` is a `Namespace` without this attribute. The message says what to use instead.
     """
     try:
         part = getattr(module, name)

@@ -83,14 +83,14 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules before Python does, and changes the imports in the fork's own files and in the given
-    packages."""
+    """A finder that Python asks before its own finders. It changes the import statements of two kinds of
+    modules while they are loaded: the fork's own files, and the modules of the given packages."""
 
     def __init__(self, packages=()):
         """Creates a finder.
 
         Args:
-          packages: names of installed packages whose imports are also changed.
+          packages: names of installed packages. The imports in the files of these packages are changed, too.
         """
         self._packages = frozenset(packages)
         self._libraries = [os.path.join(os.path.realpath(path), "") for path in {

@@ -63,7 +63,8 @@ def _prepare(argv, packages):
 
 
 def _main_module(path):
-    """Returns a new module `__main__`, which replaces that of `python -m tf1` in `sys.modules`."""
+    """Creates a module `__main__` for the script at `path`, and returns it. In `sys.modules`, it replaces the
+    module `__main__` of `python -m tf1`."""
     module = types.ModuleType("__main__")
     vars(module).update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = module

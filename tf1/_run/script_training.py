@@ -6,9 +6,9 @@ the classes with the same names in `bertlib`, because a script may have
 - an input_fn that cannot start at a given global step. Therefore the position of its input is saved with each
   checkpoint, and its batches are scattered over the replicas;
 - params of any class, a device_fn, hooks that save checkpoints, or a checkpoint to start from;
-- an optimizer that does not define whether it reads the global step before or after the increment;
+- an optimizer that leaves open whether the global step is read before or after its increment;
 - starting weights drawn at random, which must be the same in all replicas;
-- Horovod. The script then divides the work among the replicas itself.
+- calls of Horovod. In this case, the script itself divides the work among the replicas.
 """
 
 import contextlib
@@ -85,7 +85,8 @@ class TrainingSession(training_session.TrainingSession):
         """
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
-        self._position = None  # an `InputPosition`, or None if the input can start at the global step
+        # An `InputPosition`; None if the input can start at the batch of the global step by itself.
+        self._position = None
         # With Horovod, each process reads its own input. A resumed run reads this input from the beginning.
         self._continues_input = not script_divides_work()
 
@@ -149,5 +150,6 @@ class TrainingSession(training_session.TrainingSession):
         super().take_steps(session, built, vote)
 
     def ends_before(self, micro_batch):
-        # A training ends only between two steps, because the position of the input can be saved only there.
+        # The position of the input can be saved only between two steps. So a training that saves it does not
+        # end between two micro-batches of a step.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)

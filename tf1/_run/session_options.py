@@ -63,7 +63,11 @@ def _limit_threads(config):
 
 
 def _use_own_gpu(gpu_options):
-    """In a replica, clears a visible_device_list that contains the index of the replica on its machine."""
+    """Clears the visible_device_list of a replica if it contains the replica's index on its machine.
+
+    A script for several GPUs chooses the GPU of a process by this index. But the launcher has already hidden
+    all GPUs except one from the replica, and this GPU has the number 0.
+    """
     group = replica_group.current()
     if group and str(group.local_index) in gpu_options.visible_device_list.split(","):
         gpu_options.visible_device_list = ""
@@ -73,8 +77,8 @@ def _number_gpus_of_context(gpu_options):
     """Makes TensorFlow's context use only the GPUs of the session."""
     if gpu_options.visible_device_list:
         gpus = tf.config.list_physical_devices("GPU")
-        # Errors are ignored. If the list is wrong, the session raises an error for it. If the context already
-        # exists, its GPUs can no longer be changed.
+        # Errors are ignored here. If visible_device_list is wrong, the session raises an error later. If the
+        # context already exists, its GPUs can no longer be changed.
         with contextlib.suppress(ValueError, IndexError, RuntimeError):
             tf.config.set_visible_devices(
                 [gpus[int(index)] for index in gpu_options.visible_device_list.split(",")], "GPU")

@@ -46,7 +46,8 @@ def order_reads(global_step, train_op):
 
 
 def _only_corrects(read):
-    """Returns whether a read is only used in a division by 1 - beta ** step."""
+    """Returns whether a read of the global step is used only for a bias correction: a division by
+    1 - beta ** step, where `step` is the value that was read."""
     powers = _uses(read)
     differences = [use for power, _ in powers for use in _uses(power)]
     return bool(differences) and all(op.type == "Pow" and place == 1 for op, place in powers) and all(

@@ -241,7 +241,8 @@ def create_head(target):
 
 
 def feature_fields_for(target):
-    """Returns the function `feature_fields` for a target. The caller passes only the sequence length."""
+    """Returns the function `feature_fields` for a target. The returned function needs only one argument, the
+    sequence length."""
     return functools.partial(feature_fields, target=target)
 
 

@@ -133,8 +133,8 @@ class Splits:
 
 
 def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
-    """Returns a log message with the number of examples of a split that were too long, and the length of the
-    longest example.
+    """Returns a log message about the lengths of the examples of a split: how many examples were too long,
+    and how long the longest example was.
 
     Args:
       split: name of the split.

@@ -88,8 +88,8 @@ def _find_earlier_training(settings):
     else:
         directory = run_record.directory_of_weights(settings)
     record = directory and output_files.read_record(directory)
-    # If the record is of a different task, the model was not trained on the rows of this training file.
-    # Therefore, the record is ignored.
+    # A training on a different task did not use the rows of this training file. Therefore, the record of such
+    # a training is ignored.
     return directory, record if record and record["task"] == row_examples.TASK else None
 
 

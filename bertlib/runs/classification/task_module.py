@@ -70,8 +70,8 @@ def is_given(settings):
 
 
 def create_processor(settings, suffix=""):
-    """Loads the task module. Sets flags that were not given: the phases, --output_dir, and the flags whose
-    values are in the record of the training.
+    """Loads the task module. Also sets these flags if they are not on the command line: the flags of the
+    phases (such as --do_train), --output_dir, and the flags whose values the training has recorded.
 
     Args:
       settings: a `Settings`.
@@ -344,7 +344,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
 
         Args:
           path: path of the module.
-          name: name of the file that the user wrote, which may differ from the name in `path`.
+          name: name of the user's original file. If `path` is a copy, the copy may have another name.
           content: content of the file in bytes.
 
         Raises:

@@ -96,7 +96,7 @@ class Layout(NamedTuple):
 
     @property
     def texts(self):
-        """A list of the columns of the texts. It has one or two elements."""
+        """A list of the one or two columns that contain the texts of an example."""
         return [column for column in (self.text_a, self.text_b) if column is not None]
 
     @property
@@ -334,13 +334,14 @@ class DataProcessor:
 
     def file_names(self):
         """Returns the declared files: {name of a set: list of file names}. The sets are "train", "dev",
-        "test" and further sets. If a list has several names, the set is in the first of these files that
-        exists in the data directory."""
+        "test" and further sets. If a list has several names, the set is read from the first file in the
+        list that exists in the data directory."""
         lists = {split: [names] if isinstance(names, str) else names for split, names in self.files.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
     def _path_of(self, data_dir, split):
-        """Returns the path of the declared file of a set; None if the file does not exist."""
+        """Returns the path of the first existing file among the files that `file_names` declares for a set;
+        None if none of them exists."""
         paths = [os.path.join(data_dir, name) for name in self.file_names()[split]]
         return next(filter(files.exists, paths), None)
 
@@ -434,7 +435,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Calls `load_examples`. In version 0.1, that method had the name `_load_examples`."""
+        """Calls `load_examples`. This method keeps the name that `load_examples` had in version 0.1."""
         return self.load_examples(data_dir, split, set_type)
 
     def load_examples(self, data_dir, split, set_type=None):

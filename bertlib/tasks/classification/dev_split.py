@@ -125,8 +125,8 @@ def _choose_dev_rows(split, fraction, groups, order):
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
                          f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
-    # `divisible` is sorted by stratum. So if groups at equal distances are taken, the same share of each
-    # stratum is taken.
+    # `divisible` is sorted by stratum. Groups at regular intervals of this list are taken. So about the same
+    # share of each stratum is taken.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 
@@ -193,8 +193,8 @@ def split_by_dev_rows(split, rows, path):
       path: path of dev_rows.txt, for errors.
 
     Returns:
-      a `DevSplit`. A row that was added to the file later, and has the same texts as a row of the development
-      set, is in neither set.
+      a `DevSplit`. If a row was added to the file later and has the same texts as a row of the development
+      set, the added row is in neither set.
 
     Raises:
       ValueError: a stored row is not in the file.

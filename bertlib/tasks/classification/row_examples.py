@@ -442,7 +442,7 @@ def check_several_labels(split):
 
 
 def without_values(split):
-    """Returns a split whose rows have no `values`, to save memory."""
+    """Returns a copy of a split in which the `values` of each row are None. This saves memory."""
     return split._replace(rows=[row._replace(values=None) for row in split.rows])
 
 

@@ -344,7 +344,9 @@ def _run_with_port(run, is_done):
             threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
             end = ends.get()
     finally:
-        for thread in threading.enumerate():  # the threads with these names end when the processes end
+        # The threads with these names end when the processes end. `note` receives their errors, so it is
+        # replaced only after this wait.
+        for thread in threading.enumerate():
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
                 thread.join(_TIMEOUT_SECONDS)
         threading.excepthook = before
@@ -441,10 +443,10 @@ def _parts_of_file(file, tokenizer, size, blocks):
 
 
 def parts_of_blocks(path, documents, first, end, size, blocks):
-    """Divides the documents of a file among blocks. Yields (index of the block, (index of the first document,
-    documents)) for each block.
+    """Divides the documents of a file among blocks. For each block that contains documents of the file,
+    yields (index of the block, (index of the first of these documents, list of these documents)).
 
-    The blocks are those that `corpus.make_blocks` makes from the documents of all files.
+    The blocks are the same as those that `corpus.make_blocks` makes from the documents of all files.
 
     Args:
       path: path of the file, for error messages.
@@ -515,8 +517,8 @@ def _parts_of_files(part, number, starts):
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        # The first part of the first block is yielded for all files, even if it has no records for a file. So
-        # a file without records is written, too.
+        # For the first part of the first block, a result is yielded for each file, even if the file gets no
+        # record. Without this result, a file without any record would not be written.
         if share or not block and not first:
             yield file, ((block, first), share)
 
@@ -533,7 +535,8 @@ def _write_file(grouped, output_files):
     # The writer loads TensorFlow, which would print messages on stderr. `quiet_tensorflow` loads it first,
     # without these messages.
     quiet_tensorflow.load()
-    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has a separate path
+    # If Beam calls this function again for the same file, the new call writes to a different path.
+    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
     written = 0
     with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:
         for _, records in sorted(parts, key=lambda part: part[0]):

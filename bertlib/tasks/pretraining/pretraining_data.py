@@ -203,7 +203,8 @@ def find_trimming_problem(features):
     if not all(mask[:length]):
         return "input_mask has padding before a real token"
     for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
-        if position >= max(length, 1):  # unused elements contain the position 0
+        # The position 0 is always valid, because unused elements contain it.
+        if position >= max(length, 1):
             return (f"masked_lm_positions has {position} at place {place} (from 0), but according to "
                     f"input_mask, only the first {length} positions are real tokens")
     return None
@@ -239,7 +240,8 @@ class Serializer:
           predictions: number of masked positions, without padding.
           is_random_next: bool.
         """
-        return example_encoding.join_encoded_fields(  # in the order of the fields' names
+        # The parts are passed in the alphabetical order of the fields' names.
+        return example_encoding.join_encoded_fields(
             self._ids[len(ids)], ids, self._mask_of(first + second), self._labels[len(labels)], labels,
             self._positions[len(positions)], positions, self._label_of(predictions, is_random_next),
             self._segments_of(first, second))

@@ -134,7 +134,9 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
 
 
 def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
-    """Builds the logits of all words at given positions. For the arguments, see `get_masked_lm_output`.
+    """Builds the logits of all entries of the vocabulary at given positions.
+
+    For the arguments, see `get_masked_lm_output`.
 
     Returns:
       float32 [B·P, vocab_size].

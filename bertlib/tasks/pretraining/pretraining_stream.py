@@ -87,7 +87,8 @@ class _BlockMaker:
 
         Returns:
           a pair: an int32 array with the id of [SEP] and then the ids of all tokens; and a list of documents.
-          A document is a list with the range of each of its sentences.
+          A document is a list with a `range` for each of its sentences: the indices of the sentence's tokens
+          in the array.
         """
         ids, documents = [self._sep], []
         for text in texts:
@@ -102,9 +103,12 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, …], is_random_next) for each instance. The list contains the start and the
-        stop of each text of the instance. The two texts of a pair may be too long; `_truncate` shortens
-        them."""
+        """Yields ([start, stop, …], is_random_next) for each instance.
+
+        The list contains two numbers for each text of the instance: the index of the text's first token, and
+        the index after its last token. The two texts of a pair may be longer than an instance allows. In this
+        case, `_truncate` shortens them later.
+        """
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
@@ -139,7 +143,7 @@ class _BlockMaker:
         present = np.arange(recipe.max_seq_length) < totals[:, None]  # [instances, max_seq_length]
         ids = np.zeros(present.shape, np.int32)
         ids[:, 0] = self._cls
-        # After each text, the token at index 0 of `tokens` is copied, which is [SEP].
+        # The token at index 0 of `tokens` is [SEP]. It is copied after each text.
         starts = np.stack([spans[:, 0], np.zeros_like(lengths)], 1).reshape(-1)
         sizes = np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1)
         ids[:, 1:][present[:, 1:]] = tokens[_ranges(starts, sizes)]
@@ -190,7 +194,8 @@ class _BlockMaker:
             keys[~candidates] = _NO_WORD
             return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
         starts = candidates & ~self._continues[ids]
-        # The first candidate counts as the start of a word, even if it continues a word.
+        # The first candidate of an instance counts as the start of a word, even if it continues a word whose
+        # start is no candidate, for example because the start was truncated.
         starts[everyone, candidates.argmax(1)] |= candidates.any(1)
         keys[~starts] = _NO_WORD
         word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among the words of all instances
@@ -229,8 +234,9 @@ def _truncate(spans, room, rng):
 
 
 def _ranges(starts, lengths):
-    """Returns an int array with the numbers of several ranges, one range after the other. `starts` and
-    `lengths` contain the start and the length of each range."""
+    """Returns an int array with all integers of several ranges, one range after the other. `starts` and
+    `lengths` contain the first integer and the length of each range. For example, the starts [3, 8] and the
+    lengths [2, 3] give [3, 4, 8, 9, 10]."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
 
@@ -244,7 +250,7 @@ class _RowPacker:
     """Encodes rows of numbers as packed varints, the format of int64 lists in protocol buffers."""
 
     def __init__(self, limit):
-        """Encodes all numbers below the limit in advance."""
+        """Encodes each number from 0 to `limit` - 1 in advance. Later calls only copy the stored bytes."""
         shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
         has_next_byte = np.arange(limit) >> shifts + 7 > 0
         # [bytes of the longest varint, limit]
@@ -384,7 +390,7 @@ def _check_output_files(input_files, output_files, remote=False):
 
     Args:
       input_files, output_files: lists of paths.
-      remote: whether output files on remote file systems are possible.
+      remote: whether output files may be on remote file systems.
     """
     named = collections.Counter(map(files.file_identity, [*input_files, *output_files]))
     for path in output_files:

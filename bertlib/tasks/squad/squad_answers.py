@@ -137,7 +137,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         of the examples.
     """
     tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
-    # A cache is used because a word of the context is in many spans.
+    # A word of the context is in many spans. With the cache, it is not tokenized again for each span.
     tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
     for example, windows in _by_example(examples, _with_logits(features, results, skips_padding)):
         prelim_predictions = _prelim_predictions(windows, n_best_size, max_answer_length)
@@ -232,7 +232,7 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
                 # An answer ends before the padding.
                 if end_index >= len(feature.tokens):
                     continue
-                # An answer must also end in the context.
+                # Not only the start, but also the end of an answer must be in the context.
                 if end_index not in feature.token_to_orig_map:
                     continue
                 # An answer must not end before its start.
@@ -321,7 +321,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
         tok_text = " ".join(token for word in words for token in tokenize_word(word))
         start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
-    else:  # the features contain the start and the end of each token in its word
+    else:  # `token_spans` contains the start and the end of each token, in characters of its word
         start = token_spans[start_index][0]
         end = len(orig_text) - len(words[-1]) + token_spans[end_index][1]
     word_offsets = getattr(example, "word_offsets", None)
@@ -341,8 +341,8 @@ def _place_in_context(index, words, word_offsets):
       word_offsets: list of int, the index of each word in the context.
     """
     for word, offset in zip(words, word_offsets):
-        # The index may also be the end of a text, which is the index after its last character. If the text
-        # ends with this word, the end is equal to `len(word)`.
+        # The index may also be the end of an answer, which is the index after the answer's last character. If
+        # the answer ends with this word, the index within the word is `len(word)`. So `<=` is used here.
         if index <= len(word):
             return offset + index
         index -= len(word) + 1

@@ -236,7 +236,7 @@ def _read_questions(path):
                          f"{', '.join(map(repr, first)) or 'none':.80}")
     if "data" in first:
         if text[end:].strip():
-            _parse(path, json.loads, text)  # raises an error for the text after the object
+            _parse(path, json.loads, text)  # raises an error, because text follows the object
         yield from _questions_in_squad_file(path, first)
         return
     for i, line in enumerate(text.split("\n"), start=1):
@@ -297,7 +297,7 @@ def _note_place(qas_id, place, places, is_training):
 
 
 def _read_answer(example, qa, place, version_2_with_negative):
-    """Reads the answer of a question into an example, for training.
+    """Reads the answer of a question, and stores it in `example`. Used only for training files.
 
     Returns:
       bool, whether the answer matches the context. If it does not match, a warning is logged.
@@ -363,7 +363,7 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
 
     A word may be longer than the answer. For example, the answer "Oslo" may be in the word "(Oslo),", which
     has the tokens "(", "oslo", ")" and ",". If the tokens of the answer are not found, as for "art" in the
-    word "artists", all tokens of the words are returned.
+    word "artists", the result contains all tokens of the words.
 
     Args:
       doc_tokens: list of str, the WordPiece tokens of the context.
@@ -385,8 +385,9 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
 def _context_score(span, position):
     """Returns a score for the amount of context that a token has in a window.
 
-    The score is the number of tokens before or after the token, whichever is smaller. A small term is added,
-    so that longer windows have higher scores.
+    The score is the number of tokens before or after the token, whichever is smaller. A hundredth of the
+    length of the window is added: if the numbers are equal in two windows, the longer window has the higher
+    score.
     """
     before = position - span.start
     return min(before, span.length - 1 - before) + 0.01 * span.length
@@ -672,8 +673,8 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
                                             is_training, output_file, num_workers=1, cache=None):
     """Writes the windows of all examples to a TFRecord file.
 
-    `convert_examples_to_features` with a `FeatureWriter` would write the same file. For the other errors, and
-    for the arguments that are not listed here, see `convert_examples_to_features`.
+    `convert_examples_to_features` with a `FeatureWriter` would write the same file. See this function for the
+    arguments and errors that are not listed here.
 
     Args:
       output_file: path of the file. The file appears only when it is complete.

@@ -73,8 +73,8 @@ def write_nbest(predictions, path):
 
 def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
                   null_score_diff_threshold=0.0):
-    """Writes the final answers as {qas_id: text}. If a path for the null odds or for the offsets is passed,
-    also writes that file.
+    """Writes the final answers as {qas_id: text}. Also writes the null odds and the offsets of the answers,
+    each of them only if a path for it is passed.
 
     Args:
       predictions: list of `Prediction`.

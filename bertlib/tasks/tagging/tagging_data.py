@@ -148,8 +148,8 @@ def _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines):
 
 
 def _read_lines(stream, bad_lines):
-    """Returns the lines of a stream without line ends, list of str. Adds lines that cannot be read to
-    `bad_lines`, a `faults.FileFaults`."""
+    """Returns the lines of a stream without line ends, list of str. If a line cannot be read, it is also
+    added to `bad_lines`, a `faults.FileFaults`."""
     lines = []
     for number, line in tables.read_lines(stream):
         if isinstance(line, tables.BadRow):
@@ -185,8 +185,7 @@ def _index(file, line, column, what):
 
 def _tag_index(file, line, token, column, tagged, rows):
     """Returns the index of the column of the tags; None if the file has no tags. `rows` contains a list of
-    columns for each line that is not blank and does not begin a document. Some of these lines may be
-    comments."""
+    columns for each line, without blank lines and -DOCSTART- lines. Some of the lines may be comments."""
     if tagged is not True:
         index = column - 1 if column > 0 else file.width + column
         if index == token or not 0 <= index < file.width or tagged not in (None, file.width):
@@ -504,8 +503,8 @@ def _last_word_that_fits(sizes, start, room):
 
 
 class _Windows:
-    """Makes the windows of a sentence. A sentence is a pair: its words, and its tags in IOB2 (None if it has
-    no tags). Worker processes call this object."""
+    """Makes the windows of a sentence when it is called. A sentence is a pair: its words, and its tags in
+    IOB2 (None if it has no tags). Worker processes call the object."""
 
     def __init__(self, tokenizer, labels, max_seq_length, label_all_pieces):
         self._tokenizer, self._room, self._all = tokenizer, max_seq_length - 2, label_all_pieces
@@ -552,7 +551,7 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`. If its class is not in
         `tokenization.TOKENIZERS`, a single process is used.
       max_seq_length: int, largest number of tokens in a window, including [CLS] and [SEP].
-      label_all_pieces: whether training also uses the pieces of a word after the first piece.
+      label_all_pieces: whether all pieces of a word are used in training. If false, only the first piece is.
       num_workers: number of processes; 0 for one process per core.
 
     Returns:

@@ -193,8 +193,9 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into windows, and yields each window as a list. A window consists of whole batches and
-    has at least `tokens` tokens. Only the last window may be smaller: it contains the remaining features."""
+    """Cuts features into groups of consecutive features, called windows, and yields each window as a list.
+    A window consists of whole batches and has at least `tokens` tokens. Only the last window may be smaller:
+    it contains the remaining features."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
