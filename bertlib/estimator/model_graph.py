@@ -177,7 +177,8 @@ def _without_tuner(dataset):
     The thread of the tuner can delay the end of a session by a minute."""
     options = tf.data.Options()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hides the warning that these options may not be final
+        # TensorFlow warns that these options can still be changed later. The warning is hidden.
+        warnings.simplefilter("ignore")
         undecided = dataset.options().autotune.enabled is None
     if undecided:
         options.autotune.enabled = False

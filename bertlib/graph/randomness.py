@@ -169,8 +169,8 @@ def bernoulli(shape, keep_probability, site, native_op=None):
     Every dropout of our model uses this function: `TrainingKernels.dropout_mask` calls `keep_mask` of
     `formulas` or of `native_formulas`, and `keep_mask` calls this function.
 
-    A boolean uses 16 bits of the stream, and a number of `uniform` uses 32 bits. For this reason, drawing a
-    boolean takes half as long as drawing a number.
+    One boolean uses 16 bits of the stream. One number drawn by `uniform` uses 32 bits. For this reason,
+    drawing a boolean takes half as long as drawing a number.
 
     Args:
       shape: see `uniform`.

@@ -109,10 +109,10 @@ _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_c
 def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given.
 
-    If the run does not train, the files are first searched for in --output_dir. Then they are searched for in
-    the directory of --init_checkpoint. If neither directory contains the vocabulary, this function uses the
-    vocabulary that the run.json of --init_checkpoint names. If --init_checkpoint names a model of the Hugging
-    Face Hub, the model is downloaded before the search, unless it is in Hugging Face's cache.
+    If --init_checkpoint names a model of the Hugging Face Hub, the model is first downloaded, unless it is in
+    Hugging Face's cache. The function then searches for the files in the directory of --init_checkpoint. A
+    run that does not train searches in --output_dir before this. If no searched directory contains the
+    vocabulary, the vocabulary is used that the run.json of --init_checkpoint names.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.

@@ -57,8 +57,9 @@ _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthew
 def create_processor(settings, suffix=""):
     """Returns the processor for --task_name, for --task_module or for the user's own data.
 
-    Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record of
-    the training. If --data_dir was not given, sets it to the directory of this project's sample of the task.
+    Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
+    whose values are in the record of the training; and --data_dir, whose default is the directory of this
+    project's sample of the task.
 
     Args:
       settings: a `Settings`.

@@ -320,7 +320,7 @@ class DataProcessor:
         `note_source`."""
         sources = vars(self).get("_sources", {})
         # A script may define its own class of examples. Objects of such a class may be unhashable. So only
-        # objects of this project's class are searched in the dict.
+        # objects of this project's class are looked up in the dict.
         return [sources.get(example) if isinstance(example, InputExample) else None for example in examples]
 
     def note_source(self, example, line, fields):

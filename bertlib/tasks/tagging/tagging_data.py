@@ -129,7 +129,7 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True, bad_li
 
 
 def _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines):
-    """Returns the `ConllFile` of a list of lines, and adds lines that cannot be used to `bad_lines`, a
+    """Returns the `ConllFile` of a list of lines. If a line cannot be used, it is added to `bad_lines`, a
     `faults.FileFaults`. For the other arguments, see `read_conll`."""
     rows = [split_words(line) for line in lines]
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
