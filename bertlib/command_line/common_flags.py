@@ -139,7 +139,7 @@ def help_text(description, full=False):
         # `FLAGS` also contains the short names of flags, such as -?. `.name` is always the long name.
         others = {FLAGS[name].name for name in FLAGS} - set(ours)
         # --flagfile and --undefok are not in `FLAGS`. absl adds these two flags to the help text of each
-        # `flags.FlagValues`. So the help text of a `FlagValues` without flags contains only these two flags.
+        # `flags.FlagValues`. So the help text of a `flags.FlagValues` without flags contains only these two.
         return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
                           flags.FlagValues().get_help(prefix="  ")])
     topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)
