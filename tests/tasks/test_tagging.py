@@ -198,7 +198,7 @@ def test_micro_batches_make_the_step_of_the_whole_batch(use_crf, changes, weight
 @pytest.mark.parametrize("use_crf", [
     pytest.param(False, marks=pytest.mark.soak(reason="trains once more, without the CRF")), True])
 def test_it_learns_and_tags_all_words_in_order(use_crf, sentences, records, tiny_model, tmp_path):
-    tagger = trained(records, tiny_model, tmp_path, use_crf, 60)
+    tagger = trained(records, tiny_model, tmp_path, use_crf, 120)
     for trim in (True, False):
         rows = input_pipeline.restore_file_order(tagger.predict(
             tagging_head.input_fn_builder(records, tiny.SEQ_LENGTH, False, False, trim)))
