@@ -534,10 +534,10 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
-SERVING_ONNX = [name for name in results.names() if name.startswith("serving_onnx")]
-COMPARE_PREDICT = [name for name in results.names() if name.startswith("compare_predict")]
-STABILITY = [name for name in results.names() if name.startswith("stability")]
+# Tables that are made from all results whose names begin in the same way.
+ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY = (
+    [name for name in results.names() if name.startswith(prefix)]
+    for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability"))
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}

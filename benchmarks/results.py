@@ -17,6 +17,7 @@ A file has these fields:
     summary       list of {name: value}, only in files without the rounds
     repeated      false if the figures were copied from an earlier page
     recorded      the name of this earlier page, only if `repeated` is false
+    flags         only of stability.py: the flags of all trainings
 """
 
 import contextlib

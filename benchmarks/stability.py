@@ -18,7 +18,8 @@ of the dropout and the first weights of the head differ from those of this proje
 The runs of one data set take hours. So each data set can have its own file of results: render.py makes its
 tables from all results whose names begin with stability. --stored names such files. Their runs are not
 trained again, and become a part of the new results. So the seeds of a setting can be trained on different
-machines. The flags of all trainings must be the same as in the stored results.
+machines. The flags of all trainings and of each setting must be the same as in the stored results. Store the
+new results under another name, and remove the old file.
 
 A run failed if it diverged, or if the sweep calls it degenerate: it is not better than a constant answer. The
 mean includes degenerate runs. The paired t-test compares a setting with the setting "published" on the seeds
@@ -233,17 +234,18 @@ def parse_settings(names, own):
     return {name: known[name] for name in chosen}
 
 
-def read_stored(names, flags):
+def read_stored(names, settings, flags):
     """Returns the runs of stored results as {(data, setting, seed): run}.
 
     Each run gets the field "origin", with the CPU and the date of its results, if it has none.
 
     Args:
       names: names of results, with commas between them; "" for none.
+      settings: {name of a setting: its flags}.
       flags: list of the flags of all trainings.
 
     Raises:
-      SystemExit: there is no such file, or its trainings had other flags.
+      SystemExit: there is no such file, or its trainings or one of `settings` had other flags.
     """
     found = {}
     for name in filter(None, names.split(",")):
@@ -255,7 +257,12 @@ def read_stored(names, flags):
             raise SystemExit(f"--stored={name}: all its trainings had the flags {result.get('flags')!r}, and "
                              f"not {shlex.join(flags)!r}. Pass the same flags.")
         for run in result["rounds"]:
-            if "seed" in run:
+            if "seed" not in run:  # a summary of a setting
+                now = shlex.join(settings.get(run["setting"], shlex.split(run["flags"])))
+                if run["flags"] != now:
+                    raise SystemExit(f"--stored={name}: the setting {run['setting']} had the flags "
+                                     f"{run['flags']!r}, and not {now!r}. Give the new setting another name.")
+            else:
                 found[run["data"], run["setting"], run["seed"]] = {
                     **run, "origin": run.get("origin", f"{result['machine']['cpu']}; {result['date']}")}
     return found
@@ -304,20 +311,20 @@ def main():
     settings = parse_settings(arguments.settings, arguments.setting)
     chosen = arguments.data.split(",")
     check_data(chosen, arguments.peer_python)
-    stored = read_stored(arguments.stored, flags)
+    of_peer = [f"--precision={arguments.peer_precision}"]
+    stored = read_stored(arguments.stored, {**settings, HUGGING_FACE: of_peer}, flags)
     recorder = results.Recorder(arguments.results, dict.fromkeys(
         (*{metric for _, metric, _ in DATA.values()}, "failed_share", "mean", "low", "high", "difference",
          "difference_low", "difference_high", "p_value"), ""),
         [arguments.peer_python], packages=("scipy",), flags=shlex.join(flags))
 
-    def all_runs(data, name, train):
-        """Returns the stored runs, and those that `train`, a function of a list of seeds, returns."""
-        runs = {seed: stored[data, name, seed] for seed in range(arguments.seeds)
-                if (data, name, seed) in stored}
-        missing = [seed for seed in range(arguments.seeds) if seed not in runs]
-        if missing:
-            runs.update(zip(missing, train(missing)))
-        return [runs[seed] for seed in sorted(runs)]
+    def all_runs(data, name, train_seeds):
+        """Returns the runs of all seeds. `train_seeds`, a function of a list of seeds, trains the seeds that are
+        not stored."""
+        missing = [seed for seed in range(arguments.seeds) if (data, name, seed) not in stored]
+        trained = dict(zip(missing, train_seeds(missing) if missing else ()))
+        return [trained[seed] if seed in trained else stored[data, name, seed]
+                for seed in range(arguments.seeds)]
 
     def report(data, name, runs, published, of_setting):
         metric = DATA[data][1]
@@ -336,7 +343,7 @@ def main():
             published = published or runs
         if arguments.peer_python:
             runs = all_runs(data, HUGGING_FACE, functools.partial(train_peer, arguments, data))
-            report(data, HUGGING_FACE, runs, published, ())
+            report(data, HUGGING_FACE, runs, published, of_peer)
     recorder.write()
 
 

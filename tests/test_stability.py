@@ -153,7 +153,8 @@ def test_stored_runs_are_not_trained_again(tmp_path, monkeypatch, capsys):
     about = {"command": "python benchmarks/stability.py", "date": "2026-11-24", "versions": {}, "units": {},
              "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True}
     results.write("first", {**about, "flags": "--precision=fp32", "rounds": [
-        *runs_of(0.7, None), *runs_of(0.6, 0.5, setting="bias_correction")]})
+        *runs_of(0.7, None), *runs_of(0.6, 0.5, setting="bias_correction"),
+        dict(data="MRPC", setting="own", flags="--layer_decay=0.9", metric=METRIC)]})
     trained = []
 
     def train(arguments, data, setting, flags, seeds):
@@ -181,6 +182,9 @@ def test_stored_runs_are_not_trained_again(tmp_path, monkeypatch, capsys):
     assert "Some runs are of other machines or days: a CPU; 2026-11-24." in render.stability_table()
     assert "MRPC, published: 0.8000" in capsys.readouterr().out
     for flags, message in ((["--stored=first"], "had the flags '--precision=fp32', and not ''"),
+                           (["--stored=first", "--precision=fp32", "--settings=own",
+                             "--setting=own=--layer_decay=0.8"],
+                            "the setting own had the flags '--layer_decay=0.9', and not '--layer_decay=0.8'"),
                            (["--stored=none"], "--stored=none: .*none.json does not exist")):
         with pytest.raises(SystemExit, match=message):
             run("--seeds=2", *flags)
