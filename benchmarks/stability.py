@@ -319,8 +319,8 @@ def main():
         [arguments.peer_python], packages=("scipy",), flags=shlex.join(flags))
 
     def all_runs(data, name, train_seeds):
-        """Returns the runs of all seeds. `train_seeds`, a function of a list of seeds, trains the seeds that are
-        not stored."""
+        """Returns the runs of all seeds. `train_seeds`, a function of a list of seeds, trains those seeds
+        that are not stored."""
         missing = [seed for seed in range(arguments.seeds) if (data, name, seed) not in stored]
         trained = dict(zip(missing, train_seeds(missing) if missing else ()))
         return [trained[seed] if seed in trained else stored[data, name, seed]
