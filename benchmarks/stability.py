@@ -261,7 +261,7 @@ def read_stored(names, settings, flags):
                 now = shlex.join(settings.get(run["setting"], shlex.split(run["flags"])))
                 if run["flags"] != now:
                     raise SystemExit(f"--stored={name}: the setting {run['setting']} had the flags "
-                                     f"{run['flags']!r}, and not {now!r}. Give the new setting another name.")
+                                     f"{run['flags']!r}, and not {now!r}. Pass the same flags.")
             else:
                 found[run["data"], run["setting"], run["seed"]] = {
                     **run, "origin": run.get("origin", f"{result['machine']['cpu']}; {result['date']}")}
