@@ -69,7 +69,7 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults.
+    """Sets each flag that is missing on the command line to its default.
 
     Raises:
       ValueError, OSError: a required flag is missing, or a flag has an unusable value.

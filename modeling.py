@@ -644,7 +644,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
 
 def _check_encoder(encoder, input_width):
-    """Raises the ValueErrors of `transformer_model`."""
+    """Raises a ValueError if an argument of `transformer_model` is not valid."""
     if encoder.hidden_size % encoder.num_heads != 0:
         raise ValueError(f"hidden_size={encoder.hidden_size} is not a multiple of "
                          f"num_attention_heads={encoder.num_heads}.")

@@ -377,7 +377,8 @@ def _sum_gradients(loss, gradients, variables, steps):
     adds += scalar_adds
 
     indices = tf.get_collection(MICRO_BATCH_INDEX)
-    # The accumulate op does not exchange sums with other replicas. Only the train op needs the exchanges.
+    # The accumulate op waits only for the additions of this replica. The exchanges with other replicas belong
+    # to the train op, which runs once in each step.
     with tf.control_dependencies(adds):
         accumulate_op = tf.group(*[tf.assign_add(index, 1).op for index in indices], name="accumulate")
         totals = [scalar.read_value() for scalar in scalars]
@@ -449,8 +450,8 @@ def _make_one_at_a_time(gradients, adds):
       list of the indices of the gradients in the order of their computation.
     """
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
-    # An op is always created after the ops on which it depends. So in this order, the gradients cannot wait
-    # for each other in a cycle.
+    # The gradients are sorted by the order in which their ops were created. An op is always created after the
+    # ops on which it depends. So in this order, two gradients cannot wait for each other.
     order = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
     for before, index in zip(order, order[1:]):
         op = gradients[index].op
@@ -465,8 +466,8 @@ def _local_variable(name, shape, dtype):
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
-    """An initializer that returns zeros. The zeros are not a constant, because a session keeps a copy of each
-    constant."""
+    """An initializer that returns zeros. An op computes the zeros when the initializer runs. They are not a
+    constant of the graph, because a session keeps a copy of each constant in memory."""
     del partition_info
     # A random integer from 0 to (but not including) 1 is always 0. But TensorFlow's constant folding does not
     # replace a random value by a constant, so the zeros do not become a constant.
@@ -604,7 +605,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
     @classmethod
     def slot_shapes(cls, shape):
-        """Returns the slots of a variable with a given shape: {name of the slot: its shape}."""
+        """Returns {name of a slot: its shape}, for a variable with the given shape."""
         return dict.fromkeys(cls.SLOTS, shape)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
@@ -677,7 +678,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         raise NotImplementedError
 
     def _do_use_weight_decay(self, param_name):
-        """Returns whether the variable with a given name is decayed."""
+        """Returns whether weight decay is applied to the variable with the name `param_name`."""
         return bool(self.weight_decay_rate) and not self._is_excluded(param_name)
 
     def _is_excluded(self, param_name):
@@ -848,7 +849,7 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
 
     @classmethod
     def slot_shapes(cls, shape):
-        """Returns the slots of a variable with a given shape: {name of the slot: its shape}."""
+        """Returns {name of a slot: its shape}, for a variable with the given shape."""
         row, column, v = cls.SLOTS
         return {row: shape[:1], column: shape[1:]} if len(shape) == 2 else {v: shape}
 
@@ -945,7 +946,8 @@ def _is_resource(variable):
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
-    """Applies Adam's fused kernel to a variable. If both powers are 0, the bias is not corrected."""
+    """Applies Adam's fused kernel to a variable. If `power_1` and `power_2` are 0, the bias is not
+    corrected."""
     arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1,
                      beta2_power=power_2, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
     if _is_resource(variable):

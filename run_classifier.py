@@ -74,7 +74,7 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults. Returns the task's processor.
+    """Sets each flag that is missing on the command line to its default. Returns the task's processor.
 
     Raises:
       ValueError, NotADirectoryError: a required flag is missing, or a flag has an unusable value.

@@ -102,7 +102,7 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults.
+    """Sets each flag that is missing on the command line to its default.
 
     Returns:
       (the task's processor, the `hub_module.ModuleSpec`).
@@ -173,8 +173,8 @@ def check_length(settings, module):
 
 
 class _Model(estimator_setup.TrainableModel):
-    """A model without a configuration. The memory that it needs is always found by simulation, because no
-    formula estimates this memory."""
+    """A hub module with a head. The module has no BERT configuration, so no formula can estimate how much
+    memory it needs. For this reason, the training step is always simulated."""
 
     def upper_bound(self, step):
         return math.inf

@@ -158,7 +158,7 @@ def check_records(settings, flag, paths, config):
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults. Returns whether the sample is used.
+    """Sets each flag that is missing on the command line to its default. Returns whether the sample is used.
 
     Raises:
       ValueError: a required flag is missing, or two flags contradict each other.

@@ -117,7 +117,7 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults.
+    """Sets each flag that is missing on the command line to its default.
 
     Raises:
       ValueError: a required flag is missing, or two flags contradict each other.

@@ -100,8 +100,8 @@ _LONGEST_REMEMBERED = 32
 def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     """Raises an error if `do_lower_case` is wrong for a released checkpoint.
 
-    The case is derived from the directory name in `<model_name>/bert_model.ckpt`. Other paths and unknown
-    directory names are accepted.
+    The right value is derived from the directory name in `<model_name>/bert_model.ckpt`. Other paths and
+    unknown directory names are accepted.
 
     Args:
       do_lower_case: whether the tokenizer converts text to lower case.
@@ -648,7 +648,9 @@ class SentencePieceTokenizer(_Tokenizer):
                 yield index, piece, start, end
                 continue
             for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
-                if not piece.startswith(WORD_START):  # the separate encoding has added a "▁" to the number
+                # The number was encoded alone, so SentencePiece has put a "▁" before it. If the piece had no
+                # "▁", it is removed again.
+                if not piece.startswith(WORD_START):
                     part = part.removeprefix(WORD_START)
                     index = self._model.piece_to_id(part)
                 if part:
@@ -667,8 +669,8 @@ TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
 class _Chunks(dict):
-    """A cache of tokenized text: {chunk of text: value}. The value is the result of the function `convert`
-    for the list of the chunk's tokens. If a chunk is not in the cache, its value is computed."""
+    """A cache of tokenized text: {chunk of text: value}. The function `convert` computes the value from the
+    list of the tokens of the chunk. If a chunk is not in the cache, its value is computed at the look-up."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer
@@ -683,7 +685,8 @@ class _Chunks(dict):
         return value
 
     def of(self, text):
-        """Divides a text (str or UTF-8 bytes) into chunks, and yields the value of each chunk."""
+        """Divides a text (str or UTF-8 bytes) into chunks. Yields the value of each chunk: the result of
+        `convert` for the tokens of the chunk."""
         return map(self.__getitem__, self._tokenizer._chunks_of(convert_to_unicode(text)))
 
 
@@ -731,8 +734,8 @@ class BasicTokenizer:
     def normalize(self, word):
         """Returns the normalized form of a word (str).
 
-        If `do_lower_case` is true, the word is converted to lower case. If `strip_accents` is true, or None
-        while `do_lower_case` is true, the accents are removed.
+        If `do_lower_case` is true, the word is converted to lower case. The accents are removed if
+        `strip_accents` is true. They are also removed if `strip_accents` is None and `do_lower_case` is true.
         """
         if self.do_lower_case:
             word = word.lower()
@@ -775,7 +778,7 @@ class BasicTokenizer:
         space."""
         output = []
         for char in text:
-            # U+FFFD replaces bytes that another program could not decode.
+            # U+FFFD is left out, too. It stands for bytes that another program could not decode.
             if char == "\ufffd" or _is_control(char):
                 continue
             output.append(" " if _is_whitespace(char) else char)

@@ -51,7 +51,7 @@ def weights(checkpoint):
 
 
 def distance(first, second):
-    """Returns the Euclidean distance of two sets of variables."""
+    """Returns the Euclidean distance between two sets of variables, each {name: array}."""
     return sum(((first[name].astype("float64") - second[name]) ** 2).sum() for name in first) ** 0.5
 
 

@@ -31,7 +31,7 @@ _LARGEST_WASTE = 128 * 2**20
 
 
 class Allocator:
-    """An allocator with unlimited memory that follows the rules of BFC.
+    """Simulates BFC, the allocator of TensorFlow, with unlimited memory.
 
     Attributes:
       highest: the highest address that was ever in use.
@@ -40,8 +40,8 @@ class Allocator:
     def __init__(self):
         self.highest = 0
         self._free = [(1 << 60, 0)]  # (size, address), sorted
-        self._ends = {1 << 60: 0}  # end of a free chunk -> its address
-        self._sizes = {0: 1 << 60}  # address of a free chunk -> its size
+        self._ends = {1 << 60: 0}  # end of a free chunk -> address of this chunk
+        self._sizes = {0: 1 << 60}  # address of a free chunk -> size of this chunk
         self._used = {}  # name -> (address, size of the chunk)
 
     def _remove(self, address):

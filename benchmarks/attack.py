@@ -32,8 +32,8 @@ from attacks import families, spoiled, trial, world  # noqa: E402
 import results  # noqa: E402
 import scripts as running  # noqa: E402
 
-# {kind of cases: how often it is drawn, relative to the other kinds}. The first four kinds are in `spoiled`,
-# and the other kinds are in `families`.
+# {kind of cases: weight with which this kind is drawn at random}. The module `spoiled` defines the first four
+# kinds, and `families` defines the other kinds.
 KINDS = {"flags": 5, "files": 6, "faults": 3, "trainings killed": 1, **families.WEIGHTS}
 _SPOILED = list(KINDS)[:4]
 FINE = ("no memory, in C++", "message", "success", "ended by the signal", "still working", "refused")
@@ -42,7 +42,10 @@ Case = collections.namedtuple("Case", "number kind command done verdict detail r
 
 
 class Servers(dict):
-    """{number: server of runs}. Each server is started at its first use."""
+    """A dict. Each key is a number from 0; the value is a process that runs commands (`running.Scripts`).
+
+    A process is started when its number is first looked up.
+    """
 
     def __missing__(self, number):
         return self.setdefault(number, running.Scripts())
@@ -89,7 +92,7 @@ class Worker:
             verdict = "refused" if case.refused else verdict
         except trial.Bad as bad:
             verdict, detail = bad.verdict, bad.detail
-        except Exception:  # the files of the command may be unreadable
+        except Exception:  # the files that the command wrote may be damaged
             verdict, detail = "output cannot be judged", traceback.format_exc()[-1500:]
         return Case(number, kind, case.command, "; ".join(case.notes), verdict, detail,
                     "\n".join(case.commands))
@@ -115,7 +118,7 @@ def report(case, verbose):
 
 
 def print_table(cases, recorder):
-    """Prints and records, for each command and kind, how many cases ended right, refused and bad."""
+    """Prints and records a table: for each command and kind, the numbers of right, refused and bad cases."""
     counts = collections.defaultdict(collections.Counter)
     for case in cases:
         end = "bad" if case.verdict not in FINE else (
@@ -134,7 +137,8 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=1500)
-    parser.add_argument("--minutes", type=float, help="instead of a number of cases")
+    parser.add_argument("--minutes", type=float, help="minutes after which no new case starts; this "
+                        "limit replaces --cases")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of cases, separated by commas")
     parser.add_argument("--only", help="numbers of the cases to repeat, separated by commas")
     parser.add_argument("--jobs", type=int, default=2, help="number of cases that run at the same time")
@@ -149,7 +153,8 @@ def parsed():
 
 
 def _models(arguments, above):
-    """Makes the trained models and the template below a directory if they are missing.
+    """Trains the models in the directory `above`, if they are missing there. If a chosen attack needs it,
+    also writes `above`/template, the directory of which each case gets a copy.
 
     Returns the `world.World`.
     """
@@ -166,7 +171,8 @@ def main():
     """Prints each bad case as soon as it is found, and the counts at the end."""
     arguments = parsed()
     recorder = results.Recorder(arguments.results, {})
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # for child processes, too
+    # A shell starts a background job with SIGINT ignored, and child processes would inherit this setting.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="attack."))
     models = _models(arguments, pathlib.Path(arguments.models or directory))
     workers = [Worker(arguments, directory, models) for _ in range(arguments.jobs)]

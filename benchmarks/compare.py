@@ -16,10 +16,10 @@ interpreter of the Model Garden. The script measures these kinds of work:
               export.py in fp32 and with int8 weights, and PyTorch runs with torch.compile
 
 Short runs first find the fastest settings of each program: batch size, attention, kernels, and (except for
-`step`) precision. This project runs run_classifier.py. Only for `step`, it runs a loop of the functions of
-this script. Hugging Face's program sorts by length, pads each batch to its longest example, and uses the
-fused AdamW. All programs have one thread for each core. Waiting threads sleep, and the allocator keeps freed
-memory.
+`step`) precision. This project runs run_classifier.py; for `step`, it runs a loop that calls functions of
+run_classifier.py. Hugging Face's program sorts by length, pads each batch to its longest example, and uses
+the fused AdamW. All programs have one thread for each core. Waiting threads sleep, and the allocator keeps
+freed memory.
 
 Every run is a separate process, and the programs take turns. CPU seconds are user and system time of all
 threads. For `step`, a process measures its own steps, without the first ones. For `evaluate` and `predict`,
@@ -54,7 +54,7 @@ ROOT = sys.path[0]
 PEERS = os.path.join(ROOT, "benchmarks", "peers")
 OURS, HUGGING_FACE, MODEL_GARDEN = "this project", "Hugging Face", "Model Garden"
 COMPILED = "Hugging Face, torch.compile"
-ONNX = {"ONNX Runtime": [], "ONNX Runtime, int8": ["--quantize=int8"]}  # {side: flags of export.py}
+ONNX = {"ONNX Runtime": [], "ONNX Runtime, int8": ["--quantize=int8"]}  # {program: flags of export.py}
 BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
         "intermediate_size": 3072,
         "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
@@ -69,12 +69,14 @@ UNITS = {"cpu": "CPU s per example", "wall": "s per example", "peak": "GB",
 Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])
 # The cost of an example: CPU seconds, wall seconds, peak memory of the run in bytes, {metric: value}.
 Cost = collections.namedtuple("Cost", ["cpu", "wall", "peak", "quality"])
-# A line of the table: {program: [Cost of each round]}, {program: settings}, operations for each example.
+# A line of the table. costs: {program: list with the `Cost` of each round}; settings: {program: settings};
+# operations: number of operations for each example.
 Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations"])
 
 
 def environment():
-    """Returns the environment of all runs. In it, waiting threads sleep, and allocators keep freed memory."""
+    """Returns the environment variables of all runs. With them, waiting threads sleep, and allocators keep
+    freed memory."""
     cores = str(len(os.sched_getaffinity(0)))
     return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE",
             "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -82,7 +84,8 @@ def environment():
 
 
 def run(command):
-    """Runs a command; returns a `Run`. Raises RuntimeError with the end of its messages if it fails."""
+    """Runs a command; returns a `Run`. If the command fails, raises a RuntimeError with the last lines that
+    the command wrote to the standard error."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=output, stderr=messages, env=environment())
@@ -93,7 +96,7 @@ def run(command):
         messages.seek(0)
         if process.returncode:
             said = messages.read().decode(errors="replace").strip().splitlines()
-            raise RuntimeError(f"{' '.join(command)[:300]}\nended with {process.returncode}: "
+            raise RuntimeError(f"{' '.join(command)[:300]}\nended with the exit code {process.returncode}: "
                                + "\n".join(said[-3:]))
         return Run(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * 1024, output.read().decode())
 
@@ -102,7 +105,8 @@ def run(command):
 
 
 class Work:
-    """A kind of work. It defines the runs of each program, and the settings that may make a program faster.
+    """A task whose cost is measured for each program, such as training steps or the evaluation. It defines
+    the runs of each program, and the settings that may make a program faster.
 
     `operations` is the number of floating point operations for each example.
     """
@@ -111,7 +115,8 @@ class Work:
         self.arguments, self.directory = arguments, directory
 
     def choices(self, side):
-        """Returns {setting: values to try}. `fastest` starts with the first value of each setting."""
+        """Returns {setting: list of the values to try}. The search in `fastest` starts with the first value
+        of each setting."""
         raise NotImplementedError
 
     def cost(self, side, settings, turn=None):
@@ -127,7 +132,7 @@ class Work:
 
 
 class Step(Work):
-    """Training steps at one precision."""
+    """Measures training steps in one precision."""
 
     def __init__(self, arguments, directory, precision):
         super().__init__(arguments, directory)
@@ -147,7 +152,8 @@ class Step(Work):
 
 
 class Inference(Work):
-    """Evaluation or prediction of the dev pairs. A run takes some of them, or each pair several times."""
+    """Measures the evaluation or the prediction of the dev pairs. A short run uses only some of the pairs. A
+    long run uses each pair at least once."""
 
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
@@ -171,9 +177,12 @@ class Inference(Work):
                 "attention": ["sdpa", "eager"]}
 
     def export(self, side):
-        """Returns the directory of a random model's export for an ONNX program.
+        """Returns the directory of the ONNX file that a program reads.
 
-        The first call trains the model for one step and exports it.
+        The file contains a model with random weights. The first call trains this model for one step.
+
+        Args:
+          side: name of the program, a key of `ONNX`.
         """
         model = os.path.join(self.directory, "random_model")
         if not os.path.exists(model):
@@ -200,7 +209,7 @@ class Inference(Work):
     def data(self, count):
         """Writes `count` pairs as dev.tsv and as test.tsv, and returns their directory.
 
-        The pairs are spread evenly over the dev pairs, so that all lengths occur.
+        The pairs are taken from the development set, at equal distances, so that all lengths occur.
         """
         directory = os.path.join(self.directory, f"pairs_{count}")
         os.makedirs(directory, exist_ok=True)
@@ -238,7 +247,7 @@ class Inference(Work):
 
 
 class FineTuning(Work):
-    """The whole recipe of MRPC with the installed model."""
+    """A whole fine-tuning of the installed model on MRPC."""
 
     def __init__(self, arguments, directory):
         super().__init__(arguments, directory)
@@ -256,7 +265,10 @@ class FineTuning(Work):
         return {"precision": self.arguments.precisions.split(","), **attention}
 
     def command(self, side, count, settings, seed=0):
-        """Returns the command that trains for `count` steps. If these are all steps, it also evaluates."""
+        """Returns the command that trains for `count` steps.
+
+        If `count` is the number of steps of the whole training, the command also evaluates.
+        """
         data_dir, whole = self.arguments.data_dir, count == self.steps
         if side == HUGGING_FACE:
             files = {part: os.path.join(data_dir, f"{part}.tsv") for part in ("train", "dev")}
@@ -302,20 +314,21 @@ def beyond(command, few, many, examples=1):
     The cost of a run on `few` units is subtracted from the cost of a run on `many` units.
 
     Args:
-      command: function of a number of units that returns the command line of a run on them.
-      few, many: int, numbers of units.
+      command: function (number of units) -> command line of a run on this number of units.
+      few, many: int, the two numbers of units.
       examples: int, number of examples in a unit.
     """
     short, long = (run(command(count)) for count in (few, many))
     examples *= many - few
     if long.cpu <= short.cpu:
-        raise RuntimeError(f"Too little work to measure: {few} took {short.cpu:.1f} CPU s, {many} took "
-                           f"{long.cpu:.1f}.")
+        raise RuntimeError(f"The work is too little to be measured: a run on {few} units took "
+                           f"{short.cpu:.1f} CPU s, and a run on {many} units took {long.cpu:.1f} CPU s.")
     return Cost((long.cpu - short.cpu) / examples, (long.wall - short.wall) / examples, long.peak, {})
 
 
 def program(arguments, side, name, **settings):
-    """Returns the command of a program in benchmarks/peers that does the named work."""
+    """Returns the command that runs a program in benchmarks/peers. `side` chooses the program, and `name` is
+    the work that the program does, such as "finetune"."""
     python, file = {OURS: (sys.executable, "this_project.py"),
                     HUGGING_FACE: (arguments.peer_python, "hf_compare.py"),
                     MODEL_GARDEN: (arguments.garden_python, "model_garden.py")}[side]
@@ -338,10 +351,14 @@ def forward_operations(config, length):
     """Returns the floating point operations of the matrix products in the forward pass of a sequence.
 
     A multiplication counts as two operations. With hidden size W, intermediate size I and length T, each
-    token needs in each layer: 4 W² multiplications in query, key, value and output, 2 W I in the feed-forward
-      layer,
-    and 2 T W in scores and context. In addition, the pooler needs W² for the sequence. The backward pass
-    needs twice as many operations as the forward pass.
+    layer needs these multiplications for each token:
+
+        4 W²     query, key, value and output
+        2 W I    feed-forward layer
+        2 T W    scores and context
+
+    In addition, the pooler needs W² multiplications for the sequence. The backward pass needs twice as many
+    operations as the forward pass.
     """
     width = config["hidden_size"]
     token = 4 * width**2 + 2 * width * config["intermediate_size"] + 2 * length * width
@@ -362,7 +379,8 @@ def pair_lengths(vocab, path):
 def fastest(work, side):
     """Returns the settings with which a program takes the least CPU seconds.
 
-    The best value of each setting is found in turn. During this search, the other settings do not change.
+    The settings are chosen one after the other. For each setting, all its values are tried with the other
+    settings unchanged, and the fastest value is kept.
 
     Raises:
       RuntimeError: the program fails with all settings that were tried.
@@ -428,9 +446,10 @@ def compare(work, sides, rounds, recorder):
 
 
 def best_products(arguments):
-    """Returns {precision: speed of a product of large matrices in the faster library}.
+    """Measures the product of two large matrices in the libraries of both programs.
 
-    The speed is in floating point operations per CPU second.
+    Returns:
+      {precision: speed of the faster library, in floating point operations per CPU second}.
     """
     best = {}
     for precision in arguments.precisions.split(","):
@@ -464,19 +483,26 @@ def in_words(quality):
 
 
 def median_of(line, side, field):
-    """Returns the median over the rounds of a field of a program's costs."""
+    """Returns the median of one cost of a program over all rounds.
+
+    Args:
+      line: a `Line`.
+      side: name of the program.
+      field: name of the cost, such as "cpu".
+    """
     return statistics.median(getattr(found, field) for found in line.costs[side])
 
 
 def ratios(line, field, side=OURS):
-    """Returns the cost of a program divided by the cost of Hugging Face's program, for each round. The list
-    is empty if one of them is missing."""
+    """Returns a list with a ratio for each round: the cost of a program divided by the cost of Hugging Face's
+    program. The list is empty if one of these two programs was not measured."""
     return [getattr(ours, field) / getattr(theirs, field)
             for ours, theirs in zip(line.costs.get(side, ()), line.costs.get(HUGGING_FACE, ()))]
 
 
 def table(lines, products):
-    """Returns the results as a table in Markdown, with a row for each kind of work and program."""
+    """Returns the results as a table in Markdown. Each row contains the costs of one program for one kind of
+    work."""
     titles = ["work", "side and settings", "CPU s / example", "wall s / example", "peak GB", "GFLOP / CPU s",
               "utilisation", "CPU ratio", "memory ratio", "quality"]
     rows = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
@@ -511,22 +537,25 @@ def parse_arguments():
     """Returns the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer_python", required=True, help="interpreter with torch and transformers")
-    parser.add_argument("--garden_python", help="interpreter with the Model Garden")
-    parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
+    parser.add_argument("--peer_python", required=True,
+                        help="path of a Python that has torch and transformers")
+    parser.add_argument("--garden_python", help="path of a Python that has the Model Garden")
+    parser.add_argument("--data_dir", help="directory of MRPC; only `step` does not need it")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
-    parser.add_argument("--precisions", default="fp32,bf16", help="`step` measures each of "
-                        "them; the other kinds of work use the fastest")
-    parser.add_argument("--batch_sizes", default="32,8,64", help="`evaluate` and `predict` use the fastest")
+    parser.add_argument("--precisions", default="fp32,bf16", help="precisions to try: "
+                        "`step` measures each of them, and the other kinds of work use the fastest one")
+    parser.add_argument("--batch_sizes", default="32,8,64",
+                        help="batch sizes to try: `evaluate` and `predict` use the fastest one")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
-    parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
-    parser.add_argument("--epochs", type=float, default=3.0, help="for `finetune`")
+    parser.add_argument("--steps", type=int, default=3, help="number of training steps that --work=step "
+                        "measures")
+    parser.add_argument("--passes", type=int, default=3, help="number of measured passes over the dev pairs")
+    parser.add_argument("--epochs", type=float, default=3.0, help="epochs of `finetune`")
     parser.add_argument("--seed", type=int, default=0, help="seed of `finetune` in the first round; it grows "
                         "by 1 in each round")
     parser.add_argument("--try_compile", action="store_true",
-                        help="for `step`, also try torch.compile. It takes "
-                        "minutes, and has needed more CPU seconds in all trials so far")
+                        help="for `step`, also try torch.compile. This takes "
+                        "minutes. In all trials so far, the compiled steps needed more CPU seconds")
     results.add_flag(parser)
     arguments = parser.parse_args()
     known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}

@@ -28,7 +28,7 @@ MODELS = {
 
 
 def read_page():
-    """Reads the commands of the page.
+    """Reads the commands of the tutorial `PAGE`.
 
     Returns:
       (bash program with all commands before the fine-tuning, list of the flags of the fine-tuning). The flags
@@ -47,7 +47,7 @@ def read_page():
 
 
 def prepare(work):
-    """Makes a directory in which the commands of the page find the scripts and the samples."""
+    """Makes a directory in which the commands of the tutorial find this project's scripts and the samples."""
     os.makedirs(work, exist_ok=True)
     for name in [name for name in os.listdir(results.ROOT) if name.endswith(".py")] + ["samples"]:
         if not os.path.lexists(os.path.join(work, name)):

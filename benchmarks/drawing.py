@@ -1,4 +1,4 @@
-"""Bar charts as SVG, for benchmarks/render.py."""
+"""Draws bar charts as SVG, for benchmarks/render.py."""
 
 import xml.sax.saxutils
 
@@ -14,7 +14,8 @@ def _text(x, y, content, weight="normal"):
 
 
 def _panel(x, y, title, groups):
-    """Returns (SVG elements of a panel, y coordinate below them). All bars of a group have the same scale."""
+    """Returns (list of the SVG elements of a panel, y coordinate of the lower end of the panel). All bars of
+    a group have the same scale."""
     parts = [_text(x, y + 14, title, "bold")]
     y += _TITLE + 6
     for name, bars in groups:

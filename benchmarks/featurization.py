@@ -42,7 +42,7 @@ def read_examples(glue_dir):
 
 
 class PlainTokenizer(tokenization.FullTokenizer):
-    """A tokenizer without a cache, as the reference.
+    """A tokenizer without a cache. The benchmark compares the usual tokenizer with it.
 
     The encoding of examples has no cache either, because this class is not in `tokenization.TOKENIZERS`.
     """
@@ -85,7 +85,8 @@ def compare(name, vocab_file, rounds, function, recorder):
 
 
 def time_workers(examples, vocab_file, repeat, recorder):
-    """Prints the wall time for each number of workers. Returns whether all files are equal."""
+    """Writes features with several numbers of workers, and prints the wall times. Returns whether the files
+    are equal for all numbers of workers."""
     contents = set()
     for factor in (1, repeat):
         for num_workers in (1, 2, 4):
@@ -106,7 +107,8 @@ def time_workers(examples, vocab_file, repeat, recorder):
 
 
 def check_strings(vocab_file, count):
-    """Tokenizes random strings and each code point in both ways. Returns how many of them differ."""
+    """Tokenizes random strings and each code point with and without the cache of tokens. Returns the number
+    of differences."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 
@@ -140,8 +142,8 @@ def main():
     parser.add_argument("--vocab_file",
                         default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repeat", type=int, default=16, help="number of copies of each example "
-                        "in the long file for the workers")
+    parser.add_argument("--repeat", type=int, default=16, help="the worker processes are measured "
+                        "with two files; the longer file has this number of copies of each example")
     parser.add_argument("--unicode_strings", type=int, default=0)
     results.add_flag(parser)
     arguments = parser.parse_args()

@@ -42,7 +42,7 @@ import sys
 import tempfile
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is loaded
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow reads this when it is loaded
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import compare
 import gpu_page
@@ -59,12 +59,12 @@ from bertlib.system.gpu_cards import CARDS, MIB
 
 ROOT = results.ROOT
 PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops")
-# {name: --precision, --tf32, unit roundoff}
+# {name: (value of --precision, whether TF32 may be used, unit roundoff of the number format)}
 PRECISIONS = {"fp32": ("fp32", False, 2.0**-24), "tf32": ("fp32", True, 2.0**-11),
               "bf16": ("bf16", True, 2.0**-8), "fp16": ("fp16", True, 2.0**-11)}
-# On a CPU, two kinds of runs differed from the reference by at most as much as the runs with noise: bf16, and
-# float32 without oneDNN. See docs/development/gpu.md. A GPU has other kernels, so its differences may be
-# larger: the factor allows for this.
+# On a CPU, runs in bf16 and runs in float32 without oneDNN were compared with the reference. Their
+# differences were at most as large as the differences of the runs with noise. See docs/development/gpu.md. A
+# GPU has other kernels, so its differences may be larger. The factor allows for this.
 BOUND_FACTOR = 16
 NOISE_SEEDS = 2
 # The vocabulary has as many words as samples/pretraining/vocab.txt.
@@ -72,7 +72,8 @@ TINY = {**compare.BASE, "vocab_size": 1000, "hidden_size": 16, "num_hidden_layer
         "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 32}
 MODELS = {"tiny": TINY, "base": compare.BASE, "large": scaling.LARGE}
 OWN_CARD, TINY_CARD_BYTES = "this card", 4 * 2**20
-# {head: (script, its flags)}. The data are the samples of this repository.
+# Maps the name of each head to a training: the script and its flags. All trainings use the samples of this
+# repository as their data.
 TRAININGS = {"classifier": ("run_classifier.py", dict(task_name="MRPC", num_train_epochs=1)),
              "squad": ("run_squad.py", dict(num_train_epochs=0.5)),
              "ner": ("run_ner.py", dict(crf=True, num_train_epochs=1)),
@@ -227,7 +228,7 @@ def attempt(function, *arguments, **settings):
 
 
 def losses(session):
-    """Compares the losses of each head with those of the CPU."""
+    """Trains each head on the GPU and on the CPU, and compares the losses."""
     arguments = session.arguments
     installed = None if session.is_tiny else model_config.find_installed_model()
     config = TINY if session.is_tiny else {**compare.BASE, "num_hidden_layers": 4}
@@ -250,10 +251,11 @@ def compare_losses(run, name, on_cpu):
     """Trains on the device, and compares the losses with those of the CPU.
 
     Args:
-      run: function of `variants`, the other arguments of `gpu_steps.losses` are set.
+      run: function with the argument `variants`. It calls `gpu_steps.losses`. All other arguments of this
+        call are already set.
       name: a key of `PRECISIONS`.
-      on_cpu: losses of the CPU, a dict with the keys "reference" and (precision, seed). If the run on the CPU
-        failed: its RuntimeError.
+      on_cpu: losses of the CPU, a dict with the keys "reference" and (key of `PRECISIONS`, seed). If the run
+        on the CPU failed, `on_cpu` is the RuntimeError.
 
     Returns:
       The result of `judge_losses`.
@@ -275,7 +277,8 @@ def judge_losses(measured, reference, noisy):
     def distance(one):
         return max(abs(a - b) for a, b in zip(one, reference))
 
-    # The loss itself has a rounding error, even if noise in the weights changes nothing.
+    # The noise in the weights may change no loss. Even then the bound must not be 0, because each loss has a
+    # rounding error.
     least = 4 * 2.0**-24 * max(map(abs, reference))
     bound = max(least, BOUND_FACTOR * max(map(distance, noisy)))
     return {"ok": distance(measured) <= bound, "difference": distance(measured), "bound": bound,
@@ -302,7 +305,15 @@ def repeat(session):
 
 
 def compare_repetitions(script, flags):
-    """Trains three times; returns {"ok", "tensors", "different", "different_after_kill", …}."""
+    """Trains three times with the same flags, and compares the weights. The third training is killed after a
+    checkpoint and then continued.
+
+    Returns:
+      a dict: "ok" (whether all weights are equal), "tensors" (number of tensors), "different" (number of
+      tensors that differ between the first and the second training), "different_after_kill" (the same number
+      for the first and the third training), "resumed_from" (the step at which the killed training continued)
+      and "names" (up to five names of different tensors).
+    """
     with tempfile.TemporaryDirectory() as directory:
         whole, again, killed = (os.path.join(directory, name) for name in ("whole", "again", "killed"))
         for output_dir in (whole, again):
@@ -322,9 +333,9 @@ def compare_repetitions(script, flags):
 def kill_after_checkpoint(process, output_dir):
     """Kills a training as soon as it has saved a checkpoint, and returns None.
 
-    If the training ends before, returns its exit code.
+    If the training ends before it has saved a checkpoint, returns the exit code of the training instead.
     """
-    saved = os.path.join(output_dir, "checkpoint")  # names the checkpoints that are complete
+    saved = os.path.join(output_dir, "checkpoint")  # this file names the complete checkpoints
     deadline = time.time() + TIME_LIMIT_SECONDS
     while process.poll() is None and time.time() < deadline:
         if os.path.exists(saved) and re.search(r"ckpt-[1-9]", read_text(saved)):
@@ -353,7 +364,7 @@ def model_flags(session, model):
 
 
 def memory(session):
-    """Compares the largest batch on each card with the batch of the memory planner."""
+    """Measures the largest batch that fits on each card, and compares it with the memory planner's batch."""
     arguments, caps = session.arguments, {"a tiny card": TINY_CARD_BYTES}
     if session.gpus:
         own = session.gpus[0]["memory"]
@@ -371,9 +382,9 @@ def memory(session):
 
 
 def compare_memory(step, plans, index, cap):
-    """Measures the largest batch, and returns it together with the plan.
+    """Measures the largest batch that fits into memory, and compares it with the plan.
 
-    The value of "ok" is whether the planned batch fits.
+    Returns a dict with the values of the plan and of the measurement. "ok" is true if the planned batch fits.
 
     Args:
       step: (config, length, recompute, precision).
@@ -411,7 +422,7 @@ def speed(session):
 
 
 def peer_speed(session, batch, model, length, precision):
-    """Measures a training step of Hugging Face's model: {"batch", "examples_per_second"}."""
+    """Measures the training of Hugging Face's model. Returns {"batch", "examples_per_second"}."""
     settings = {"work": "step", "config": MODELS[model], "length": length, "batch_size": batch,
                 "precision": PRECISIONS[precision][0], "tf32": PRECISIONS[precision][1], "attention": "sdpa",
                 "device": "cuda" if session.gpus else "cpu", "warm_up": 3, "count": session.arguments.steps}
@@ -422,7 +433,8 @@ def peer_speed(session, batch, model, length, precision):
 
 
 def scale(session):
-    """Measures the examples per second for each number of replicas."""
+    """Measures the speed of training, in examples per second, with 1, 2, 4, … replicas and with one replica
+    for each GPU."""
     most = len(session.gpus) or 2
     counts = sorted({most, *(2**power for power in range(10) if 2**power <= most)})
     for model, count in itertools.product(session.arguments.models, counts):
@@ -439,8 +451,8 @@ def replica_speed(session, model, count):
             trim_padding=False, train_batch_size=batch, log_steps=arguments.steps, num_replicas=count,
             num_train_epochs=(3 * arguments.steps + 0.5) * batch / examples, save_checkpoints_steps=10**6,
             precision="bf16" if "bf16" in arguments.precisions else "fp32", output_dir=output_dir))
-    # The first two lines of the log are left out: the first is about the first step alone, and the second is
-    # about the other steps of the start.
+    # The first two log lines are left out, because they include the start. The first line is about step 1,
+    # and the second line is about the steps from 2 to `arguments.steps`.
     speeds = [float(text) for text in re.findall(r"examples/sec (\S+)", log)][2:]
     return {"batch": batch, "examples_per_second": statistics.median(speeds)}
 
@@ -467,23 +479,24 @@ def parse_arguments():
         def parse(text):
             found = text.split(",")
             if set(found) - set(known):
-                raise argparse.ArgumentTypeError(f"{text}: pass some of {','.join(known)}")
+                raise argparse.ArgumentTypeError(f"{text}: the possible values are {','.join(known)}")
             return found
         return parse
 
     parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
-    parser.add_argument("--models", type=names(MODELS), help="default: base,large; without a GPU tiny")
+    parser.add_argument("--models", type=names(MODELS),
+                        help="models to run; default: base,large with a GPU, tiny without a GPU")
     parser.add_argument("--lengths", type=lambda text: [int(one) for one in text.split(",")],
-                        help="default: 128,384,512; without a GPU 32")
+                        help="sequence lengths; default: 128,384,512 with a GPU, 32 without a GPU")
     parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--recompute", type=names(("none", "attention", "layers")),
-                        help="for the part `memory`; default: all three; without a GPU layers")
+                        help="for the part `memory`; default: all three with a GPU, layers without a GPU")
     parser.add_argument("--cards", type=names(CARDS), default=["rtx3060", "t4"],
-                        help="for the part `memory`: cards to simulate, if this card is larger")
+                        help="for the part `memory`: smaller cards that this card simulates")
     parser.add_argument("--tokens", type=int, default=8192, help="for the part `speed`: tokens in a batch")
     parser.add_argument("--steps", type=int, default=10,
-                        help="for the parts `losses` and `speed`: steps to measure")
-    parser.add_argument("--peer_python", help="interpreter with torch and transformers")
+                        help="for the parts `losses` and `speed`: number of steps to measure")
+    parser.add_argument("--peer_python", help="path of a Python that has torch and transformers")
     results.add_flag(parser)
     parser.set_defaults(results="gpu")
     return parser.parse_args()
@@ -512,7 +525,7 @@ def main():
         session = Session(arguments, recorder, gpus, directory)
         for part in arguments.parts:
             functions[part](session)
-            recorder.write()  # after each part, because a later part may be interrupted
+            recorder.write()  # write the file after each part, because a later part may be interrupted
     gpu_page.write(arguments.results)
     print(f"Failed: {', '.join(dict.fromkeys(session.failed)) or 'nothing'}.")
     return 1 if session.failed else 0

@@ -13,7 +13,7 @@ _MiB = 2**20
 
 
 def write(name):
-    """Writes the page of a result that is stored."""
+    """Writes the Markdown page of a stored result of benchmarks/gpu.py. `name` is the name of the result."""
     path = results.path_of(name).removesuffix("json") + "md"
     with open(path, "w", encoding="utf-8") as writer:
         writer.write(page(results.read(name)))
@@ -46,7 +46,11 @@ def _labels(row):
 
 
 def _columns(*columns):
-    """Returns a function that makes a table; a column is (title, function of a row)."""
+    """Returns a function that makes a table from rows.
+
+    Args:
+      *columns: pairs (title of the column, function that takes a row and returns the text of the cell).
+    """
     def tabulate(rows):
         return table([title for title, _ in columns],
                      [[cell(row) for _, cell in columns] for row in rows]) if rows else ""
@@ -65,7 +69,7 @@ _OK = "result", lambda row: "passed" if row["ok"] else "**failed**"
 
 
 def _speed_table(rows):
-    """Returns a row for each model, length and precision, with the programs in columns."""
+    """Returns a table with a row for each model, length and precision, and a column for each program."""
     found = {}
     for row in rows:
         program = row["program"] + ", `--use_xla`" * bool(row.get("use_xla"))
@@ -87,7 +91,8 @@ def _scaling_table(rows):
 
 
 def _ops_table(rows):
-    """Returns a row for each step, and below it the top ops of each step."""
+    """Returns a table with a row for each step. Below it, a separate table for each step lists the slowest
+    ops."""
     heading = _columns(
         _field("model"), _field("length"), ("precision", lambda row: row["precision"]
                                              + ", `--use_xla`" * row["use_xla"]), _field("batch"),
@@ -103,7 +108,7 @@ def _ops_table(rows):
     return "\n\n".join(filter(None, [heading, *lists]))
 
 
-# {part: (title, explanation, function of the rounds that returns a table)}
+# {part: (title, explanation, function (rounds) -> text of the table)}
 _TABLES = {
     "losses": ("Losses", "The largest difference between a loss of the device and the same loss of the CPU "
                "in float32. The docstring of `benchmarks/gpu.py` explains the bound.", _columns(

@@ -30,8 +30,8 @@ import modeling
 GPU = "GPU:0"
 NUM_TAGS = 9
 MASKED_WORDS = 4
-# {task: (head; function that returns the fields of an example for a sequence length; names of the fields
-# whose sum over the batch is also an input of the model)}
+# Maps each task to three values: its head; a function that returns the fields of an example for a sequence
+# length; and the names of some fields. The sums of these fields over the batch are also inputs of the model.
 HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
@@ -50,10 +50,10 @@ _MOVE_NOTHING = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "S
 
 
 def trainable_model(task, config, init_checkpoint=None):
-    """Returns the `estimator_setup.TrainableModel` of a task, one of `HEADS`.
+    """Returns the `estimator_setup.TrainableModel` of a task.
 
     Args:
-      task: str.
+      task: str, a key of `HEADS`.
       config: dict, the model's bert_config.json.
       init_checkpoint: checkpoint or None.
     """
@@ -363,7 +363,7 @@ def _read_trace(directory):
 
 
 def _gpu_kernels(space):
-    """Returns the number of events on the streams of all GPUs in a trace: kernels and copies."""
+    """Returns how many kernels and copies ran on all GPUs, according to a trace."""
     return sum(len(line.events) for plane in space.planes if plane.name.startswith("/device:GPU")
                for line in plane.lines if line.name.startswith("Stream"))
 

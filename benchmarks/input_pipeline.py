@@ -23,7 +23,8 @@ import run_classifier
 import tokenization
 
 BATCH_SIZE, WARM_UP = 32, 20
-# (description, length, micro-batches, trimmed, micro-batches cut by tokens)
+# (description, length in tokens, number of micro-batches, whether batches are trimmed, whether the
+# micro-batches have similar numbers of tokens instead of equal numbers of examples)
 WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128", 128, 1, False, False),
         ("length 128, trimmed, 4 micro-batches", 128, 4, True, False),
         ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True),
@@ -31,7 +32,7 @@ WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128
 
 
 def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
-    """Returns (CPU seconds, wall seconds) for reading the examples of one step."""
+    """Returns the mean (CPU seconds, wall seconds) that reading the examples of one step takes."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim,
@@ -51,7 +52,7 @@ def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, ste
 
 
 def main():
-    """Prints a row for each way of reading."""
+    """Measures each way of reading in `WAYS`, and prints its CPU time and wall time."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True)

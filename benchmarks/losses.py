@@ -1,4 +1,7 @@
-"""Writes the first training losses without dropout, and their batches, to compare them with Hugging Face.
+"""Records the first steps of a training without dropout: their batches and their losses.
+
+A second script takes the same steps with Hugging Face's BERT, and prints the largest difference between the
+losses.
 
     python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50] \\
       [--results=NAME]
@@ -32,7 +35,7 @@ import tokenization
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Directory of MRPC.", required=True)
 flags.DEFINE_string("output", None, "The .npz file to write.", required=True)
-flags.DEFINE_integer("steps", 50, "Steps to record.")
+flags.DEFINE_integer("steps", 50, "Number of steps to record.")
 flags.DEFINE_string("results", None, "Store the losses as benchmarks/results/NAME.json.")
 BATCH_SIZE, LENGTH, RATE, EPOCHS, SEED = 32, 128, 5e-5, 3, 0
 

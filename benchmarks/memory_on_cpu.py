@@ -5,8 +5,8 @@
 The measured value is the peak resident size during a step, minus the resident size before the step. Before
 the measurement, the same step runs once, and its memory is returned to the system. Each configuration runs in
 a separate process. In this process, oneDNN is off, because its allocator does not return memory, and glibc
-has its default thresholds. From the prediction, only the activations are compared, because the memory of the
-variables does not change during a step.
+has its default thresholds. The measured value is compared only with the predicted activations, because the
+memory of the variables does not change during a step.
 """
 
 import argparse
@@ -47,15 +47,16 @@ def build(sizes, batch_size):
 
 
 def resident(field):
-    """Returns a size of this process in bytes: "VmRSS" is the present size, "VmHWM" the largest since the
-    last reset.
+    """Returns the resident memory of this process in bytes. With the field "VmRSS", it is the present memory.
+    With the field "VmHWM", it is the largest memory since the last reset.
     """
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) * 1024
 
 
 def compare(sizes, threads, pipe):
-    """Sends (predicted bytes, measured bytes)."""
+    """Predicts and measures the memory of a training step. Sends (predicted bytes, measured bytes) through
+    `pipe`, because this function runs in a separate process."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     predicted = memory_planner.predict_memory(build, sizes, sizes.batch_size).activations

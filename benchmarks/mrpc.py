@@ -29,8 +29,8 @@ def cpu_seconds():
 def run_once(data_dir, seed, flags):
     """Runs run_classifier.py once.
 
-    Returns {name: value} of eval_results.txt, with strings as values, and the CPU seconds of the run as
-    "cpu".
+    Returns a dict: the names and values in eval_results.txt, as strings, and "cpu", the CPU seconds of the
+    run.
     """
     with tempfile.TemporaryDirectory() as output_dir:
         before = cpu_seconds()

@@ -30,11 +30,12 @@ from bertlib.tasks.tagging.tagging_data import entity_spans
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
          "learning_rate": ""}
 TRAINING = ("seed", "num_train_epochs", "learning_rate", "train_batch_size")  # recorded flags
-SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}  # {side: flags of export.py}
+SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}  # {model: flags of export.py}
 
 
 def gold_of(model):
-    """Returns the labels, or the tags of each sentence, of a model's development set."""
+    """Returns the right answers for a model's development set: a label for each example, or the tags of each
+    sentence."""
     recorded = model.record["files"]
     if model.kind == "tagging":
         return [sentence.tags for sentence in tagged_json_lines.read_tagged(
@@ -43,7 +44,8 @@ def gold_of(model):
 
 
 def quality(predictions, gold):
-    """Returns the accuracy of labels, or the F1 of the entities in tags, in percent."""
+    """Compares predictions with the right answers. Returns a percentage: the accuracy if the predictions are
+    labels, or the F1 of the entities if the predictions are tags."""
     if isinstance(gold[0], str):
         return 100 * sum(map(str.__eq__, predictions, gold)) / len(gold)
     found, right = ({(number, *span) for number, tags in enumerate(all_tags) for span in entity_spans(tags)}
@@ -61,7 +63,7 @@ def export(model_dir, directory, flags):
 
 
 def measure(model_dir, recorder):
-    """Measures a model in all forms of `SIDES`. Prints and records the results."""
+    """Measures a model with TensorFlow and with each ONNX file of `SIDES`. Prints and records the results."""
     model = model_directory.read(model_dir)
     inputs, gold, first = training_texts.read_dev_inputs(model), gold_of(model), None
     for side, flags in SIDES.items():
@@ -83,7 +85,7 @@ def measure(model_dir, recorder):
 
 
 def main():
-    """Measures each model."""
+    """Measures the quality and the CPU seconds of each model, with TensorFlow and as ONNX files."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_dir", action="append", required=True, help="output directory of a training")

@@ -1,9 +1,10 @@
-"""Compares the streamed creation of pre-training data with the published algorithm: CPU seconds.
+"""Compares the CPU seconds of two programs that create pre-training data: the streamed and the published one.
 
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
       [--workers] [--results=NAME]
 
-The published algorithm is in tests/plain_pretraining.py. The two programs run alternately. Each run has a new
+The streamed program is this project's. The published algorithm is in tests/plain_pretraining.py. The two
+programs run alternately. Each run has a new
 tokenizer, whose cache of words is empty. The programs draw different random numbers, so their results agree
 only in the counts. With `--workers`, the script also compares the files that 1, 2 and 4 processes write, and
 prints the wall times. The exit code is 1 if these files differ, or if the published algorithm takes less than
@@ -36,7 +37,8 @@ WANTED_RATIO = 5
 
 
 def plain(path, outputs, vocab_file, recipe):
-    """Writes the data with the published algorithm. Returns the number of instances and of their tokens."""
+    """Writes the data with the published algorithm. Returns (number of instances, number of tokens in all
+    instances)."""
     tokenizer = plain_pretraining.PlainTokenizer(vocab_file)
     instances = plain_pretraining.create_instances([path], tokenizer, random.Random(SEED), *recipe[:6])
     plain_pretraining.write(instances, tokenizer, recipe.max_seq_length, recipe.max_predictions_per_seq,
@@ -45,21 +47,27 @@ def plain(path, outputs, vocab_file, recipe):
 
 
 def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
-    """Writes the data in a stream, and returns its statistics."""
+    """Writes the pre-training data as a stream, as the project does. Returns the statistics of the data."""
     tokenizer = tokenization.FullTokenizer(vocab_file)
     return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block,
                                                   num_workers)["statistics"]
 
 
 def measure(write, clock, *arguments):
-    """Calls a function.
+    """Measures the function `write`, which writes two files.
 
-    Returns its result, its seconds, and a hash of each of the two files that it wrote.
+    Args:
+      write: the function.
+      clock: function that returns a time in seconds.
+      *arguments: the arguments of `write`, without the paths of the two files.
+
+    Returns:
+      (result of `write`, seconds of the call, list with the hash of each file).
     """
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     gc.collect()
-    gc.freeze()  # the garbage collector no longer visits the objects of TensorFlow and of the benchmark
+    gc.freeze()  # the garbage collector then skips the objects of TensorFlow and of the benchmark
     with tempfile.TemporaryDirectory() as directory:
         outputs = [os.path.join(directory, name) for name in ("a.tfrecord", "b.tfrecord")]
         start = clock()
@@ -73,7 +81,8 @@ def measure(write, clock, *arguments):
 
 
 def main():
-    """Prints the figures. The exit code is 1 if a condition is not met."""
+    """Measures both programs and prints the times. The exit code is 1 if the new program is less than
+    `WANTED_RATIO` times as fast, or if its files depend on the number of workers."""
     defaults = pretraining_data.Recipe()
     parser = argparse.ArgumentParser()
     parser.add_argument("--input_file", required=True)

@@ -48,7 +48,8 @@ import optimization
 # {value of --padding: mean and standard deviation of the logarithm of a document's length, in tokens}
 LENGTHS = {"half": (5.35, 1.0), "none": (20.0, 0.0)}
 SHORTEST, VOCABULARY, MASKED = 16, 30522, 0.15
-WAYS = {"padded": False, "without padding": True}  # {way to train: whether padding is removed}
+# The two ways to train that are compared: {name: whether the padding is removed}.
+WAYS = {"padded": False, "without padding": True}
 
 
 def record_lengths(count, padding, longest):
@@ -107,10 +108,10 @@ class Training:
         self._session.run(initializers)
         self._session.run(iterator.initializer)
         self._session.run(self._micro_batches[0])
-        self._session.run(iterator.initializer)  # the input begins again
+        self._session.run(iterator.initializer)  # restarts the input from its beginning
 
     def cpu_seconds(self, steps):
-        """Trains a number of steps. Returns the CPU seconds."""
+        """Trains a number of steps. Returns the CPU seconds that these steps took."""
         began = time.process_time()
         for _ in range(steps):
             for micro_batch in self._micro_batches:
@@ -119,7 +120,11 @@ class Training:
 
 
 def measure(path, arguments, lengths, recorder):
-    """Prints and records the tokens per CPU second of both ways, and their ratio, for each round."""
+    """Measures the training with padding and without padding.
+
+    For each round, prints and records the real tokens per CPU second with and without padding, and the ratio
+    of these two numbers.
+    """
     trainings = {way: Training(path, arguments, removes) for way, removes in WAYS.items()}
     steps, tokens, ratios = len(lengths) // arguments.batch, sum(lengths), []
     for number in range(arguments.rounds):

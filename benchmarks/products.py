@@ -24,7 +24,12 @@ import modeling
 
 
 def forms(rows, width, units, pixels):
-    """Returns {name of the product: {form: function of the matrices (inputs, weights, output gradient)}}."""
+    """Returns the ways to compute the matrix products of a dense layer.
+
+    Returns:
+      {name of the product: {name of the way: function}}. Each function takes three matrices: the inputs, the
+      weights and the gradient of the outputs.
+    """
     images = [rows // pixels, 1, pixels]
     convolution = {"strides": [1] * 4, "padding": "VALID"}
 
@@ -66,9 +71,11 @@ def cpu_seconds(run, times=10, rounds=4):
 def main():
     """Prints a line for each product."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=4096, help="examples times length")
+    parser.add_argument("--rows", type=int, default=4096,
+                        help="rows of the input matrix: number of examples times their length in tokens")
     parser.add_argument("--width", type=int, default=768, help="hidden size of the model")
-    parser.add_argument("--pixels", type=int, default=512, help="rows in an image or block; divides --rows")
+    parser.add_argument("--pixels", type=int, default=512,
+                        help="number of rows in an image or a block; must divide --rows")
     parser.add_argument("--precision", choices=modeling.PRECISIONS, default="bf16")
     results.add_flag(parser)
     arguments = parser.parse_args()

@@ -2,11 +2,11 @@
 
     python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
 
-The simulation is the one that plans the batches of this project. For each length, the script prints the
-largest batch of that graph, and the largest batch of this project with each kind of recomputation. The README
-of google-research/bert has measured values for a Titan X: 64, 32, 16, 14, 12 and 6 for BERT-Base at these
-lengths, and 12, 6, 2, 1, 0 and 0 for BERT-Large. The graph is built here from TensorFlow's own ops, with the
-same operations as in that code.
+The same simulation plans the batches of this project. For each length, the script prints the largest batch of
+google-research/bert's graph, and the largest batch of this project with each kind of recomputation. The
+README of google-research/bert has measured values for a Titan X. For the six lengths of the command above,
+they are 64, 32, 16, 14, 12 and 6 for BERT-Base, and 12, 6, 2, 1, 0 and 0 for BERT-Large. The script builds
+google-research/bert's graph from TensorFlow's own ops, with the same operations.
 """
 
 import argparse
@@ -32,11 +32,13 @@ def _inputs(batch_size, length):
 
 
 def _loss(outputs, batch_size, task):
-    """Returns the loss of a linear layer of two units on [B, W] or, for "squad", on [B·F, W]."""
+    """Adds a linear layer with two outputs to the encoder, and returns its loss. `outputs` has the shape
+    [B, W]; if the task is "squad", the shape is [B·F, W]."""
     weights = tf.get_variable("output_weights", [2, outputs.shape.as_list()[-1]])
     logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True),
                             tf.get_variable("output_bias", [2]))
-    if task == "squad":  # for the start and for the end, the classes are the positions of the sequence
+    # SQuAD predicts a start and an end. For both, each position of the sequence is a class.
+    if task == "squad":
         logits = tf.reshape(tf.transpose(tf.reshape(logits, [batch_size, -1, 2]), [2, 0, 1]),
                             [2 * batch_size, -1])
     size, classes = logits.shape.as_list()
@@ -111,7 +113,7 @@ def published_step(config, batch_size, length, task):
 def _published_update(loss):
     """Returns an op that clips the gradients and updates the variables: Adam with weight decay.
 
-    It consists of elementwise ops.
+    The optimizer is built from elementwise ops, not from one fused op for each variable.
     """
     variables = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 1.0)

@@ -42,7 +42,7 @@ SIZES = {"hidden_size": (768, 1024), "num_hidden_layers": (4, 24), "num_attentio
 
 
 def build(sizes, mode):
-    """Returns (placeholder of ids, train op) in the current graph."""
+    """Builds a training step in the current graph. Returns (placeholder of the token ids, train op)."""
     config = modeling.BertConfig(sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers,
                                  sizes.num_attention_heads, sizes.intermediate_size, type_vocab_size=2)
     recompute, _, segment = mode.partition(":")
@@ -59,15 +59,18 @@ def shape(sizes):
 
 
 def resident(field):
-    """Returns a size of this process in MiB: "VmRSS" is the present size, "VmHWM" the largest since the last
-    reset.
+    """Returns the memory of this process in MiB. With the field "VmRSS", this is the present memory. With
+    "VmHWM", this is the largest memory since the last reset.
     """
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
 def serve(sizes, mode, pipe):
-    """Builds the model and sends 0. Then it answers each request with (CPU seconds, peak MiB) of a step."""
+    """Builds the model, and sends 0 when the model is ready.
+
+    Then takes a step for each request, and answers with (CPU seconds, peak MiB) of this step.
+    """
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
@@ -108,7 +111,11 @@ def start(sizes, mode):
 
 
 def print_memory(sizes, modes, recorder):
-    """Measures the memory of each mode, one process after the other: two may need too much memory."""
+    """Measures and prints the memory of each mode.
+
+    The processes of the modes run one after the other, because two processes at the same time may need too
+    much memory.
+    """
     first = None
     for mode in modes:
         step = start(sizes, mode)
@@ -122,7 +129,8 @@ def print_memory(sizes, modes, recorder):
 
 
 def print_seconds(sizes, modes, recorder):
-    """Measures the CPU seconds of the modes. They run alternately, so a slow period affects all of them."""
+    """Measures the CPU seconds of the modes. The modes run alternately. So if the machine is slow for a
+    while, all modes are affected."""
     steps = {mode: start(sizes, mode) for mode in modes}
     first = {mode: step()[0] for mode, step in steps.items()}
     seconds = {mode: [] for mode in modes}
@@ -139,11 +147,12 @@ def print_seconds(sizes, modes, recorder):
 
 
 def main():
-    """Prints a line for each mode."""
+    """Measures the time or the memory of each mode of recomputation. Prints one line for each mode."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--memory", action="store_true", help="measure memory, not time")
     parser.add_argument("--modes", default="none,attention,layers")
-    parser.add_argument("--rounds", type=int, default=7, help="steps of each mode to time")
+    parser.add_argument("--rounds", type=int, default=7, help="number of steps that are timed for each "
+                        "mode")
     parser.add_argument("--threads", type=int, default=2)
     for name, (for_time, for_memory) in SIZES.items():
         parser.add_argument(f"--{name}", type=int, help=f"default {for_time}; with --memory {for_memory}")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-# The pairs have different lengths, so one of them is padded.
+# The two pairs have different lengths, so the shorter pair is padded in the batch.
 PAIRS = [
     ("The recipe calls for dried mushrooms, but fresh ones will do if you use twice the amount.",
      "Dried mushrooms are called for in the recipe, but twice the amount of fresh ones will also do."),

@@ -40,13 +40,13 @@ PAGES = find_pages()
 
 
 def rows_of(result, **labels):
-    """Returns the rounds with some labels."""
+    """Returns the rounds of a result that have the given values, such as length=128, in their fields."""
     return [row for row in result.get("rounds", ()) if all(row.get(name) == value
                                                           for name, value in labels.items())]
 
 
 def values_of(result, field, **labels):
-    """Returns the values of a field, from the rounds that have this field."""
+    """Returns the values of a field in all rounds that have the field and the given labels."""
     return [row[field] for row in rows_of(result, **labels) if field in row]
 
 
@@ -57,9 +57,14 @@ def mean_and_each(values, digits):
 
 
 def comparison(result, work):
-    """Returns the medians and the ratios of a work of compare.py or tasks.py, as a dict.
+    """Returns the medians and the ratios of one kind of work as a dict.
 
-    A result without rounds of this kind has them in its summary.
+    If the summary of the result has a row for this work, this row is returned. Otherwise, the numbers are
+    computed from the rounds of the result.
+
+    Args:
+      result: a result of compare.py or tasks.py.
+      work: name of the kind of work.
     """
     for row in result.get("summary", ()):
         if row["work"] == work:
@@ -76,7 +81,7 @@ def comparison(result, work):
 
 
 def run_seconds(result):
-    """Returns the mean CPU seconds of the runs of a result, or None."""
+    """Returns the mean CPU seconds of the runs of a result; None if the result contains no CPU seconds."""
     seconds = values_of(result, "cpu") or [row["cpu"] for row in result.get("summary", ())]
     return statistics.mean(seconds) if seconds else None
 
@@ -129,7 +134,7 @@ def compare_table():
 
 
 def mrpc_table():
-    """Returns the table of the quality on MRPC for each program."""
+    """Returns a table of MRPC with the accuracy, the F1 and the CPU seconds of each program."""
     programs = {"mrpc_fp32": "this project, fp32", "mrpc_bf16": "this project, bf16",
                 "mrpc_hugging_face_fp32": "Hugging Face, fp32",
                 "mrpc_hugging_face_bf16": "Hugging Face, bf16",
@@ -167,7 +172,7 @@ def tasks_table():
     for work, (metric, title) in metrics.items():
         row, quality = comparison(result, work), [
             mean_and_each(values_of(result, metric, work=work, side=side), 3) for side in (OURS, PEER)]
-        counts = values_of(result, "examples_of_a_run", work=work) or [1]  # a copied figure is of a whole run
+        counts = values_of(result, "examples_of_a_run", work=work) or [1]  # 1: the CPU time is of a whole run
         cpu = [f"{row[field] * counts[0]:.0f}" for field in ("cpu", "peer_cpu")]
         rows.append([title, *quality, ", ".join(cpu), cpu_ratio(row),
                      f"{row['peak']:.2f}, {row['peer_peak']:.2f}", f"{row['memory_ratio']:.2f}"])
@@ -188,7 +193,7 @@ def squad_table():
 
 
 def serving_table():
-    """Returns the table of the answers of a trained classifier."""
+    """Returns the table of the time and the memory in which a trained classifier answers."""
     result, alone = results.read("serving"), results.read("serving_this_project")
     fields = {"load and first answer, CPU ms": "loading and the first answer, CPU ms",
               "a call, CPU ms": "a call with one pair, CPU ms",
@@ -208,7 +213,7 @@ def serving_table():
 
 
 def card_table():
-    """Returns the table of the largest batches on a card of 12 GB."""
+    """Returns the table of the largest batch sizes that fit on a card with 12 GB."""
     published, simulated = results.read("memory_measured_by_its_authors"), results.read("published_memory")
     lengths = sorted(set(values_of(simulated, "length")))
     programs = dict.fromkeys(values_of(simulated, "program"))
@@ -222,7 +227,8 @@ def card_table():
 
 
 def planner_line():
-    """Returns the line about predicted and measured memory on the CPU."""
+    """Returns a sentence that compares the predicted memory of training steps with the measured memory, on a
+    CPU."""
     texts = [f"`{row['recompute']}` {row['predicted']:,.0f} and {row['measured']:,.0f} MB "
              f"(ratio {row['predicted'] / row['measured']:.2f})"
              for row in results.read("memory_on_cpu")["rounds"]]
@@ -288,7 +294,8 @@ Measured by `{result["command"]}` ({place(result)})."""
 
 
 def replica_rows(result):
-    """Returns the medians and the ratios of benchmarks/replicas.py: a list of dicts, one for each setting."""
+    """Computes medians and ratios from a result of benchmarks/replicas.py. Returns a list of dicts, one for
+    each setting."""
     if "summary" in result:
         return result["summary"]
     rows = []
@@ -324,7 +331,8 @@ def replicas_table():
 
 
 def report_numbers_table():
-    """Returns the table of the numbers that other libraries computed again, and its origin."""
+    """Returns the table of the numbers that other libraries computed again. A line below the table names the
+    command and the machine."""
     result = results.read("report_numbers")
     rows = [[row["set"], f"{row['rows']:,}", f"`{row['metric']}` {row['quality']:.3f}",
              f"{row['in_results']:,}", f"{row['in_report']:,}", f"{row['largest_difference']:.1e}",
@@ -336,7 +344,8 @@ def report_numbers_table():
 
 
 def selection_table():
-    """Returns the table of the runs of a sweep, the cost of the choice, and their origin."""
+    """Returns the text about a sweep: the table of its runs, the cost of choosing the best run, and a line
+    that names the command, the machine and the date of the measurement."""
     result = results.read("selection_cost")
     *runs, cost = result["rounds"]
     columns = list(dict.fromkeys((run["train_batch_size"], run["learning_rate"]) for run in runs))
@@ -363,8 +372,8 @@ Measured by `{result["command"]}` ({place(result)})."""
 
 
 def stability_table():
-    """Returns the tables of the settings of benchmarks/stability.py, one for each data set, and their
-    origins."""
+    """Returns the results of benchmarks/stability.py: for each data set, a table with a row for each setting.
+    Below the tables, a sentence names the command and the machine of the measurement."""
     titles, parts = {"published": "published recipe", "hugging_face": "Hugging Face"}, []
     for result in map(results.read, STABILITY):
         summaries = [row for row in result["rounds"] if "seed" not in row]
@@ -389,13 +398,16 @@ def stability_table():
 
 
 def interval(row, value, low, high):
-    """A value with its interval, or nothing."""
+    """Returns a value of a row as text, with its interval if the row contains one. Returns "" if the row does
+    not contain the value."""
     limits = f" [{row[low]:.3f}, {row[high]:.3f}]" if low in row else ""
     return f"{row[value]:.3f}{limits}" if value in row else ""
 
 
 def server_table():
-    """Returns the table of the server's speed, the state after malformed requests, and their origin."""
+    """Returns the text about the server: the table of its speed, its memory, threads and files before and
+    after malformed requests, and a line that names the command, the machine and the date of the
+    measurement."""
     result, rows = results.read("server_load"), []
     names = {("loop", 1): "loop over the predictor, one text in a call",
              ("loop", 32): "loop over the predictor, 32 texts in a call",
@@ -425,7 +437,8 @@ Measured by `{result["command"]}` ({place(result)}; {packages})."""
 
 
 def onnx_table():
-    """Returns the tables of the CPU time of ONNX files of MRPC's model, one for each machine."""
+    """Returns one table for each machine, as text. A table shows the CPU time of predictions with ONNX files
+    of a model for MRPC."""
     fields = {"a call, CPU ms": "a call with one pair", "an answer of many, CPU ms": "one of many pairs"}
     titles = ["CPU ms", *(title for name in fields.values()
                           for title in (name, f"compared with {OURS}", f"compared with {PEER}"))]
@@ -444,7 +457,8 @@ def onnx_table():
 
 
 def onnx_base_table():
-    """Returns the tables of the prediction of BERT-Base, one for each machine: CPU time and its ratios."""
+    """Returns one table for each machine. A table contains the CPU time of predictions with BERT-Base, and
+    the ratios of the CPU times of the programs."""
     titles = ["BERT-Base", "CPU ms for each pair", f"compared with {OURS}", f"compared with {PEER}"]
     parts = []
     for result in map(results.read, COMPARE_PREDICT):
@@ -457,8 +471,14 @@ def onnx_base_table():
 
 
 def onnx_ratios(result, field, side):
-    """Returns the ratios of the values of a side to those of this project and of Hugging Face, as two
-    texts."""
+    """Compares a program with this project and with Hugging Face. Returns two texts with the ratios of their
+    values.
+
+    Args:
+      result: the stored result.
+      field: name of the compared value, such as "cpu".
+      side: name of the program.
+    """
     texts = []
     for other in (OURS, PEER):
         ratios = [mine / theirs for mine, theirs in zip(values_of(result, field, side=side),
@@ -468,7 +488,8 @@ def onnx_ratios(result, field, side):
 
 
 def onnx_origin(result):
-    """Returns the origin of a table, and which instructions for short numbers the CPU has."""
+    """Returns two sentences as text: the first says which instructions for int8 and bf16 the CPU has, and the
+    second says how the table was measured."""
     has = set(result["machine"]["instructions"])
     found = [name for name, flags in (("int8 (VNNI)", {"avx512_vnni"}), ("bf16", {"avx512_bf16", "amx_bf16"}))
              if has & flags]
@@ -479,7 +500,7 @@ def onnx_origin(result):
 
 
 def domain_table():
-    """Returns the table of the models of the tutorial about a domain."""
+    """Returns a table that compares the models of docs/tutorials/domain.md."""
     result, rows = results.read("domain"), []
     names = {"default": "default model, own vocabulary",
              "extended": "extended vocabulary",
@@ -521,7 +542,7 @@ Measured by {commands}."""
 
 
 def origins_table():
-    """Returns the table of the commands and the machines of all measurements."""
+    """Returns the table that shows the command, the machine and the date of each measurement."""
     rows = []
     for name, (_, files) in TABLES.items():
         if not files or name in ON_OTHER_PAGES:
@@ -534,13 +555,14 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-# Tables that are made from all results whose names begin in the same way.
+# Lists of names of results. All results whose names begin with the same prefix are shown in one table.
 ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY = (
     [name for name in results.names() if name.startswith(prefix)]
     for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability"))
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
-# {name in a page: (function that returns the text, results that it is made of)}
+# A page contains the name of each table in a comment. {name: (function that returns the text of the table,
+# names of the results that this text is made of)}.
 TABLES = {
     "compare": (compare_table, ["compare"]),
     "serving": (serving_table, ["serving", "serving_this_project"]),
@@ -615,7 +637,7 @@ def rendered(page):
         function, files = TABLES[match[2]]
         text, mark = function(), state(files)
         if mark and text.startswith("| "):
-            text = f"| {mark}: {text[2:]}"  # in the first title
+            text = f"| {mark}: {text[2:]}"  # the first column title begins with the mark
         return f"{match[1]}{text}\n{match[3]}"
 
     return _BLOCK.sub(block, page)
@@ -625,7 +647,8 @@ def main():
     """Writes the pages and the picture, or checks them."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if they differ")
+    parser.add_argument("--check", action="store_true",
+                        help="write no file; exit code 1 if a file is out of date")
     check, stale = parser.parse_args().check, []
     for name in (*PAGES, PICTURE):
         path = os.path.join(FOLDER, name)

@@ -118,7 +118,7 @@ class Forked:
 
 
 def run_script(command):
-    """Runs a script in this process, and ends the process."""
+    """Runs a script in this process, and then ends the process with the exit code of the script."""
     sys.argv[:], sys.orig_argv[:] = command, [sys.executable, *command]
     code = 0
     try:
@@ -134,9 +134,9 @@ def run_script(command):
 
 
 class Machines:
-    """Launchers with one replica each, as on separate machines.
+    """Several launchers on this machine. Each launcher starts one replica, as if it were on its own machine.
 
-    The object has the methods of one launcher's process.
+    A caller can use this object like the process of a single launcher: see `poll` and `returncode`.
     """
 
     def __init__(self, start_one, count):
@@ -151,7 +151,8 @@ class Machines:
 
     @property
     def returncode(self):
-        """Returns the first exit code that is not 0, else 0. Returns None while a launcher runs."""
+        """Returns None while any launcher runs. After that, returns the exit code of a launcher that failed,
+        or 0 if no launcher failed."""
         codes = [launcher.returncode for launcher in self.launchers]
         return None if None in codes else max(codes, key=abs)
 
@@ -197,7 +198,8 @@ def children(pid):
 
 
 def makes_namespace(pid):
-    """Returns whether a process creates the network namespace of a launcher's replicas, or a socket in it."""
+    """Returns whether a process is a helper of a launcher. Such a helper creates the network namespace of
+    the replicas, or a socket in this namespace."""
     with contextlib.suppress(OSError):
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
         return os.path.basename(network_namespace.__file__) in command and "enter" not in command
@@ -205,16 +207,17 @@ def makes_namespace(pid):
 
 
 def is_replica(pid):
-    """Returns whether a child of a launcher is a replica in a new Python process."""
+    """Returns whether a child process of a launcher is a replica. This works only for replicas that are new
+    Python processes (--fresh)."""
     with contextlib.suppress(OSError):
         return b"BERT_REPLICA=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
 
 def left_over():
-    """Returns the processes of a run that still run after its launcher has ended.
+    """Returns the ids of the processes that are still alive after their launcher has ended.
 
-    These processes are now children of this process (PR_SET_CHILD_SUBREAPER in `main`).
+    Linux has made them children of this process, because `main` sets PR_SET_CHILD_SUBREAPER.
     """
     found = []
     for pid in children(os.getpid()):
@@ -239,7 +242,7 @@ class _Program(ctypes.Structure):
 
 
 def sockets(pid):
-    """Yields the internet sockets of another process, so that they can be changed."""
+    """Yields copies of the internet sockets of another process. A change of a copy changes the socket."""
     pidfd = os.pidfd_open(pid)
     for name in os.listdir(f"/proc/{pid}/fd"):
         number = _libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
@@ -248,7 +251,7 @@ def sockets(pid):
         try:
             if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
                 found = socket.socket(fileno=os.dup(number))
-                # A socket that listens is inherited from the launcher.
+                # Leave out listening sockets: the process inherited them from the launcher.
                 inherited = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
                 if found.family in (socket.AF_INET, socket.AF_INET6) and not inherited:
                     yield found
@@ -261,7 +264,8 @@ def sockets(pid):
 
 
 def strike(fault, launcher, pids, index):
-    """Performs the fault with this name."""
+    """Causes the fault with the name `fault` in the replica pids[index]. The faults "kill launcher" and
+    "terminate launcher" hit the process `launcher` instead."""
     if fault == "kill":
         os.kill(pids[index], signal.SIGKILL)
     elif fault == "stop":
@@ -297,7 +301,7 @@ def _peer_is(found, pid):
 
 @dataclasses.dataclass
 class Case:
-    """A fault: what happens to which replica at which moment, and whether --max_restarts is set."""
+    """A test: the fault, the replica that it hits, its moment, and whether --max_restarts is set."""
 
     number: int
     fault: str
@@ -310,7 +314,7 @@ class Case:
 
 
 def contents(directory):
-    """Returns {file: fingerprint} of the files that contain no times."""
+    """Returns {file: fingerprint} of a directory, without the files that differ between equal runs."""
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(pathlib.Path(directory).rglob("*"))
             if path.is_file() and not OF_A_RUN.search(str(path.relative_to(directory)))}
@@ -341,7 +345,7 @@ class Faults:
                 f"--replica_timeout={self.timeout:g}", f"--max_restarts={restarts}"]
 
     def start(self, case, output, log, restarts=0):
-        """Starts a run. See the function `start`."""
+        """Starts the run of a case. Returns what the function `start` returns."""
         return start(self.command(case, output, restarts), log, self.fresh, self.machines and case.replicas)
 
     def finish(self, process, seconds):
@@ -363,7 +367,7 @@ class Faults:
         return self.expected[key]
 
     def wait_for(self, case, process, log, output):
-        """Waits for the moment of a case.
+        """Waits for the moment at which the fault of a test must happen.
 
         Returns the processes of the replicas, or None if the run ended earlier.
         """
@@ -412,7 +416,8 @@ class Faults:
                     os.kill(pid, signal.SIGKILL)
         if not problems:
             found = contents(output)
-            # The checkpoints of the unfinished run depend on the moment of its end.
+            # Which checkpoints the unfinished run saved depends on the moment of the fault. So a checkpoint
+            # that only one of the two directories contains is not a difference.
             names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)
                            and not (CHECKPOINT.match(name) and (name in found) != (name in expected)))
             if names:
@@ -431,7 +436,7 @@ class Faults:
 
     def after(self, case, process, log, struck, pids):
         """Checks the end of a run after its fault. Returns (problems, message of the run)."""
-        # If a machine is lost before the machines are connected, the others wait longer. See cluster.md.
+        # If a machine is lost before all machines are connected, the others wait longer. See cluster.md.
         waits = self.machines and case.moment in ("start", "meeting")
         limit = self.timeout * (1 + replica_meeting.START_TIMEOUTS * waits) + SLACK
         goes_on = case.restarts and case.fault in ("kill", "stop", "cut", "silence")
@@ -468,7 +473,7 @@ class Faults:
         return self.check(case, process.returncode, lines, message, text), message
 
     def check(self, case, code, lines, message, text):
-        """Returns the problems in the messages and in the exit code."""
+        """Checks the messages and the exit code of a run. Returns a list of the problems (str)."""
         problems = []
         if "Traceback" in text:
             problems.append(f"a traceback: {text[-2500:]}")
@@ -476,7 +481,8 @@ class Faults:
             return problems
         if case.fault == "kill launcher":
             return problems
-        # Each machine reports the end of its own replica.
+        # On several machines, each machine may report the end of its own replica. On one machine, only one
+        # message is allowed.
         if not 1 <= len(lines) <= (case.replicas if self.machines else 1):
             problems.append(f"{len(lines)} messages, code {code}: {text[-800:]}")
         if case.fault.startswith("terminate"):
@@ -491,7 +497,8 @@ class Faults:
         return problems
 
     def half_written(self, output, expected):
-        """Returns files that differ from those of the undisturbed run. Temporary files do not count."""
+        """Returns a message for each file whose content differs from the file of the undisturbed run.
+        Temporary files do not count."""
         if not output.exists():
             return []
         found = contents(output)
@@ -532,8 +539,9 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=12)
     parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--machines", action="store_true", help="a launcher for each replica")
-    parser.add_argument("--only", default="", help="regular expression of FAULT@MOMENT, such as kill@saving")
+    parser.add_argument("--machines", action="store_true", help="start a separate launcher for each replica")
+    parser.add_argument("--only", default="", help="runs only the faults whose name FAULT@MOMENT, such as "
+                        "kill@saving, matches this regular expression")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     recorder = results.Recorder(arguments.results, {"longest_end": "s", "timeout": "s"})

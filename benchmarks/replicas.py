@@ -44,22 +44,31 @@ PIECES = 48  # MiB
 MODEL = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
          "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
 
-# One kind of work of all processes: bytes of each sum; for a step, the CPU seconds of all processes, and the
-# wall seconds, waiting seconds and lead of replica 0 (see replica_steps.py); bytes sent over loopback in a
-# step.
+# The measurement of one kind of work in one round. `sizes` lists the bytes of each sum. `cpu` is the CPU
+# seconds of all processes in a step. `wall`, `waiting` and `lead` are seconds of replica 0 in a step; see
+# replica_steps.py. `sent` is the number of bytes that are sent over loopback in a step.
 Turn = collections.namedtuple("Turn", ["sizes", "cpu", "wall", "waiting", "lead", "sent"])
 
 
 def environment(threads):
-    """Returns the environment with which every process has this number of threads, as in replicas."""
+    """Returns the environment variables for a process with this number of threads. The replicas of a command
+    get the number of their threads in the same way."""
     return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
             "TF_NUM_INTEROP_THREADS": str(max(2, threads)), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def run(count, options, turns, **more):
-    """Runs all turns in `count` processes. Returns {(kind, dtype): [`Turn` of each round]}.
+    """Runs all kinds of work in `count` processes.
 
-    For turns of the kind "ring", the key is the number of bytes of the first sum.
+    Args:
+      count: number of processes.
+      options: the parsed command line.
+      turns: the kinds of work in their order, for example ["alone", "fp32"]; see replica_steps.py.
+      **more: more settings for replica_steps.py.
+
+    Returns:
+      a dict. A key is (kind, dtype). For the kind "ring", the key is the number of bytes of the first sum.
+      The value is a list with one `Turn` for each round.
     """
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
@@ -93,7 +102,7 @@ def middle(turns, name):
 
 
 def measure_training(options):
-    """Prints the tables of the training."""
+    """Measures trainings, and prints two tables: the costs of a step, and the ratios of these costs."""
     print("| replicas × micro-batches | what | CPU s per step | wall s | waiting s | lead s | MB sent |\n"
           "|---|---|---|---|---|---|---|")
     rows = []
@@ -112,7 +121,7 @@ def measure_training(options):
 
 
 def ratios(count, dtype, found):
-    """Returns a line of the table of ratios."""
+    """Returns a row of the table that compares the CPU time of replicas with that of one process."""
     rest, sums = found["none", dtype], found["sums", dtype]
     outside, apart = (
         statistics.median(one.cpu / whole.cpu for one, whole in zip(some, found["alone", "fp32"]))
@@ -138,7 +147,8 @@ def measure_ring(options):
 
 
 def measure_pieces(options):
-    """Prints the times of sums over `PIECES` MiB in total, in pieces of several sizes."""
+    """Measures how long the replicas need to sum `PIECES` MiB of numbers, which are divided into pieces.
+    Prints the time for each size of the pieces."""
     print("| replicas | pieces of, MiB | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         sizes = [[size * 2**20] * (PIECES // size) for size in (48, 16, 8, 4, 2, 1)]
@@ -152,7 +162,7 @@ def fitted(points):
 
     Returns (latency, slope).
     """
-    # Each equation is divided by its seconds, so that small and large sizes have the same weight.
+    # The equation of each point is divided by its seconds, so that all sizes have the same weight.
     rows = [(1 / seconds, size / seconds) for size, seconds in points]
     a, b, d = (sum(one[i] * one[j] for one in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     e, f = (sum(one[i] for one in rows) for i in (0, 1))

@@ -57,7 +57,8 @@ QUALITY = {"classification": "eval_matthews", "multilabel": "eval_f1_micro", "re
 
 
 def noisy_text(rng, topics):
-    """Returns a text of 3 to 40 words about some topics, with words of other topics and line ends."""
+    """Returns a text of 3 to 40 random words. Some words belong to one of the given topics, and the other
+    words belong to no topic. One text in ten contains a line end."""
     words = [rng.choice((WORDS[rng.choice(topics)] if topics and rng.random() < 0.4 else FILLER).split())
              for _ in range(rng.randint(3, 40))]
     if rng.random() < 0.1:
@@ -66,7 +67,8 @@ def noisy_text(rng, topics):
 
 
 def write_generated(name, path):
-    """Writes a generated set as CSV. One label in ten is wrong."""
+    """Writes generated texts with labels as CSV. About one label in ten is drawn at random, independently of
+    its text."""
     rng, topics = random.Random(name), list(WORDS)
     with open(path, "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
@@ -84,7 +86,7 @@ def write_generated(name, path):
 
 
 def command(name, directory, arguments):
-    """Returns the command that trains and evaluates on a set."""
+    """Returns the command that trains and evaluates on a data set."""
     output = [f"--output_dir={os.path.join(directory, 'output')}", "--max_seq_length=64",
               "--train_batch_size=32", "--precision=bf16"]
     if name in GENERATED:
@@ -114,7 +116,7 @@ def probabilities_of(rows, names):
 
 
 def label_scores(names, right, predicted):
-    """Returns {label: precision, recall, F1 and support} by scikit-learn."""
+    """Returns {label: dict with precision, recall, F1 and support}, computed by scikit-learn."""
     columns = sklearn.metrics.precision_recall_fscore_support(
         right, predicted, labels=range(len(names)), zero_division=0)
     return {name: dict(zip(("precision", "recall", "f1", "support"), map(float, values)))
@@ -122,7 +124,7 @@ def label_scores(names, right, predicted):
 
 
 def mean_of_batches(losses):
-    """Returns the mean of the mean losses of batches. The last batch may be smaller."""
+    """Divides losses into batches. Returns the mean of the batches' means. The last batch may be smaller."""
     return np.mean([np.mean(losses[start:start + EVAL_BATCH]) for start in range(0, len(losses), EVAL_BATCH)])
 
 
@@ -132,8 +134,8 @@ def most_confident(rows, confidences, numbers):
     Args:
       rows: list of rows of the table.
       confidences: list of numbers; None for a row without an error.
-      numbers: function of the index of a row. It returns the numbers that the report shows in the heading of
-        this error.
+      numbers: function (index of a row) -> list of the numbers that the report shows in the heading of this
+        error.
     """
     wrong = [index for index, confidence in enumerate(confidences) if confidence is not None]
     wrong.sort(key=lambda index: (-confidences[index], index))
@@ -141,7 +143,15 @@ def most_confident(rows, confidences, numbers):
 
 
 def recompute_classification(rows, names):
-    """Returns the numbers of a classification from the rows of the table."""
+    """Computes the metrics and the numbers in the report of a classification.
+
+    Args:
+      rows: list of rows of the table of predictions.
+      names: list of the labels.
+
+    Returns:
+      (metrics, numbers in the report), two dicts.
+    """
     right, predicted = ([names.index(row[key]) for row in rows] for key in ("label", "prediction"))
     probabilities = probabilities_of(rows, names)
     losses = -np.log(probabilities[range(len(rows)), right])
@@ -164,7 +174,7 @@ def recompute_classification(rows, names):
 
 
 def recompute_multilabel(rows, names):
-    """Returns the numbers of several labels from the rows of the table."""
+    """Computes the metrics and the report of a multi-label task; see `recompute_classification`."""
     right, predicted = (np.array([[name in row[key].split(",") for name in names] for row in rows], int)
                         for key in ("label", "prediction"))
     probabilities = probabilities_of(rows, names)
@@ -188,7 +198,8 @@ def recompute_multilabel(rows, names):
 
 
 def recompute_regression(rows, names):
-    """Returns the numbers of a regression from the rows of the table."""
+    """Computes the metrics of a regression, and the numbers in its report, from the rows of
+    eval_predictions.csv."""
     del names
     right, predicted = (np.array([float(row[key]) for row in rows]) for key in ("label", "prediction"))
     error = sklearn.metrics.mean_absolute_error(right, predicted)
@@ -205,7 +216,7 @@ def recompute_regression(rows, names):
 
 
 def recompute_tagging(rows, names):
-    """Returns the scores of entities from the rows of the table."""
+    """Computes the scores of the entities from the rows of the table of predictions."""
     del names
     sentences = {}
     for row in rows:
@@ -242,11 +253,12 @@ def recompute_tagging(rows, names):
 
 
 class Page(html.parser.HTMLParser):
-    """The exact numbers of a report.
+    """Reads the page of a report, and stores its numbers without rounding.
 
     Attributes:
-      sections: {heading: {name of a row: numbers}}. The first line of the page has the heading "summary".
-      errors: list of (line, numbers), the listed errors.
+      sections: {heading of a section: {name of a row in the section: numbers}}. The numbers above the first
+        heading are in the section "summary".
+      errors: list of (line number, numbers), one entry for each wrong prediction that the page shows.
     """
 
     def __init__(self, text):
@@ -320,7 +332,7 @@ def numbers_of_report(page, metrics, sections):
 
 
 def pairs_of(name, found, computed):
-    """Yields (name, number, computed number) for the numbers of two lists."""
+    """Yields (name, number of `found`, number of `computed`) for each position of these two lists."""
     if len(found) != len(computed):
         yield f"{name}, count", len(found), len(computed)
     for one, other in zip(found, computed):
@@ -342,7 +354,8 @@ def numbers_of_results(reported, computed, path=""):
 
 
 def check(name, arguments):
-    """Trains and evaluates on a set, and compares all numbers. Returns a round of the result, as a dict."""
+    """Trains and evaluates on a data set, and compares all numbers in the reports with recomputed numbers.
+    Returns a dict for `results.Recorder.add`."""
     with tempfile.TemporaryDirectory() as directory:
         words = command(name, directory, arguments)
         done = subprocess.run([sys.executable, os.path.join(results.ROOT, words[0]), *words[1:]],
@@ -381,11 +394,11 @@ def check(name, arguments):
 
 
 def main():
-    """Checks the sets that the arguments name. The exit code is 1 if a number differs."""
+    """Checks the reported numbers for each data set in --sets. The exit code is 1 if a number differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--glue_dir", help="Directory of CoLA and STS-B.")
-    parser.add_argument("--conll_dir", help="Directory of CoNLL-2003.")
-    parser.add_argument("--sets", default=",".join(SETS), help="Names of the sets.")
+    parser.add_argument("--glue_dir", help="Directory with the data of CoLA and STS-B.")
+    parser.add_argument("--conll_dir", help="Directory with the data of CoNLL-2003.")
+    parser.add_argument("--sets", default=",".join(SETS), help="Names of the data sets to check.")
     parser.add_argument("--keep", help="Directory in which the tables and reports are kept.")
     results.add_flag(parser)
     arguments = parser.parse_args()

@@ -34,7 +34,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DIRECTORY = os.path.join(ROOT, "benchmarks", "results")
 FIELDS = {"command", "date", "machine", "versions", "units", "repeated"}
-# Instruction sets that the kernels of TensorFlow, oneDNN and this project choose between.
+# Instruction sets of CPUs. TensorFlow, oneDNN and this project choose their kernels by these sets.
 INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16",
                 "asimd", "bf16")
 PACKAGES = ("tensorflow", "numpy", "onnxruntime")
@@ -79,7 +79,8 @@ class Recorder:
                         "repeated": True, "units": units, **fields}
 
     def add(self, **values):
-        """Adds a round: the values that were measured, and labels such as the seed."""
+        """Adds the values of one round: the measured values, and values that name the round, such as the
+        seed."""
         self._rounds.append(values)
 
     def write(self):
@@ -136,7 +137,8 @@ def read(name):
         result = json.load(reader)
     missing = FIELDS - set(result)
     if missing or not (result.get("rounds") or result.get("summary")):
-        raise ValueError(f"{path_of(name)}: without {', '.join(sorted(missing)) or 'rounds'}.")
+        raise ValueError(f"{path_of(name)}: these fields are missing: "
+                         f"{', '.join(sorted(missing)) or 'rounds'}.")
     return result
 
 
@@ -150,7 +152,11 @@ def command_line():
 
 
 def _short(word):
-    """Returns an argument. An absolute path outside of the repository is shortened to its last part."""
+    """Returns a command-line argument, with its path shortened.
+
+    An absolute path in the repository becomes a path relative to the root of the repository. Of an absolute
+    path outside of the repository, only the last part is kept.
+    """
     flag, equals, value = word.rpartition("=")
     if not os.path.isabs(value):
         return word

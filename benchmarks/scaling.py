@@ -10,9 +10,9 @@ import math
 
 import compare
 
-# Per model: number of parameters, parameters of the last gradient that is ready (the word embeddings),
-# number of sums in a step, rows of a micro-batch, and floating point operations of a sequence's forward and
-# backward pass.
+# A model. `parameters`: number of its parameters. `last`: number of parameters of the word embeddings, whose
+# gradient is ready last. `sums`: number of sums over the replicas in a step. `rows`: number of sequences in a
+# micro-batch. `operations`: floating point operations of the forward and backward pass of one sequence.
 Model = collections.namedtuple("Model", ["parameters", "last", "sums", "rows", "operations"])
 # `bandwidth`: bytes per second that each replica can send, and can receive at the same time.
 # `latency`: seconds that a message needs from one replica to the next.
@@ -25,31 +25,36 @@ MODELS = {
     "Large": Model(335e6, 31.3e6, 4 * 24 + 3, 32, 3 * compare.forward_operations(LARGE, LENGTH))}
 # A GPU's floating point operations in bf16, and the bytes that it reads or writes, both per second.
 OPERATIONS, MEMORY = 100e12, 1.5e12
-# Bytes per parameter: its gradient is read, and its weight and its two slots are read and written.
+# Bytes that an update moves for each parameter, at 4 bytes a number: the gradient is read (4 bytes); the
+# weight and its two slots are read and written (24 bytes).
 BYTES_OF_UPDATE = 28
 NVLINK, ETHERNET = Network(150e9, 5e-6), Network(12.5e9, 20e-6)
 NETWORKS = {8: NVLINK, 64: ETHERNET, 1024: ETHERNET}
 
 
 def seconds_of_sum(replicas, size, network, sums, tree):
-    """Returns the seconds of `sums` sums over all replicas, with `size` bytes in total."""
+    """Returns the seconds that all-reduces take. `sums` is the number of all-reduces, and `size` is the total
+    number of bytes that they add up. If `tree` is false, the replicas form a ring."""
     hops = math.ceil(math.log2(replicas)) if tree else replicas - 1
     return 2 * hops * sums * network.latency + 2 * (replicas - 1) / replicas * size / network.bandwidth
 
 
 def step(model, replicas, batch, width, tree):
-    """Returns the seconds of a step: (compute, waiting for sums with `width` bytes per gradient, update)."""
+    """Returns the seconds of a step in three parts: (computation, wait for the sums, update). In the sums,
+    each number of a gradient has `width` bytes."""
     network, rows = NETWORKS[replicas], batch / replicas
     sequence = model.operations / OPERATIONS
     sums = seconds_of_sum(replicas, model.parameters * width, network, model.sums, tree)
     last = seconds_of_sum(replicas, model.last * width, network, 1, tree)
-    backward = 2 / 3 * min(rows, model.rows) * sequence  # seconds of the last micro-batch
+    backward = 2 / 3 * min(rows, model.rows) * sequence  # seconds, for the last micro-batch
     return rows * sequence, max(sums - backward, last), model.parameters * BYTES_OF_UPDATE / MEMORY
 
 
 def main():
-    print("| model | replicas | gradients in | sums, tree | sums, ring |"
-          + "".join(f" batch {batch:,} |" for batch in BATCHES) + "\n" + "|---" * (5 + len(BATCHES)) + "|")
+    print("| model | replicas | data type of the gradients | time of the sums: tree "
+          "| time of the sums: ring |"
+          + "".join(f" batch {batch:,}: step, share |" for batch in BATCHES) + "\n"
+          + "|---" * (5 + len(BATCHES)) + "|")
     for name, model in MODELS.items():
         for replicas, network in NETWORKS.items():
             for dtype, width in (("fp32", 4), ("bf16", 2)):
@@ -59,7 +64,7 @@ def main():
                 for batch in BATCHES:
                     parts = step(model, replicas, batch, width, tree=True)
                     cells.append(f"{1e3 * sum(parts):,.0f} ms, {parts[0] / sum(parts):.0%}"
-                                 if batch >= replicas else "no")
+                                 if batch >= replicas else "not possible: fewer examples than replicas")
                 print(f"| {name} | {replicas:,} | {dtype} | {' | '.join(cells)} |")
 
 

@@ -62,8 +62,14 @@ def read_runs(sweep_dir, metric):
 
 
 def split_scores(metrics, count, splits, generator):
-    """Returns three float arrays of shape [splits]: the metric of the chosen run on the half that chose it,
-    the metric of the chosen run on the other half, and the mean metric of all runs on the other half."""
+    """Divides the examples at random into two halves, `splits` times.
+
+    Each time, the run with the best metric on the first half is chosen.
+
+    Returns:
+      three float arrays of shape [splits]: the metric of the chosen run on the first half, the metric of the
+      chosen run on the second half, and the mean metric of all runs on the second half.
+    """
     chosen, fair, mean = np.zeros(splits), np.zeros(splits), np.zeros(splits)
     for index in range(splits):
         order = generator.permutation(count)

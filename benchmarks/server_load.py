@@ -1,4 +1,5 @@
-"""Measures serve.py under load on loopback: answers per second, latency, and malformed requests.
+"""Measures serve.py under load on loopback: answers per second, latency, and the state after malformed
+requests.
 
     python benchmarks/server_load.py --model_dir=output/mrpc --results=server_load
 
@@ -48,7 +49,8 @@ def pairs_of_sample():
 
 
 def loop_rounds(predictor, inputs, seconds):
-    """Yields the results of a plain loop over the predictor."""
+    """Measures the predictor without a server: a loop calls the predictor directly. Yields the results for
+    batches of 1 and of 32 inputs."""
     for size in (1, 32):
         predictor.answer([predictor.prepare(**next(inputs)) for _ in range(size)])  # warm-up
         times, start, cpu = [], time.monotonic(), time.process_time()
@@ -61,7 +63,8 @@ def loop_rounds(predictor, inputs, seconds):
 
 
 def summary(times, seconds, size=1):
-    """Returns the answers in a second, and the median and the 99th percentile of the latency in ms."""
+    """Returns a dict: the number of answers per second ("answers"), and the median ("p50") and the 99th
+    percentile ("p99") of the latency in ms."""
     ordered = sorted(times)
     return {"answers": size * len(times) / seconds, "p50": 1000 * statistics.median(times),
             "p99": 1000 * ordered[math.ceil(0.99 * (len(ordered) - 1))]}
@@ -88,13 +91,14 @@ class Server:
         self.code = self._process.wait()
 
     def cpu(self):
-        """Returns the CPU seconds of the server so far."""
+        """Returns the CPU seconds that the server has used since its start."""
         with open(f"/proc/{self._process.pid}/stat") as reader:
             fields = reader.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def state(self):
-        """Returns the memory in MB, the number of threads and the number of open files."""
+        """Returns the state of the server process as a dict: its memory in MB ("memory"), its number of
+        threads ("threads"), and its number of open files ("files")."""
         with open(f"/proc/{self._process.pid}/status") as reader:
             text = reader.read()
         return {"memory": int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1000,
@@ -136,7 +140,7 @@ async def load(port, bodies, clients, is_over):
 
 
 def load_rounds(server, inputs, seconds):
-    """Yields the results of the server with each number of clients."""
+    """Measures the server once for each number of clients in `CLIENTS`. Yields the results as dicts."""
     bodies = (json.dumps(item).encode() for item in inputs)
     for clients in CLIENTS:
         asyncio.run(load(server.port, bodies, clients, _Countdown(2 * clients)))  # warm-up
@@ -177,7 +181,7 @@ def malformed_rounds(server, number):
     for part in (0, number // 4, number // 4, number // 4, number - 3 * (number // 4)):
         found = asyncio.run(load(server.port, bodies, 8, _Countdown(part)))
         sent += len(found)
-        time.sleep(1)  # the server closes the connections
+        time.sleep(1)  # the server needs this time to close its connections
         answered = sum(400 <= status < 500 for status, _ in found)
         if answered < len(found):
             raise SystemExit(f"{len(found) - answered} of {len(found)} malformed requests were not answered "
@@ -191,11 +195,11 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_dir", required=True, help="output directory of a training on pairs")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
-    parser.add_argument("--seconds", type=float, default=10, help="time for each part of a round")
+    parser.add_argument("--seconds", type=float, default=10, help="seconds that each part of a round takes")
     parser.add_argument("--malformed", type=int, default=10_000, help="number of malformed requests")
     parser.add_argument("--time_limit", type=int, default=1800, help="seconds after which the benchmark ends")
-    parser.add_argument("--flag", action="append", default=[], help="flag of serve.py, such as "
-                        "--flag=--batch_wait_ms=0")
+    parser.add_argument("--flag", action="append", default=[], help="flag that is passed on to "
+                        "serve.py. For example, --flag=--batch_wait_ms=0 passes on --batch_wait_ms=0")
     results.add_flag(parser)
     arguments = parser.parse_args()
     recorder = results.Recorder(arguments.results, {"answers": "1/s", "p50": "ms", "p99": "ms", "cpu": "ms",

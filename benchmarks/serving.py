@@ -6,8 +6,9 @@
 PYTHON is a Python interpreter with torch and transformers. Without --peer_python, the script measures only
 this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same --lines
 pairs. They are the pairs of the sample; if the sample has fewer pairs, its pairs are repeated. First, each
-call answers one pair. Then one call answers all pairs in batches of 32. This project sorts the pairs by
-length, and the pipeline gets sorted pairs.
+call answers one pair. Then one call answers all pairs in batches of 32. In both programs, a batch contains
+pairs of similar length: this project sorts the pairs itself, and the pipeline gets pairs that are already
+sorted.
 
 Each round of a program is a separate process, and the programs run alternately. CPU seconds are user and
 system time. Loading is measured separately. The script also compares the answers. With --onnx, export.py
@@ -44,11 +45,12 @@ def pairs_of(path, count):
 
 
 def main():
-    """Prints the table."""
+    """Measures the programs, and prints a table with the median costs of each program."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer_python", help="interpreter with torch and transformers")
-    parser.add_argument("--model_dir", required=True, help="output directory of a classifier of pairs")
+    parser.add_argument("--peer_python", help="path of a Python that has torch and transformers")
+    parser.add_argument("--model_dir", required=True,
+                        help="output directory of a training; its classifier must take pairs of texts")
     parser.add_argument("--data_file", default=os.path.join(compare.ROOT, "samples", "MRPC", "train.tsv"))
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)

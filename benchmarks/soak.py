@@ -39,8 +39,8 @@ import tiny  # noqa: E402  its model and its data
 # Seconds between two samples, and the smallest number of samples for a conclusion.
 _SECONDS, _FEWEST = 0.5, 20
 _MEGABYTE = 2**20
-# Places in the list of samples, as shares of its length. The value at a place is the median of the samples
-# just before it. The number of these samples is a tenth (`_WIDTH`) of all samples.
+# Three places in the list of samples: after 20 %, 60 % and 100 % of the samples. The value at a place is the
+# median of the last samples before this place. Their number is a tenth (`_WIDTH`) of all samples.
 _PLACES = {"start": 0.2, "middle": 0.6, "end": 1.0}
 _WIDTH = 0.1
 _BEGUN = re.compile(r"step [1-9]\d*/|Extracting")
@@ -67,7 +67,7 @@ class Part:
 
     @property
     def bounds(self):
-        """Returns {counted quantity: largest allowed growth}."""
+        """Returns a dict with the largest allowed growth of each quantity, such as "threads" or "memory"."""
         handles = 4 + 4 * self.replicas * (self.replicas > 1)
         return {"threads": handles, "open files": handles, "temporary files": 2,
                 "memory": 20 * _MEGABYTE + self.unit_bytes * self.units}
@@ -77,7 +77,7 @@ class Part:
 
 
 class Parts:
-    """Makes the parts, and writes their data into a directory."""
+    """Makes the parts of this benchmark (see `Part`), and writes their data into a directory."""
 
     def __init__(self, directory, steps, lines):
         self._here, self._steps, self._lines = directory, steps, lines
@@ -86,7 +86,7 @@ class Parts:
         self._common = dict(self._model.flags, bert_config_file=self._model.shallow)
 
     def _training(self, **changes):
-        """Returns a part that trains a classifier on 64 examples."""
+        """Returns a `Part` of the test, which trains a classifier on 64 examples."""
         data = self._here / "mrpc"
         if not data.exists():
             data.mkdir()
@@ -96,19 +96,19 @@ class Parts:
         return Part("run_classifier.py", flags, self._steps, replicas=changes.get("num_replicas", 1))
 
     def training(self):
-        """A training in a single process."""
+        """Returns the `Part` for a training in a single process."""
         return self._training()
 
     def accumulation(self):
-        """Training with gradient accumulation."""
+        """A training with gradient accumulation."""
         return self._training(gradient_accumulation_steps=4)
 
     def replicas(self):
-        """A training with two replicas."""
+        """Returns the `Part` for a training with two replicas."""
         return self._training(num_replicas=2)
 
     def ner(self):
-        """Token tagging."""
+        """A training for token tagging."""
         data = self._here / "ner"
         data.mkdir()
         chance = random.Random(0)
@@ -145,7 +145,7 @@ class Parts:
         return path
 
     def predict(self):
-        """Predictions for many lines."""
+        """A run of predict.py on many lines of text, with a classifier."""
         data = self._here / "cola"
         data.mkdir()
         tiny.write_task(data, "cola", train=16)
@@ -156,7 +156,7 @@ class Parts:
         return Part("predict.py", flags, self._lines, unit_bytes=200)
 
     def vectors(self):
-        """Vectors of many lines of text."""
+        """A run of extract_features.py on many lines of text."""
         flags = dict(self._common, input_file=self._text(), layers="-1", pooling="mean", output_format="npz")
         return Part("extract_features.py", flags, self._lines, unit_bytes=200)
 
@@ -201,7 +201,7 @@ def sample(pid, directory):
 
 
 def watch(part, directory):
-    """Runs a part. Returns (its samples, its exit code, its log)."""
+    """Runs a command, and samples its memory, threads and files. Returns (samples, exit code, log)."""
     log, temporary = directory / "log", directory / "tmp"
     temporary.mkdir(parents=True)
     output = {"output_dir": directory / "output"} if part.flags.get("do_train") else {
@@ -221,13 +221,15 @@ def watch(part, directory):
 
 
 def has_begun(directory):
-    """Returns whether a part has taken its first steps, or has written its first answers."""
+    """Returns whether the command that runs in `directory` has logged its first step or has written its first
+    answer."""
     return bool(_BEGUN.search((directory / "log").read_text(errors="replace"))) or any(
         path.stat().st_size for path in directory.glob("*answers*"))
 
 
 def table(samples):
-    """Returns {counted quantity: {place: median of the samples at this place}}.
+    """Returns {quantity: {place: median of the samples at this place}}. An example of a quantity is
+    "threads". The places are the keys of `_PLACES`.
 
     Samples at the end of the list are left out if they have fewer threads, because the process was ending.
     """
@@ -263,7 +265,8 @@ def text_of(name, value):
 
 
 def check(name, part, directory, recorder):
-    """Runs a part, and prints its lines of the table. Returns whether no quantity grew too much."""
+    """Runs the command of a part, and prints the rows of the table for this part. Returns False if the
+    command failed or a quantity, such as the memory, grew too much."""
     begun = time.monotonic()
     samples, code, log = watch(part, directory)
     seconds = time.monotonic() - begun
@@ -291,7 +294,7 @@ def main():
     parser.add_argument("--lines", type=int, default=100000)
     parser.add_argument("--parts", default=",".join(NAMES),
                         help="names of parts, separated by commas; default: all parts")
-    parser.add_argument("--keep", action="store_true", help="keep the files of the parts")
+    parser.add_argument("--keep", action="store_true", help="do not delete the files of the commands")
     results.add_flag(parser)
     arguments = parser.parse_args()
     recorder = results.Recorder(arguments.results, {**dict.fromkeys(_PLACES, "number, or bytes of memory"),

@@ -88,8 +88,8 @@ class Task:
                                                  report=False))
 
     def scores(self, directory):
-        """Returns {name: score} of the answers in a directory: at threshold 0 and, for 2.0, at the best
-        threshold.
+        """Returns {name: score} of the answers in a directory. For SQuAD 2.0, it contains the scores with the
+        threshold 0, and the scores with the best threshold (`tuned_…`).
         """
         def content(name):
             with open(os.path.join(directory, name), encoding="utf-8") as reader:
@@ -135,7 +135,8 @@ def stored(path, length, is_training):
 
 
 def run_peer(python, output_dir, recipe, seed, steps, dropout):
-    """Repeats with the peer the run of run_squad.py whose files are in `output_dir`.
+    """Repeats a run of run_squad.py with the other program, the peer. `output_dir` contains the files of the
+    run of run_squad.py.
 
     Returns (CPU seconds of the peer, {name: array} that the peer wrote).
     """
@@ -189,7 +190,8 @@ def losses_agree(task, python, recorder, seed=0):
                 if value.tag == "loss"}
     ours, losses = np.array([loss for _, loss in sorted(ours.items())]), found["losses"]
     if ours.shape != losses.shape:
-        raise RuntimeError(f"{len(ours)} losses were logged and the peer had {len(losses)}.")
+        raise RuntimeError(f"This project logged {len(ours)} losses, but Hugging Face's program returned "
+                           f"{len(losses)}.")
     difference = np.abs(ours - losses)
     print(f"SQuAD {task.version}, dropout 0: {len(ours)} losses, from {ours[0]:.5f} to {ours[-1]:.5f}; "
           f"largest difference {difference.max():.1e} at step {difference.argmax()}", flush=True)
@@ -199,7 +201,7 @@ def losses_agree(task, python, recorder, seed=0):
 
 
 def run_seed(task, python, seed, output_dir, start):
-    """Yields (program, its scores with "cpu") for one seed."""
+    """Yields (program, {name of a score: value}) for one seed. The scores include "cpu", the CPU seconds."""
     cpu = task.run(output_dir, seed, start)
     yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
     if python:
@@ -226,13 +228,15 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True, help="directory with the files of --versions, such as "
                         "train-v1.1.json and dev-v1.1.json")
-    parser.add_argument("--versions", default="1.1,2.0", help="trained in this order; each training "
-                        "starts from the weights of the previous version")
-    parser.add_argument("--num_train_epochs", default="8,3", help="epochs for each version")
+    parser.add_argument("--versions", default="1.1,2.0", help="versions of SQuAD, in the order of their "
+                        "trainings; each training starts from the weights of the previous version")
+    parser.add_argument("--num_train_epochs", default="8,3", help="numbers of epochs, one "
+                        "for each of the --versions")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--start", help="output directory of a training that the first version starts from")
-    parser.add_argument("--peer_python", help="interpreter with torch and transformers")
-    parser.add_argument("--losses", action="store_true", help="compare losses at dropout 0 instead of scores")
+    parser.add_argument("--start", help="output directory of a training; the training of the first version "
+                        "starts from its weights")
+    parser.add_argument("--peer_python", help="path of a Python that has torch and transformers")
+    parser.add_argument("--losses", action="store_true", help="compare losses without dropout, not scores")
     results.add_flag(parser)
     for name, value in RECIPE.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)

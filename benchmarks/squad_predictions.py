@@ -24,7 +24,8 @@ ALLOWED_SHARE = 0.1
 
 
 class MeasuredEvaluation(question_answering.Evaluation):
-    """An evaluation with a clock, which starts after the prediction, and with a `results.Recorder`."""
+    """An evaluation that also measures the CPU seconds after the model has computed its outputs. It stores
+    them with a `results.Recorder`."""
 
     def model_outputs(self, input_fn):
         self.features, raw = map(list, super().model_outputs(input_fn))
@@ -42,7 +43,8 @@ class MeasuredEvaluation(question_answering.Evaluation):
         self.recorder.add(questions=questions, windows=len(self.features), search=spent, whole=whole)
         self.recorder.write()
         if share > ALLOWED_SHARE:
-            raise RuntimeError(f"More than {ALLOWED_SHARE:.0%} of the evaluation.")
+            raise RuntimeError(f"The search for the answers took more than {ALLOWED_SHARE:.0%} of the CPU "
+                               "time of the evaluation.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compares settings for a steadier fine-tuning over many seeds: means, intervals, failed runs, paired tests.
+"""Compares fine-tunings with different settings over many seeds: is one setting more stable than another?
 
     python benchmarks/stability.py --glue_dir=$GLUE_DIR --work_dir=output/stability \
       [--seeds=8] [--data=MRPC,MRPC-2490,CoLA] [--settings=published,bias_correction] \
@@ -66,13 +66,13 @@ SETTINGS = {PUBLISHED: [],
 
 
 def sweep_command(glue_dir, directory, data, flags, seeds):
-    """Returns the command that trains a setting on a data set with all seeds, a list of str.
+    """Returns the command, a list of str, that trains a setting on a data set once with each seed.
 
     Args:
       glue_dir: directory of the folders MRPC and CoLA.
       directory: directory of the sweep.
       data: a name in `DATA`.
-      flags: flags of the setting, then those of all trainings.
+      flags: list of the flags of the setting, followed by the flags of all trainings.
       seeds: list of seeds.
     """
     task, metric, of_data = DATA[data]
@@ -90,7 +90,7 @@ def as_run(data, setting, seed, status, message, value):
       data, setting, seed: what was trained.
       status: `run_rows.DONE` or `run_rows.DIVERGED`.
       message: the warning about the results.
-      value: the metric; None if the run diverged. The run then has no value.
+      value: the metric; None if the run diverged. In this case, the result has no entry for the metric.
     """
     failed = status == run_rows.DIVERGED or message.startswith(run_rows.DEGENERATE)
     values = {} if value is None else {DATA[data][1]: value}
@@ -126,7 +126,7 @@ def train(arguments, data, setting, flags, seeds):
       arguments: the command line.
       data: a name in `DATA`.
       setting: name of the setting.
-      flags: flags of the setting, then those of all trainings.
+      flags: list of the flags of the setting, followed by the flags of all trainings.
       seeds: list of seeds.
 
     Returns:
@@ -185,9 +185,10 @@ def summarize(runs, published, metric):
     Returns:
       {"runs": number of runs, "failed_share", "mean", "low", "high", "difference", "difference_low",
       "difference_high", "p_value"}. low and high are the limits of the 95 % confidence interval of the mean
-      (Student's t). The difference is the mean difference of the pairs with the published recipe, with the
-      limits and the p-value of the paired t-test. Statistics that cannot be computed are left out: those of
-      a setting with fewer than two values, and the p-value of equal differences.
+      (Student's t). Each run is paired with the run of the published recipe that has the same seed, and
+      "difference" is the mean difference of these pairs. Its limits and its p-value are from the paired
+      t-test. A statistic is left out if it cannot be computed: limits and differences need at least two
+      values, and equal differences have no p-value.
     """
     values = {run["seed"]: run[metric] for run in runs if metric in run}
     found = {"runs": len(runs), "failed_share": sum(run["failed"] for run in runs) / len(runs)}
@@ -195,7 +196,8 @@ def summarize(runs, published, metric):
         return found
     found["mean"] = sum(values.values()) / len(values)
     if len(values) > 1:
-        # The interval of a mean is the interval of the differences from 0.
+        # `compare_pairs` returns the interval of the mean difference. The difference of a value from 0 is the
+        # value itself, so this is the interval of the mean.
         numbers = list(values.values())
         found["low"], found["high"] = paired_tests.compare_pairs([0.0] * len(numbers), numbers)["interval"]
     pairs = [(run[metric], values[run["seed"]]) for run in published or ()
@@ -237,7 +239,7 @@ def parse_settings(names, own):
 def read_stored(names, settings, flags):
     """Returns the runs of stored results as {(data, setting, seed): run}.
 
-    Each run gets the field "origin", with the CPU and the date of its results, if it has none.
+    If a run has no field "origin", the field is added. It contains the CPU and the date of the results.
 
     Args:
       names: names of results, with commas between them; "" for none.
@@ -245,7 +247,8 @@ def read_stored(names, settings, flags):
       flags: list of the flags of all trainings.
 
     Raises:
-      SystemExit: there is no such file, or its trainings or one of `settings` had other flags.
+      SystemExit: a file of results does not exist. Or the trainings of a file had other flags than `flags`,
+        or one of its settings had other flags than in `settings`.
     """
     found = {}
     for name in filter(None, names.split(",")):
@@ -257,7 +260,7 @@ def read_stored(names, settings, flags):
             raise SystemExit(f"--stored={name}: all its trainings had the flags {result.get('flags')!r}, and "
                              f"not {shlex.join(flags)!r}. Pass the same flags.")
         for run in result["rounds"]:
-            if "seed" not in run:  # a summary of a setting
+            if "seed" not in run:  # a summary of all runs of a setting
                 now = shlex.join(settings.get(run["setting"], shlex.split(run["flags"])))
                 if run["flags"] != now:
                     raise SystemExit(f"--stored={name}: the setting {run['setting']} had the flags "
@@ -275,8 +278,8 @@ def check_data(chosen, peer_python):
         raise SystemExit(f"--data: {', '.join(unknown)} is unknown. Known are {', '.join(DATA)}.")
     without = [data for data in chosen if data not in tasks.RECIPES]
     if peer_python and without:
-        raise SystemExit(f"--peer_python: Hugging Face's model is not trained on {', '.join(without)}. Leave "
-                         "it out of --data.")
+        raise SystemExit(f"--peer_python: Hugging Face's model is not trained on {', '.join(without)}. "
+                         "Remove these data from --data.")
 
 
 def describe(name, summary):
@@ -299,12 +302,14 @@ def main():
     parser.add_argument("--glue_dir", required=True)
     parser.add_argument("--work_dir", required=True, help="directory of the sweeps")
     parser.add_argument("--seeds", type=int, default=8, help="number of seeds, from seed 0 on")
-    parser.add_argument("--data", default=",".join(DEFAULT_DATA), help=f"of {', '.join(DATA)}")
+    parser.add_argument("--data", default=",".join(DEFAULT_DATA), help="names of "
+                        f"data sets, with commas between them. The possible names are {', '.join(DATA)}")
     parser.add_argument("--settings", help="names of settings; the published recipe is always included")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=FLAGS")
     parser.add_argument("--peer_python", help="interpreter that trains Hugging Face's model, too")
     parser.add_argument("--peer_precision", default="bf16", choices=("bf16", "fp32"))
-    parser.add_argument("--stored", default="", help="names of results whose runs are not trained again")
+    parser.add_argument("--stored", default="", help="names of earlier results, separated by commas; "
+                        "their runs are not trained again")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     paired_tests.load_scipy()
@@ -319,8 +324,8 @@ def main():
         [arguments.peer_python], packages=("scipy",), flags=shlex.join(flags))
 
     def all_runs(data, name, train_seeds):
-        """Returns the runs of all seeds. `train_seeds`, a function of a list of seeds, trains those seeds
-        that are not stored."""
+        """Returns the runs of all seeds. Runs that are stored are not repeated. For the other seeds, this
+        function calls `train_seeds`, which takes a list of seeds and trains one run for each of them."""
         missing = [seed for seed in range(arguments.seeds) if (data, name, seed) not in stored]
         trained = dict(zip(missing, train_seeds(missing) if missing else ()))
         return [trained[seed] if seed in trained else stored[data, name, seed]

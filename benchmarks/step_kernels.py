@@ -50,14 +50,15 @@ def size(tensor):
 
 
 class CompiledCalls:
-    """Records the calls of compiled functions while a graph is built, and counts the kernels of each."""
+    """Records the calls of compiled functions while a graph is built. Counts the kernels of each function."""
 
     def __init__(self):
-        self.functions = {}  # {name of the op that calls: (function, arguments)}
+        # {name of an op: the compiled function that the op calls, and the arguments of this call}
+        self.functions = {}
         self.counts = {}
 
     def compiled(self, function):
-        """Replaces `xla_formulas._compiled`."""
+        """Compiles a function, and records its calls. Takes the place of `xla_formulas._compiled`."""
         jit = tf.compat.v2.function(function, jit_compile=True, autograph=False)
 
         def call(*args, **kwargs):
@@ -106,7 +107,7 @@ class CompiledCalls:
 
 
 def product(shape):
-    """Returns the number of elements of a shape in the form "8,16"."""
+    """Returns the number of elements of a tensor. `shape` is its shape as a text, such as "8,16"."""
     number = 1
     for length in filter(None, shape.split(",")):
         number *= int(length)
@@ -150,7 +151,7 @@ def main():
     parser.add_argument("--length", type=int, default=384)
     parser.add_argument("--precisions", default="fp32,bf16,fp16")
     parser.add_argument("--top", type=int, default=0,
-                        help="number of op types to print, those with the most bytes")
+                        help="number of op types to print; the types with the most bytes come first")
     parser.add_argument("--recompute", default="none", choices=modeling.RECOMPUTE)
     results.add_flag(parser)
     settings = parser.parse_args()

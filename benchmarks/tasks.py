@@ -32,7 +32,7 @@ BATCH_SIZE, LENGTH = compare.BATCH_SIZE, compare.LENGTH
 
 
 class Task:
-    """The whole fine-tuning of a task; a kind of work for `compare.compare`."""
+    """The kind of work that fine-tunes a model for a whole task; see `compare.Work`."""
 
     operations = 0  # floating point operations of an example; they are not counted here
 
@@ -62,13 +62,14 @@ class Task:
             return len(lines.read().splitlines()) - (self.title != "CoLA")
 
     def choices(self, side):
-        """Returns {setting: values}. See `compare.Work`."""
+        """Returns {setting: list of the values to try}. See `compare.Work`."""
         attention = self.arguments.attention.split(",")
         return {"precision": self.arguments.precisions.split(","),
                 **({"attention": attention} if side == compare.HUGGING_FACE else {})}
 
     def command(self, side, count, settings, seed=0):
-        """Returns the command that trains for `count` steps. If these are all steps, it also evaluates."""
+        """Returns the command that trains for `count` steps. If `count` is the number of steps of the whole
+        training, the command also evaluates the model."""
         whole = count == self.steps
         if side == compare.HUGGING_FACE:
             return [self.arguments.peer_python, os.path.join(compare.PEERS, "hf_tasks.py"), json.dumps({
@@ -107,7 +108,11 @@ class Task:
 
 
 def table(work, line):
-    """Returns the rows of a task in Markdown: metrics with their mean, costs and ratios of each program."""
+    """Returns the rows of a task in a Markdown table, one row for each program.
+
+    A row contains the metrics of each seed with their mean, the CPU seconds and the memory, and how these two
+    costs compare with those of Hugging Face.
+    """
     rows = []
     for side, costs in line.costs.items():
         cells = [work.title, f"{side} ({compare.describe(line.settings[side])})"]
@@ -134,12 +139,14 @@ def main():
     parser.add_argument("--glue_dir", help="directory of GLUE's tasks")
     parser.add_argument("--conll_dir", help="directory of train.txt and dev.txt")
     parser.add_argument("--tasks", default="STS-B,CoLA,CoNLL-2003",
-                        help="MRPC is possible, too; benchmarks/compare.py measures it")
+                        help="names of tasks, with commas between them. MRPC is also possible, but "
+                        "benchmarks/compare.py already measures this task")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", default="bf16,fp32",
-                        help="precisions to try; short runs find the fastest")
+                        help="precisions, separated by commas; short runs find the fastest precision")
     parser.add_argument("--attention", default="sdpa,eager",
-                        help="attention kernels of transformers to try; short runs find the fastest")
+                        help="attention kernels of the library transformers, separated by commas. Each "
+                        "kernel is tried in a short run, and the fastest one is used")
     results.add_flag(parser)
     arguments = parser.parse_args()
     metrics = {name: "" for *_, first, second in RECIPES.values() for name in (first, second)}

@@ -1,1 +1,1 @@
-"""The code of the commands. Each package has one concern. See docs/development/house.md."""
+"""The code of the commands. docs/development/house.md describes what each package does."""

@@ -40,8 +40,8 @@ Row = collections.namedtuple("Row", ["name", "values", "default", "meaning"])
 
 
 def rows_of(command):
-    """Returns a pair: the first paragraph of the command's docstring; and {heading of a section: list with a
-    `Row` for each flag in this section}."""
+    """Returns (text, sections) for a command. `text` is the first paragraph of the command's docstring.
+    `sections` is a dict {heading of a section: list with a `Row` for each flag in this section}."""
     installed = f"bertlib.commands.{command}"
     path = os.path.join(ROOT, *installed.split(".")) + ".py"
     module = importlib.import_module(installed if os.path.exists(path) else command)
@@ -65,7 +65,8 @@ def table(rows, commands=None):
 
     Args:
       rows: iterable of `Row`.
-      commands: {`Row`: list of the commands that have it}, for a column of commands; None for no column.
+      commands: {`Row`: list of the commands that have this flag}. With this dict, the table has a column that
+        lists the commands. None: the table has no such column.
     """
     lines = [f"| flag | values | default | meaning |{' commands |' * bool(commands)}",
              f"|---|---|---|---|{'---|' * bool(commands)}"]

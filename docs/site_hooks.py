@@ -8,13 +8,14 @@ from mkdocs.structure import files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tf1/README.md"]
-# The folder of these pages in the site. The site has no folder docs/: pages from docs/ are at its root. So
-# links between these pages and pages from docs/ must be rewritten.
+# On the website, the pages in `PAGES` are in this folder, and the pages from docs/ are at the root. In the
+# repository, they are in other places. So links between these two groups of pages must be rewritten.
 FOLDER = "files"
 
 
 def on_files(found, config):
-    """Adds the pages. mkdocs calls this function after it has collected the files of docs/."""
+    """Adds the pages in `PAGES` to the site. mkdocs calls this function after it has collected the files of
+    docs/."""
     for path in PAGES:
         with open(os.path.join(ROOT, path), encoding="utf-8") as reader:
             found.append(files.File.generated(config, f"{FOLDER}/{path}", content=reader.read()))

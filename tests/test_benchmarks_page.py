@@ -116,7 +116,8 @@ def test_without_a_name_nothing_is_written(directory):
 def test_an_incomplete_result_is_refused(directory):
     directory.mkdir()
     (directory / "half.json").write_text('{"rounds": [{}], "units": {}}')
-    with pytest.raises(ValueError, match="half.json: without command, date, machine, repeated, versions"):
+    with pytest.raises(ValueError, match="half.json: these fields are missing: "
+                       "command, date, machine, repeated, versions"):
         results.read("half")
 
 

@@ -1,8 +1,8 @@
 """ask_export.py REQUEST ANSWERS: loads the newest version of an exported model, and answers rows of texts.
 
 REQUEST is a JSON file: {"directory": …, "text": true if the model takes text, "rows": [[text, …], …]}.
-ANSWERS is the JSON file to write: a list with the probabilities, or the score, of each row. The module loads
-the model into its own graph, so the process may be in graph mode already.
+ANSWERS is the JSON file to write: a list with the probabilities, or the score, of each row. The script loads
+the model into a separate graph, so it also works if TensorFlow is already in graph mode.
 """
 
 import json
@@ -25,7 +25,8 @@ with tf.Graph().as_default(), tf.Session() as session:
     signatures = tf.saved_model.loader.load(session, ["serve"], str(newest)).signature_def
     signature = signatures["serving_default" if asked["text"] else "ids"]
     output = signature.outputs["probabilities" if "probabilities" in signature.outputs else "score"]
-    for row in asked["rows"]:  # each row alone, because without padding no row depends on another row
+    # Each row is a separate batch. So there is no padding, and no row can change the result of another row.
+    for row in asked["rows"]:
         given = {"text_a": [row[0]], "text_b": [row[1] if len(row) > 1 else ""]} if asked["text"] else {
             "input_ids": [oracle.ids_of(*row)]}
         values = session.run(output.name, {signature.inputs[name].name: value

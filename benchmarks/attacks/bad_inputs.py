@@ -1,6 +1,6 @@
 """Makes an input bad: changes a flag or the content of a file, or puts something else in the file's place.
 
-Each change is a function in a table. Its arguments are the input and a random.Random. It returns the changed
+Each change is a function in a table. The function takes the input and a random.Random. It returns the changed
 input, or changes the file itself.
 """
 
@@ -21,8 +21,8 @@ import tiny
 INTEGERS = [0, -1, 1, 3, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**18, 10**30, 10**100, -2**63, "1e3",
             "٣", "", " 5", "0x10", "1_000", "nan"]
 FLOATS = [0, "-0.0", -1, 0.5, 1, "1e-320", "1e308", "-1e308", "1e400", "nan", "inf", "-inf", 1e10, "", "1,5"]
-# Paths stay inside of the directory of the case, because root can write everywhere. `null` and `full` are
-# devices.
+# All paths are inside of the directory of the case. If the attack runs as root, a path outside of it could
+# overwrite any file of the machine. `null` and `full` are devices.
 STRINGS = ["", ".", "..", "nowhere", "none/there", "null", "full", "data", "model", "output", "text.txt",
            "model/vocab.txt", "./text.txt", "data/../text.txt", "dev.json", "train.json", "link.txt",
            "hard.txt", "model/bert_config.json", "model/bert_model.ckpt", "model/hugging_face",
@@ -104,7 +104,7 @@ CONTENTS = {
     "an empty line": _on_lines(lambda lines, index, chance: lines.insert(index, b"\n")),
     "another field": _on_lines(_replace_field),
 }
-# After these changes, a file is no longer a valid input.
+# A file is no longer a valid input after one of these changes.
 SPOILED = {"empty", "nothing but random bytes", "nothing but white space"}
 
 # --- JSON ------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ JSON_VALUES = [None, [], {}, "", "x", True, -1, 0, 1.5, 10**30, 2**31, 2**63, fl
 
 
 def mutate_json(content, chance):
-    """Replaces or removes a random value of a JSON text, or the whole text."""
+    """Replaces or removes a random value in a JSON text, or replaces the whole text by another JSON value."""
     found = json.loads(content)
     places = []
 
@@ -228,7 +228,7 @@ def mutation(chance, here, run):
 
     Returns:
       (description of the change, {changed flag: value}, required end of the run). The required end is
-      "refused", "valid", or None if any end is right.
+      "refused", "valid" or None. None means that the run may succeed or fail.
     """
     name = chance.choice(run.inputs)
     path = here / name.rstrip("/")

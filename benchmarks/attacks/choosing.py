@@ -1,5 +1,5 @@
-"""Questions with several endings for run_swag.py and predict.py: columns, formats, labels and bad rows.
-
+"""Makes questions with several endings, and lets run_swag.py and predict.py read them. The files have
+different columns, formats and labels, and may contain bad rows.
 Both commands must give the probabilities of the Python predictor, in the order of the rows. scikit-learn
 checks the accuracy.
 """
@@ -21,8 +21,8 @@ _FORMS = ("csv", "jsonl", "tsv")
 class Questions:
     """A file of questions to be written, and the texts and labels that a reader must find.
 
-    The class is similar to `sheets.Sheet`. `must` is the required end of run_swag.py, and `must_predict` is
-    the required end of predict.py.
+    The class is similar to `sheets.Sheet`. `must` says how run_swag.py must end with this file: "right",
+    "refused" or "either". `must_predict` says the same for predict.py.
     """
 
     def __init__(self, chance):
@@ -50,7 +50,7 @@ class Questions:
         self.must = self.must_predict = "refused"
 
     def any_row(self):
-        """Returns a row after the first one."""
+        """Returns a random row, but not the first row."""
         return self.rows[self.chance.randrange(1, len(self.rows))]
 
     def content(self):
@@ -108,7 +108,10 @@ def fewer_endings(file):
 
 
 def more_endings(file):
-    """Adds an ending. run_swag.py scores it, and predict.py must not leave it out without an error."""
+    """Adds one ending more than the model was trained with.
+
+    run_swag.py scores this ending, too. predict.py must refuse the file instead of leaving the ending out.
+    """
     file.columns.append("ending4")
     for row in file.rows:
         row["ending4"] = world.words(file.chance, 3)
@@ -146,7 +149,7 @@ def row_of_another_width(file):
     """Writes a row with fewer endings than the other rows; JSON Lines only."""
     if file.form == "jsonl":
         del file.any_row()["ending3"]
-        file.must = "refused"  # predict.py scores any number of endings
+        file.must = "refused"  # only for run_swag.py: predict.py also accepts rows with fewer endings
 
 
 def empty_ending(file):
@@ -166,7 +169,7 @@ def bad_label(file):
 
 
 def label_as_text(file):
-    """Writes the labels as texts. In JSON Lines, they are numbers otherwise."""
+    """Replaces each label by a text, for example 1 by "1". This changes only JSON Lines."""
     for row in file.rows:
         row["label"] = str(row["label"])
 
@@ -212,7 +215,7 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def questions_with_endings(trial):
-    """Changes a file of questions. run_swag.py evaluates it or predicts with it, then predict.py reads it."""
+    """Damages a file of questions. Then run_swag.py and predict.py answer the questions of this file."""
     kind = trial.chance.choice(sorted(KINDS))
     phase = trial.chance.choice(["dev", "test"])
     file = Questions(trial.chance)
@@ -237,7 +240,8 @@ def questions_with_endings(trial):
 
 
 def _check_table(trial, phase, file, rows):
-    """Compares the table of run_swag.py with the predictor, and the accuracy with scikit-learn."""
+    """Compares the probabilities in the table of run_swag.py with those of the Python predictor. Also
+    compares the accuracy in the results with the accuracy that scikit-learn computes."""
     prefix = {"dev": "eval", "test": "test"}[phase]
     table = oracle.rows_of(trial.here / f"results/{prefix}_predictions.csv")
     found = [[float(value) for name, value in row.items() if name.startswith("probability_")]
@@ -249,21 +253,22 @@ def _check_table(trial, phase, file, rows):
     predicted = [int(row["prediction"]) for row in table]
     for row, numbers, chosen in zip(table, found, predicted):
         if numbers[chosen] < max(numbers) - 1e-6:
-            raise Bad("wrong result", f"prediction {chosen} of {numbers}: {row}"[:500])
+            raise Bad("wrong result", f"prediction {chosen} is not the most probable ending of {numbers}: "
+                      f"{row}"[:500])
     expected = {"eval_accuracy": metrics.accuracy_score(right, predicted)}
     results = oracle.results_in(trial.here / f"results/{'' if phase == 'dev' else 'test_'}eval_results.txt")
     if wrong := oracle.differing(results, expected):
-        raise Bad("wrong result", f"accuracy, written and recomputed: {wrong}")
+        raise Bad("wrong result", f"the written accuracy differs from the recomputed accuracy: {wrong}")
 
 
 def _compare(trial, rows, found, command):
-    """Raises `Bad` unless a command found the probabilities of the Python predictor for these rows.
+    """Raises `Bad` if the probabilities of a command (`found`) differ from those of the Python predictor.
 
     In a row with more endings than the training had, only the number of probabilities is checked, because the
     predictor would refuse such a row.
     """
     if len(found) != len(rows):
-        raise Bad("wrong result", f"{command}: {len(found)} rows of {len(rows)}")
+        raise Bad("wrong result", f"{command}: {len(found)} answers for {len(rows)} rows")
     for index, (texts, numbers) in enumerate(zip(rows, found)):
         if len(numbers) != len(texts) - 2:
             raise Bad("wrong result", f"{command}, row {index + 1}: {len(numbers)} probabilities for "
@@ -273,5 +278,5 @@ def _compare(trial, rows, found, command):
         answer, = trial.world.answers("endings", [texts])
         expected = list(answer["probabilities"].values())
         if not np.allclose(expected, numbers, rtol=0, atol=oracle.TOLERANCE):
-            raise Bad("wrong result", f"{command}, row {index + 1}, {texts!r:.150}: {numbers}, and the "
-                      f"predictor says {expected}")
+            raise Bad("wrong result", f"{command}, row {index + 1}, {texts!r:.150}: the command "
+                      f"answers {numbers}, but the Python predictor answers {expected}")

@@ -25,12 +25,13 @@ def _comparable(answer):
 def check_answers(trial, name, questions, found):
     """Raises `Bad` unless the numbers in the answers are those of the Python predictor for these texts."""
     if len(found) != len(questions):
-        raise Bad("wrong result", f"{len(found)} answers for {len(questions)} rows: {found[:2]}"[:500])
+        raise Bad("wrong result", f"{len(found)} answers for {len(questions)} rows; the first answers are "
+                  f"{found[:2]}"[:500])
     expected = trial.world.answers(name, questions)
     for index, (ours, theirs) in enumerate(zip(expected, found)):
         if not np.allclose(_comparable(ours), theirs, rtol=0, atol=oracle.TOLERANCE):
-            raise Bad("wrong result", f"row {index + 1}, {questions[index]!r:.150}: {theirs}, and the "
-                      f"predictor says {_comparable(ours)}")
+            raise Bad("wrong result", f"row {index + 1}, {questions[index]!r:.150}: the command "
+                      f"answers {theirs}, but the Python predictor answers {_comparable(ours)}")
 
 
 def read_answers(path):
@@ -44,7 +45,8 @@ def read_answers(path):
 
 
 def rows(trial):
-    """Writes a file of rows with one change, and lets a command read it in a random phase."""
+    """Writes a file of rows. One thing in the file is changed, such as the delimiter. Then a command reads
+    the file as training, development or test data, or predict.py answers its rows."""
     phase = trial.chance.choice(("predict", "predict", "test", "dev", "train"))
     name = trial.chance.choice(_MODELS)
     kind, sheet = sheets.draw(trial.chance, name)
@@ -57,12 +59,12 @@ def rows(trial):
 
 
 def _read_plainly(path, sheet):
-    """Raises an error if the simple reader finds texts in a valid file that the attack did not write."""
+    """Raises an error if the simple reader finds other texts in a valid file than the attack wrote."""
     texts = [sheet.shown.get(name, name) for name in sheet.texts]
     found = [tuple(row[name] for name in texts)
              for row in oracle.rows_of(path, sheet.delimiter, sheet.has_header)]
     if found != [row[0] for row in sheet.expected]:
-        raise RuntimeError(f"{path}: the attack contradicts itself")
+        raise RuntimeError(f"{path} does not contain the texts that the attack wrote: correct the attack")
 
 
 # --- predict.py ------------------------------------------------------------------------------------------
@@ -96,13 +98,15 @@ def _predict(trial, trained, sheet):
 
 
 def _check_before(trial, trained, expected, path, skips):
-    """Checks the answers of a run that was refused. It may only have answered rows before the bad row."""
+    """Checks the answers of a run that ended with an error. Such a run may only answer the rows before the
+    bad row."""
     if not path.exists() or skips or expected is None:
         return
     found = read_answers(path)
     first = expected.index(None) if None in expected else len(expected)
     if found and len(found) > first:
-        raise Bad("wrong result", f"{len(found)} answers before the bad row {first + 1}")
+        raise Bad("wrong result", f"{len(found)} answers were written, but only the rows before row "
+                  f"{first + 1} may be answered")
     check_answers(trial, trained.name, [texts for texts, _ in expected[:len(found)]],
                   list(map(_comparable, found)))
 
@@ -128,8 +132,8 @@ def _check_labels(trained, found):
             likely = [label for label, value in probabilities.items() if value >= world.THRESHOLD]
             close = any(abs(value - world.THRESHOLD) < 1e-5 for value in probabilities.values())
             if answer["labels"] != likely and not close:
-                raise Bad("wrong result", f"labels {answer['labels']} of {probabilities} at the trained "
-                          f"threshold {world.THRESHOLD}")
+                raise Bad("wrong result", f"the answer has the labels {answer['labels']}, which do not "
+                          f"follow from {probabilities} and the trained threshold {world.THRESHOLD}")
         elif probabilities[answer["label"]] < max(probabilities.values()):
             raise Bad("wrong result", f"label {answer['label']} of {probabilities}")
 
@@ -141,8 +145,8 @@ def _check_fields(sheet, found):
         for name in (name for name in sheet.columns if name in cells):
             value = cells[name] if isinstance(cells[name], str) else json.dumps(cells[name])
             if value not in kept and value.strip() not in kept:
-                raise Bad("wrong result", f"the answer lacks the field {name!r}: {cells[name]!r:.80}: "
-                          f"{answer!r:.300}")
+                raise Bad("wrong result", f"the answer lacks the field {name!r} with the value "
+                          f"{cells[name]!r:.80}: {answer!r:.300}")
 
 
 # --- run_classifier.py -----------------------------------------------------------------------------------
@@ -168,7 +172,8 @@ def check_metrics(trained, right, found, path, decisions=None):
     Args:
       trained: a `world.Trained`.
       right: the labels or scores of the rows, a list.
-      found: the written probabilities of each row, or its written score: a list of lists or of floats.
+      found: a list with one list for each row. It contains the probabilities that the command wrote for the
+        row, or the score that it wrote.
       path: the file of metrics.
       decisions: the predicted labels. If None, they follow from `found`.
     """
@@ -185,7 +190,8 @@ def check_metrics(trained, right, found, path, decisions=None):
     if any(isinstance(value, float) and math.isnan(value) for value in expected.values()):
         return
     if wrong := oracle.differing(oracle.results_in(path), expected):
-        raise Bad("wrong result", f"{path.name}, written and recomputed: {wrong}")
+        raise Bad("wrong result", f"{path.name}: the written metrics differ from the recomputed metrics: "
+                  f"{wrong}")
 
 
 def _fed_rows(sheet, labels):
@@ -209,8 +215,8 @@ def _check_fed(path, sheet, labels):
         found, expected = [row[:1] for row in found], [row[:1] for row in expected]
     if sorted(found) != sorted(expected):
         wrong = [row for row in found if row not in expected]
-        raise Bad("wrong result", f"{path.name}: {len(found)} rows, and {len(expected)} were expected; "
-                  f"{len(wrong)} are others, such as {wrong[:1]}")
+        raise Bad("wrong result", f"{path.name} has {len(found)} rows, but {len(expected)} were expected. "
+                  f"{len(wrong)} rows of the file were not expected, such as {wrong[:1]}")
 
 
 def _dev(trial, trained, sheet):
@@ -236,10 +242,10 @@ def _train(trial, trained, sheet):
             raise Bad("written before the check", str(sorted((trial.here / "new").iterdir())))
         return
     if sheet.warns and not any(word in finished.err for word in ("differ", "alike", "invisible", "normal")):
-        raise Bad("accepted", f"no warning of labels that look alike: {finished.err[-500:]}")
+        raise Bad("accepted", f"the log has no warning about labels that look alike: {finished.err[-500:]}")
     if sheet.expected is None or None in sheet.expected:
         raise Bad("accepted", finished.err[-500:])
     record = json.loads((trial.here / "new/run.json").read_text())
     if sheet.must["train"] == "either" and record["labels"] != trained.labels:
-        return  # the file has an additional label, so the numbers of the labels differ
+        return  # the file has an additional label, so the labels have other numbers than in `trained`
     _check_fed(trial.here / "new/train.tf_record", sheet, record["labels"])

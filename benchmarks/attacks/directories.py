@@ -1,4 +1,5 @@
-"""Damages the output directories of trainings, or passes flags that contradict them, and checks dev rows."""
+"""Tests the commands on unusual output directories: damaged directories, unfinished trainings, and flags that
+contradict the directory. Also tests how the commands choose the development data."""
 
 import json
 import random
@@ -18,7 +19,7 @@ _NONSENSE = [None, [], {}, "", "x", True, -1, 0.5, 10**9, 10**30, -10**9, float(
 
 
 def ask(trial, name, must, **flags):
-    """Runs a random command on the directory of a model, and checks its end.
+    """Runs a random command on the directory of a model, and checks how the command ends.
 
     The answers of predict.py and run_classifier.py are compared with those of the undamaged model.
 
@@ -79,7 +80,10 @@ def _test(trial, name, rows, must, flags):
 
 
 def records(trial):
-    """Writes nonsense into run.json. The command refuses it, or answers as with the undamaged directory."""
+    """Writes nonsense into run.json.
+
+    The command must refuse this file, or give the same answers as with the undamaged file.
+    """
     chance, name = trial.chance, trial.chance.choice(_CLASSIFIERS)
     trial.world.take(trial.here, name)
     path = trial.here / name / "run.json"
@@ -109,8 +113,8 @@ def records(trial):
 def vocabularies(trial):
     """Changes the order of the vocabulary, the labels, or the configuration.
 
-    The command must refuse the change. Only a change of the labels may be ignored by a command that needs
-    none.
+    The command must refuse the change. There is one exception: a command that needs no labels may ignore a
+    change of the labels.
     """
     chance, name = trial.chance, trial.chance.choice(("single", "pair"))
     trial.world.take(trial.here, name)
@@ -151,8 +155,8 @@ def _reordered(chance, whole=True):
 def pretrained_vocabularies(trial):
     """Passes another vocabulary to pre-training or fine-tuning.
 
-    Records contain a fingerprint of their vocabulary. It is passed on to pre-training, and from pre-training
-    to fine-tuning. So both commands must refuse another vocabulary.
+    Records contain a fingerprint of their vocabulary. Pre-training stores this fingerprint, and fine-tuning
+    compares it with the fingerprint of its own vocabulary. So both commands must refuse another vocabulary.
     """
     chance = trial.chance
     kind = chance.choice(["fine-tuning, same", "fine-tuning, another order", "no flag",
@@ -232,14 +236,16 @@ def unfinished(trial):
                 if "2" in line.split() or " 2 " in line and "6" in line]
     warnings = [line for line in warnings if "6" in line and "step" in line.lower()]
     if len(warnings) != 1:
-        raise Bad("accepted", f"{len(warnings)} warnings of step 2 of 6: {finished.err[-700:]}")
+        raise Bad("accepted", f"{len(warnings)} warnings name step 2 of 6, instead of one warning: "
+                  f"{finished.err[-700:]}")
 
 
 # --- Dev rows --------------------------------------------------------------------------------------------
 
 
 def dev_rows(trial):
-    """A later evaluation never uses rows of the training."""
+    """Evaluates a model again after a change of flags or files. The evaluation must not use any row on which
+    the model was trained."""
     chance = trial.chance
     trial.world.take(trial.here, "split")
     kind = chance.choice(["same flags", "no seed", "other seed", "other fraction", "rows appended",
@@ -288,15 +294,17 @@ def _check_apart(trial, trained, evaluated):
     before = {ids for ids, _ in oracle.fed(trial.here / trained)}
     now = [ids for ids, _ in oracle.fed(trial.here / evaluated)]
     if both := [ids for ids in now if ids in before]:
-        raise Bad("wrong result", f"{len(both)} of {len(now)} dev rows were trained on")
+        raise Bad("wrong result", f"{len(both)} of {len(now)} dev rows are also in the training data")
     if not now:
         raise Bad("wrong result", "no dev rows")
 
 
 def splits(trial):
-    """Splits off dev rows. The split depends only on the content of the rows, not on their order or --seed.
+    """Trains with --dev_fraction. The choice of the dev rows must depend only on the texts and the labels of
+    the rows, not on the order of the rows and not on --seed.
 
-    Texts that are equal, or that differ only in capitals and spaces, must be in the same part.
+    If two texts are equal, or differ only in capitals and spaces, both must be dev rows, or both must be
+    training rows.
     """
     chance = trial.chance
     rows = [(texts[0], label) for texts, label in world.rows(chance, "single", 30)]
@@ -322,8 +330,8 @@ def splits(trial):
         _check_apart(trial, f"new{turn}/train.tf_record", f"new{turn}/eval.tf_record")
         chosen.append(sorted(ids for ids, _ in oracle.fed(trial.here / f"new{turn}/eval.tf_record")))
     if len(chosen) > 1 and chosen[0] != chosen[1]:
-        raise Bad("wrong result", f"dev rows differ between {kind}: "
-                  f"{len(set(chosen[0]) - set(chosen[1]))} of {len(chosen[0])}")
+        raise Bad("wrong result", f"the development sets of {kind} differ. Only in the first set: "
+                  f"{len(set(chosen[0]) - set(chosen[1]))} of {len(chosen[0])} rows")
 
 
 def collisions(trial):
@@ -347,7 +355,8 @@ def collisions(trial):
                              train_file="data/single.csv", dev_file="data/../data/single.csv",
                              output_dir="new")
         if trial.expect(finished, "either") and "same texts" not in finished.err:
-            raise Bad("accepted", f"no warning that dev rows are trained on: {finished.err[-400:]}")
+            raise Bad("accepted", "the command did not warn that it trains on rows of the development set: "
+                      f"{finished.err[-400:]}")
     elif kind == "test of another task":
         trial.world.take(trial.here, "mrpc")
         finished = trial.run("run_classifier.py", task_name="cola", data_dir="data/mrpc", do_predict=True,

@@ -1,4 +1,8 @@
-"""Lists the kinds of cases whose exact result is known. A kind has a function of a `Trial`, and a weight."""
+"""Lists the kinds of random cases whose exact result is known.
+
+Each kind has a function, which takes a `Trial`, and a weight. A kind with a larger weight is drawn more
+often.
+"""
 
 from attacks import (
     choosing,
@@ -16,7 +20,7 @@ _FILES = 10  # number of files in a case of `all_readers`
 
 
 def all_readers(trial):
-    """Writes random files of the module `readers`. All readers must read the same content from a file."""
+    """Makes random files with the module `readers`. All readers must read the same content from each file."""
     seed, found = trial.chance.randrange(10**6), []
     trial.command = "readers.py"
     trial.note(f"{_FILES} files")
@@ -62,5 +66,5 @@ WEIGHTS = {kind: weight for kind, (_, weight) in _FAMILIES.items()}
 
 
 def run(kind, trial):
-    """Runs a case. Raises `trial.Bad` for a finding."""
+    """Runs one case of an attack. Raises `trial.Bad` if the case finds a fault."""
     _FAMILIES[kind][0](trial)

@@ -1,4 +1,5 @@
-"""Faults around a command that runs: no disk space, memory or descriptors, signals, removed directories."""
+"""Causes faults while a command runs: a full disk, too little memory, too few file descriptors, signals, and
+removed directories."""
 
 import contextlib
 import json
@@ -9,10 +10,11 @@ import subprocess
 import time
 
 FAULTS = {
-    # Each function returns the `values` of a `Fault`: limits or a standard output for inside.py, environment
-    # variables, a signal, or a change of the output directory.
+    # Each function returns a dict, `Fault.values`, which describes the fault. The dict contains limits or a
+    # standard output for inside.py, environment variables, a signal, or a change of the output directory.
     "files of at most some bytes": lambda chance: dict(limits={
-        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # also limits the log file
+        # This is the maximum size of every file that the command writes, also of its log file.
+        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),
     "little memory": lambda chance: dict(limits={"RLIMIT_AS": int(10**chance.uniform(6.5, 9.3))}),
     "few descriptors": lambda chance: dict(limits={"RLIMIT_NOFILE": chance.randrange(8, 60)}),
     "stdout closed": lambda chance: dict(stdout="closed"),
@@ -33,20 +35,21 @@ FAULTS = {
 }
 if os.geteuid():
     del FAULTS["a small disk"]
-else:  # no fault for root, because root may write everywhere
+else:  # for root, this is no fault: root may write to read-only directories
     del FAULTS["a directory that is read-only"]
 SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
            "SIGHUP": (129, -signal.SIGHUP)}
 
 
 class Fault:
-    """One fault of a run in a directory, with actions before, during and after the run."""
+    """A fault that disturbs one run of a command, such as a full disk or a signal. The methods `before`,
+    `during` and `after` cause the fault and clean up."""
 
     def __init__(self, chance, here, run):
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        # In the first 0.1 s, the server that starts the process may not have handed it over yet.
+        # A server starts the process. In the first 0.1 s, the server may not have handed the process over.
         self._moment = 0.1 + chance.uniform(0, 2) ** 2
         if "fresh" in self.values:
             self._moment += chance.uniform(0, 3)
@@ -57,7 +60,7 @@ class Fault:
         self._mounted = False
 
     def inside(self, here):
-        """Returns the argument of inside.py, as JSON."""
+        """Returns the argument FAULTS for the command line of inside.py, a JSON text."""
         values = {name: self.values[name] for name in ("limits", "stdout") if name in self.values}
         if "gone" in self.values:
             values["gone"] = str(here / "gone")
@@ -77,7 +80,8 @@ class Fault:
             os.symlink("/dev/full", f"{self._output}.partial")
 
     def during(self, pid):
-        """Acts at the moment of the fault, unless the run ends earlier."""
+        """Waits until the moment of the fault or the end of the run. Then sends the signal, or removes the
+        output directory. Does nothing if the fault is neither of these two."""
         if "signal" not in self.values and "removed" not in self.values:
             return
         end = time.time() + self._moment
@@ -97,7 +101,8 @@ class Fault:
 
     @property
     def leaves_no_trace(self):
-        """Returns whether the output cannot be checked after this fault."""
+        """Returns whether the output directory no longer exists after this fault, so that its files cannot be
+        checked."""
         return self._mounted or "removed" in self.values
 
     def __str__(self):

@@ -1,4 +1,4 @@
-"""Files of GLUE, lines of text, vectors, conversions, submissions and downloads."""
+"""Attacks commands with GLUE's files, lines of text, vectors, conversions, submissions and downloads."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def glue_files(trial):
         (trial.here / path).write_text("".join("\t".join(row) + "\n"
                                                for row in [["index", "sentence"], *rows]))
         columns = (1,)
-    if task == "mrpc" and part == "test":  # in GLUE, this file has an index in the first column
+    if task == "mrpc" and part == "test":  # the first column of GLUE's test file contains an index
         rows = [[str(index), *row[1:]] for index, row in enumerate(rows)]
         names = ["index", "#1 ID", "#2 ID", "#1 String", "#2 String"]
         (trial.here / path).write_text("".join("\t".join(row) + "\n" for row in [names, *rows]))
@@ -87,8 +87,8 @@ def text_lines(trial):
 
 # --- Conversions -----------------------------------------------------------------------------------------
 
-# More layers than any model of the attack has. The checkpoint can have more layers than the configuration.
-# Such additional layers are not converted.
+# No model of the attack has as many layers as this number. A checkpoint can have more layers than the
+# configuration names; these additional layers are not converted.
 _MOST_LAYERS = 12
 
 
@@ -129,16 +129,17 @@ def conversions(trial):
     for key, value in expected.items():
         given = found.get(key, found.get(key.removeprefix("bert.")))
         if given is None or not np.array_equal(given, value):
-            raise Bad("wrong result", f"{key} differs from the checkpoint, or is missing")
+            raise Bad("wrong result", f"tensor {key} differs from the checkpoint, or is missing")
     if kind == "there and back":
         trial.expect(trial.run("convert_checkpoint.py", input="converted", output="back"), "right")
         again = _tensors(trial.here / "back/bert_model.ckpt")
         if wrong := [key for key in again if not np.array_equal(again[key], arrays.get(key))]:
-            raise Bad("wrong result", f"{wrong[:3]} differ after there and back")
+            raise Bad("wrong result", f"{wrong[:3]} changed during a conversion to Hugging Face's format "
+                      "and back")
 
 
 def _tensors(path):
-    """Returns the weights in a directory or checkpoint, {name: array}, without optimizer variables."""
+    """Returns the weights in a directory or checkpoint as {name: array}, without optimizer variables."""
     prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
     reader = tf.train.load_checkpoint(prefix)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
@@ -160,7 +161,7 @@ def _squad(chance):
 
 
 def downloads(trial):
-    """Downloads from a server. Wrong data must be refused, and must not be stored under a final name."""
+    """Lets download.py read from a server. Wrong data must be refused, and must not get their final name."""
     chance = trial.chance
     kind = chance.choice(["right", "empty", "HTML", "{}", "cut off", "no zip", "escapes", "absolute", "clash",
                           "bomb", "files missing", "damaged zip", "not JSON", "404", "resumed"])
@@ -187,7 +188,7 @@ def downloads(trial):
     outside = sorted(os.path.relpath(found, trial.here) for found in trial.here.parent.rglob("*")
                      if found.is_file() and not found.is_relative_to(trial.here / "data"))
     if outside:
-        raise Bad("wrong result", f"files outside of the directory: {outside}")
+        raise Bad("wrong result", f"download.py wrote files outside of --data_dir: {outside}")
     names = sorted(contents_of(trial.here / "data")) if (trial.here / "data").exists() else []
     whole = [name for name in names if not name.endswith(".partial")]
     if succeeded:
@@ -196,7 +197,7 @@ def downloads(trial):
         if names != expected:
             raise Bad("wrong result", f"found {names}, expected {expected}")
     elif spoiled and not is_squad and [name for name in whole if name.endswith(".tsv")]:
-        raise Bad("wrong result", f"refused, but these files exist: {whole}")
+        raise Bad("wrong result", f"download.py ended with an error, but wrote these files: {whole}")
 
 
 def _spoil_download(chance, kind, files, path):
@@ -220,7 +221,7 @@ def _spoil_download(chance, kind, files, path):
 
 
 def submissions(trial):
-    """Checks that predictions that GLUE would refuse are refused."""
+    """Checks that glue_submission.py refuses every file of predictions that GLUE would refuse."""
     chance = trial.chance
     kind = chance.choice(["right", "a row less", "another label", "another index", "no header", "empty",
                           "twice", "escape", "not UTF-8", "missing"])
@@ -251,14 +252,15 @@ def submissions(trial):
     finished = trial.run("glue_submission.py", *paths, partial=True)
     made = (trial.here / "glue_submission.zip").exists()
     if trial.expect(finished, must) != made:
-        raise Bad("wrong result", f"exit code {finished.code}, and a zip: {made}")
+        raise Bad("wrong result", f"exit code {finished.code}, zip file exists: {made}")
 
 
 # --- Vectors ---------------------------------------------------------------------------------------------
 
 
 def vectors(trial):
-    """Lets extract_features.py read lines of text. It must write a row for each line, in the same order."""
+    """Runs extract_features.py on lines of text. The command must write one row for each line, in the order
+    of the lines."""
     chance = trial.chance
     trial.world.take(trial.here, "single")
     lines = [world.words(chance) for _ in range(6)]
@@ -280,4 +282,5 @@ def vectors(trial):
     found = [json.loads(line) for line in (trial.here / "features.jsonl").read_text("utf-8").split("\n")
              if line]
     if [row["linex_index"] for row in found] != list(range(len(lines))):
-        raise Bad("wrong result", f"{[row['linex_index'] for row in found]} of {len(lines)} lines")
+        raise Bad("wrong result", "the answers have the line numbers "
+                  f"{[row['linex_index'] for row in found]}, but the file has {len(lines)} lines")

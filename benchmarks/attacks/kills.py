@@ -50,7 +50,7 @@ def _arguments(run, output):
 
 
 def write_headlines(directory):
-    """Writes the training data of the fork."""
+    """Writes the training data of the run "a fork" into a new directory."""
     directory.mkdir()
     chance = random.Random(3)
     (directory / "train.tsv").write_text("".join(f"{topic}\t{tiny.sentence(chance)}\n" for topic in (

@@ -1,8 +1,9 @@
-"""Kills other commands at random moments with SIGKILL: commands that do not train, taggers, and replicas.
+"""Kills commands with SIGKILL at random moments: commands that do not train, trainings of taggers, and
+replicas.
 
-The same command is then started again. It must write the same bytes as an undisturbed run, and must leave no
-unfinished file. After each kill, a file that already has its final name must be equal to the file of the
-undisturbed run.
+After each kill, the same command is started again. It must write the same bytes as an undisturbed run, and
+must leave no unfinished file. After each kill, a file that already has its final name must be equal to the
+file of the undisturbed run.
 """
 
 import contextlib
@@ -27,8 +28,9 @@ _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="da
 _REPLICAS = dict(world.MODEL, **_TRAINING, train_file="data/single.csv", dev_file="data/single.csv",
                  output_dir="out", num_replicas=2)
 _ASKED = dict(model_dir="single", input_file="asked.jsonl", batch_size=4)
-# Each entry: (script, flags, model that it reads, output). The output is a file, a directory of files,
-# "versions" of exports ("versions with text"), or the output directory of a "training".
+# {name: (script, flags, model that the script reads, kind of the output)}. The kinds are "files" (a file or a
+# directory of files), "versions" (exports), "versions with text" (exports that take text), and "training"
+# (the output directory of a training).
 SETTINGS = {
     "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
     "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),
@@ -52,7 +54,8 @@ _WEIGHTS = {"run_ner": 2, "replicas": 1, "replicas predict": 1, "download": 2}
 
 
 def kill(trial):
-    """Kills one of the commands several times."""
+    """Chooses one of the commands in `SETTINGS` at random, and starts and kills it one to three times. Then
+    the same command runs to its end, and its output must be the output of an undisturbed run."""
     chance = trial.chance
     setting = chance.choices(sorted(SETTINGS), [_WEIGHTS.get(name, 3) for name in sorted(SETTINGS)])[0]
     script, flags, model, written = SETTINGS[setting]
@@ -73,7 +76,7 @@ def kill(trial):
             code = trial.kill(trial.start(script, environment=environment, **flags), moment)
             _wait_for_the_rest(trial.here)
             if code not in (0, -9) and not _is_there(trial, script, written, expected):
-                raise Bad("killed, fails", f"exit code {code} before it was killed")
+                raise Bad("killed, fails", f"the command ended with exit code {code} before it was killed")
             if written != "training" and (trial.here / "out").exists():
                 _check_whole(_state(trial.here / "out", written), expected)
         finished = trial.run(script, environment=environment, **flags)
@@ -81,7 +84,8 @@ def kill(trial):
         raise Bad("killed, fails", finished.err[-700:])
     found = _state(trial.here / "out", written)
     if wrong := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
-        raise Bad("killed, other bits", f"{wrong[:5]} differ from the undisturbed run's")
+        raise Bad("killed, other bits", f"these files or tensors differ from those of the undisturbed run: "
+                  f"{wrong[:5]}")
     if left := unfinished_in(trial.here):
         raise Bad("left behind", ", ".join(os.path.relpath(path, trial.here) for path in left))
 
@@ -89,7 +93,7 @@ def kill(trial):
 def _is_there(trial, script, written, expected):
     """Returns whether a conversion was killed after its output was complete.
 
-    A conversion never overwrites files. So in this case, the same command rightly fails.
+    A conversion never overwrites files. So if it is started again in this case, it is right that it fails.
     """
     return script == "convert_checkpoint.py" and _state(trial.here / "out", written) == expected
 
@@ -109,7 +113,8 @@ def _inputs(trial, model):
 
 @contextlib.contextmanager
 def _server(setting):
-    """Yields the address of a server with files of SQuAD, or None."""
+    """For the setting "download", starts a server with files of SQuAD and yields its address. For all other
+    settings, yields None."""
     if setting != "download":
         yield None
         return
@@ -137,7 +142,7 @@ def _works_in(process, here):
 
 
 def _state(directory, written):
-    """Returns {name: content} of the output of a command."""
+    """Returns the output of a command as a dict: {name of a file or tensor: its content}."""
     if written == "training":
         name, tensors = kills.tensors_of(directory)
         results = {path.name: path.read_bytes() for pattern in ("*results.txt", "*.conll")
@@ -147,7 +152,9 @@ def _state(directory, written):
         versions = sorted(path for path in directory.iterdir() if path.name.isdigit())
         found = {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
                                          if os.path.basename(name) not in _RANDOM_FILES}
-        if found and "text" in written:  # the file contains random names of tables, but their length is fixed
+        # With text, saved_model.pb contains random names of tables. Their length is fixed, so only the size
+        # of the file is compared.
+        if found and "text" in written:
             found["saved_model.pb"] = (versions[-1] / "saved_model.pb").stat().st_size
         return found
     return {name: content for name, content in contents_of(directory).items()
@@ -161,4 +168,5 @@ def _is_unfinished(part):
 def _check_whole(found, expected):
     """Raises `Bad` if a file has its final name but not its final content."""
     if wrong := sorted(name for name, content in found.items() if expected.get(name) != content):
-        raise Bad("half written", f"after the kill, under final names: {wrong[:5]}")
+        raise Bad("half written", f"after the kill, these files have their final names, but not their final "
+                  f"content: {wrong[:5]}")

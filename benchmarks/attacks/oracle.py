@@ -1,7 +1,8 @@
 """Reads files and computes metrics with simple code that shares no code with the project.
 
-The attack compares the results of the project with these. The texts of the attack are words of the tiny
-vocabulary with spaces between them. So each word is a token.
+The attack compares the results of the project with the results of this code. The texts of the attack consist
+of words of the tiny vocabulary, with spaces between them. So each word is one token, and this code needs no
+tokenizer.
 """
 
 import csv
@@ -24,7 +25,7 @@ TOLERANCE = 4e-6  # written probabilities have six decimals, and the batch size 
 
 
 class Unreadable(Exception):
-    """The simple reader cannot read a file."""
+    """The error that the functions of this module raise if they cannot read a file."""
 
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def rows_of(path, delimiter=",", has_header=True):
         if name.endswith((".jsonl", ".json")):
             found = [json.loads(line) for line in text.split("\n") if line.strip()]
             if not all(isinstance(row, dict) for row in found):
-                raise Unreadable("a line is no object")
+                raise Unreadable("a line is not a JSON object")
             return found
         if name.endswith(".tsv"):
             rows = [line.removesuffix("\r").split("\t") for line in text.removesuffix("\n").split("\n")]
@@ -56,19 +57,19 @@ def rows_of(path, delimiter=",", has_header=True):
     except (OSError, EOFError, ValueError, csv.Error) as error:
         raise Unreadable(str(error)) from error
     if not rows or len({len(row) for row in rows}) > 1:
-        raise Unreadable("no rows, or rows of several widths")
+        raise Unreadable("the file has no rows, or its rows have different numbers of columns")
     names = rows.pop(0) if has_header else [str(index + 1) for index in range(len(rows[0]))]
     return [dict(zip(names, row)) for row in rows]
 
 
 def results_in(path):
-    """Returns {name: number or list} of an eval_results.txt."""
+    """Reads an eval_results.txt. Returns {name of a metric: its value, a number or a list}."""
     pairs = (line.split(" = ", 1) for line in pathlib.Path(path).read_text("utf-8").splitlines())
     return {name: float("nan") if value == "nan" else json.loads(value) for name, value in pairs}
 
 
 def table_in(path):
-    """Returns the rows of a TSV file without quotes, lists of str."""
+    """Reads a TSV file in which quotes have no meaning. Returns its rows, each a list of str."""
     text = pathlib.Path(path).read_text("utf-8")
     return [line.split("\t") for line in text.removesuffix("\n").split("\n")]
 
@@ -79,7 +80,8 @@ def table_in(path):
 def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
     """Returns the ids of one or two texts, a tuple.
 
-    The longer text loses its last word until both texts fit.
+    If the texts are too long, the last word of the longer text is removed. This is repeated until both texts
+    fit.
     """
     first, second = ([_IDS.get(word, 1) for word in _CONTROL.sub("", text or "").lower().split()]
                      for text in (text_a, text_b))
@@ -127,7 +129,7 @@ def regression(right, predicted):
 
 
 def several_labels(right, predicted, labels):
-    """Returns the metrics of predicted sets of labels."""
+    """Returns the metrics of a multi-label task. `right` and `predicted` contain a set of labels per text."""
     def table(sets):
         return np.array([[label in found for label in labels] for found in sets], int)
     return {f"eval_f1_{average}": metrics.f1_score(table(right), table(predicted), average=average,
@@ -135,7 +137,7 @@ def several_labels(right, predicted, labels):
 
 
 def tags(right, predicted):
-    """Returns the metrics of predicted tags, lists of lists of str."""
+    """Returns the metrics of predicted tags. `right` and `predicted` contain a list of tags per sentence."""
     return {"eval_precision": seqeval.precision_score(right, predicted, zero_division=0),
             "eval_recall": seqeval.recall_score(right, predicted, zero_division=0),
             "eval_f1": seqeval.f1_score(right, predicted, zero_division=0),

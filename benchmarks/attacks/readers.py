@@ -47,8 +47,9 @@ class Case(NamedTuple):
     """A file, and the flags of a training on this file.
 
     `examples` are the examples that were written: [(line, texts, label)]. In a file of tagged words, `texts`
-    are the words, and `label` is their tags. `line` is the number of the line that must be refused, or None.
-    If `in_labels` is true, only the readers that read labels must refuse it.
+    are the words, and `label` is their tags. `line` is the number of the line that the readers must refuse.
+    It is None if all lines are valid. If `in_labels` is true, only the readers that read labels must refuse
+    the line.
     """
 
     name: str
@@ -65,7 +66,13 @@ class Case(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of a reader: examples [(line, texts)], or the line and the text (`refusal`) of an error."""
+    """The result of a reader.
+
+    Attributes:
+      examples: list of (line, texts), the examples that the reader returned.
+      line: the line that an error message names, or None.
+      refusal: the text of the error message; "" if there was no error.
+    """
 
     examples: list
     line: int | None = None
@@ -76,7 +83,7 @@ class Seen(NamedTuple):
 
 
 def case_of(seed, number):
-    """Returns the `Case` with a number."""
+    """Returns the `Case` that belongs to a seed and a case number."""
     chance = random.Random(f"{seed}/{number}")
     kind = chance.choice(["csv", "csv", "semicolons", "tsv", "jsonl", "conll"])
     case = _words(chance) if kind == "conll" else _objects(chance) if kind == "jsonl" else _rows(chance, kind)
@@ -96,8 +103,8 @@ def _sentence(chance, signs=""):
 
 
 def _table(chance, signs):
-    """Returns (examples [(texts, label)], names of all columns, names of the columns of texts, name of the
-    column of labels, rows)."""
+    """Returns a random table as a tuple: the examples, a list of (texts, label); the names of all columns;
+    the names of the columns with texts; the name of the column with labels; and the rows, a list of dicts."""
     number = chance.choice([1, 2])
     texts = (USUAL if chance.random() < 0.4 else NAMES)[number]
     extra = chance.sample(["id", "note", " source"], chance.randint(0, 2))
@@ -153,7 +160,7 @@ def _rows(chance, kind):
 
 
 def _joined(row, delimiter, chance):
-    """Returns the line of a row."""
+    """Returns a row as the text of a line: the fields with the delimiter between them."""
     if delimiter == "\t":
         return "\t".join(row) + "\n"
     text = io.StringIO()
@@ -212,7 +219,8 @@ def _words(chance):
 
 
 def _spoil_text(text, what, in_labels=False):
-    """Returns a function that replaces one of the texts of a row, or its label, by another text."""
+    """Returns a function that damages a row of a file. The function replaces one of the texts of the row by
+    `text`, or, if `in_labels` is true, the label of the row. `what` describes the damage."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         row = chance.randrange(has_header, len(lines))
         example = case.examples[row - has_header]
@@ -224,7 +232,7 @@ def _spoil_text(text, what, in_labels=False):
 
 
 def _spoil_line(change, what):
-    """Returns a function that changes the line of a row."""
+    """Returns a function that damages a random row with `change`. `what` is the name of the damage."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         rows = [row for row in range(has_header, len(lines)) if lines[row].count("\n") == 1 and row]
         if not rows:
@@ -236,7 +244,8 @@ def _spoil_line(change, what):
 
 
 def _spoil_header(change, what):
-    """Returns a function that changes the header row, if the flags contain names of columns."""
+    """Returns a function that changes the header row of a file. This function changes nothing if there is no
+    header row, or if the flags name the columns by number."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         is_numbered = case.settings.get("text_column", "a")[0].isdigit()
         if not has_header or is_numbered:
@@ -255,7 +264,8 @@ def _not_utf_8(chance, case, lines, places, delimiter, columns, texts, label, ha
 
 
 def _header_for_an_example(chance, case, lines, places, delimiter, columns, texts, label, has_header):
-    """Adds a header row, although the columns are given by numbers."""
+    """Adds a header row to a case without one. The flags name the columns by numbers and do not
+    announce a header row, so the readers must refuse this row."""
     if has_header:
         return case
     lines.insert(0, delimiter.join(columns) + "\n")
@@ -305,10 +315,10 @@ _OBJECTS = [
 
 
 class Readers:
-    """All readers of a user's file."""
+    """All parts of this project that read a user's file, such as training, predict.py and export."""
 
     def __init__(self, directory):
-        """Creates the readers. `directory` is a directory for the files."""
+        """Creates the readers. The files of the cases are written into `directory`."""
         self._directory = pathlib.Path(directory)
         vocabulary = self._directory / "vocab.txt"
         vocabulary.write_text("".join(f"{word}\n" for word in tiny.VOCABULARY), encoding="utf-8")
@@ -316,7 +326,7 @@ class Readers:
         self._config = modeling.BertConfig.from_dict(tiny.CONFIG)
 
     def see(self, case):
-        """Returns {name of a reader: `Seen`}."""
+        """Reads the file of a case with each reader. Returns {name of a reader: `Seen`}."""
         path = self._directory / case.name
         path.write_bytes(case.data)
         try:
@@ -336,7 +346,7 @@ class Readers:
         reader = row_examples.create_reader("classification", lambda name,
                                             default: setting.get(name, default))
         found = {"training": _seen(lambda: [(row.line, _of(row)) for row in reader.read(path).rows])}
-        # The next readers get the flags in the form in which a training records them.
+        # A training records the columns that its reader found. The readers below get these columns as flags.
         for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
             if columns:
                 setting[name] = ",".join(map(str, columns))
@@ -368,7 +378,8 @@ class Readers:
         return found
 
     def _asked(self, task, model, path, ahead):
-        """Reads a file like predict.py, and lets the predictor check the texts. Returns a `Seen`."""
+        """Reads a file in the same way as predict.py does, and lets the predictor check the texts. Returns a
+        `Seen`."""
         def read():
             source = prediction_inputs.InputReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
@@ -411,7 +422,8 @@ def differences(case, found):
                 text for _, texts in written for text in texts]
         needs_labels = name not in ("predict", "predict, as lines come", "test file")
         is_refused = case.line is not None and (needs_labels or not case.in_labels)
-        # An error lists all bad lines of a file. A fault in one line can also make another line bad.
+        # The error must name the spoiled line. It may also name other lines: a fault in one line can make
+        # other lines bad, and an error lists all bad lines.
         is_named = seen.line == case.line or f":{case.line}: " in (seen.refusal or "")
         if is_refused and not (seen.refusal and is_named):
             wrong.append(f"{name}: line {case.line} has to be refused ({case.spoiled}), but the reader says: "
@@ -424,10 +436,10 @@ def differences(case, found):
 
 
 def compare(numbers, seed, report=print):
-    """Compares the readers on the cases with the given numbers.
+    """Makes a case for each of the given numbers, and lets all readers read the case.
 
     Returns:
-      (number of cases with differences, number of cases of each kind).
+      (number of cases that a reader did not read as expected, {name of a damage: number of cases}).
     """
     bad, counts = 0, collections.Counter()
     with tempfile.TemporaryDirectory() as directory:
@@ -444,11 +456,12 @@ def compare(numbers, seed, report=print):
 
 
 def main():
-    """Prints the differences and the numbers of cases."""
-    import results  # only here: tests import this module without benchmarks/ on their path
+    """Compares the readers. Prints which files are read differently, and how many files were made in each
+    way."""
+    import results  # here, because tests import this module without benchmarks/ in sys.path
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=2000, help="files")
+    parser.add_argument("--count", type=int, default=2000, help="number of files to test")
     parser.add_argument("--only", type=int, help="number of the case to repeat")
     results.add_flag(parser)
     arguments = parser.parse_args()

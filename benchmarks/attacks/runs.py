@@ -1,4 +1,5 @@
-"""Valid runs of every command on a tiny model, and checks of their output. The attack changes these runs.
+"""Defines valid runs of every command on a tiny model, and checks their output. The attack changes these
+runs.
 
 All paths are relative to the working directory of a run. This directory is a copy of the template.
 """
@@ -122,7 +123,13 @@ def write_squad(path, chance, size, version_2=False, lines=False):
 
 
 def write_template(here, scripts):
-    """Writes all files that the runs read into the directory `here`. Two runs write some of these files."""
+    """Writes the input files of all runs. Some of these files are the output of two commands, which are run
+    here.
+
+    Args:
+      here: pathlib.Path of the directory for the files.
+      scripts: a `Scripts`, which runs the two commands.
+    """
     (here / "model").mkdir(parents=True)
     model = tiny.Model(here / "model")
     model.config.write_bytes(model.shallow.read_bytes())
@@ -143,7 +150,7 @@ def write_template(here, scripts):
         run = RUNS[name]
         finished = scripts.run(run.script, *arguments({**run.flags, **changes}), cwd=here)
         if finished.code:
-            raise RuntimeError(f"{name} fails undisturbed:\n{finished.err}")
+            raise RuntimeError(f"{name} failed without any damage:\n{finished.err}")
 
 
 def arguments(flags):
@@ -202,7 +209,7 @@ def _check_checkpoint(path):
 def _check_ending(*ends):
     def check(path):
         if not path.read_bytes().rstrip().endswith(ends):
-            raise ValueError(f"does not end in {ends[0]}")
+            raise ValueError(f"the file does not end in {ends[0]}")
     return check
 
 

@@ -1,4 +1,4 @@
-"""Files of rows that differ in one way from a plain file, and the rows that a correct reader finds in them.
+"""Makes files of rows that differ from a plain file in one way. Knows the rows that a correct reader finds.
 
 A `Sheet` starts as a plain file with the columns of a model. A function in `KINDS` changes the sheet. It also
 sets the required end of each phase: "right" (the phase must succeed), "refused" (it must fail), or "either".
@@ -22,8 +22,8 @@ class Sheet:
       columns: names of the columns, in the order of the file.
       cells: for each row, {name of the column: value}.
       shown: {name of a column: its name in the header of the file}, only for columns whose two names differ.
-      expected: list of (texts, label) of the rows that must be read. A bad row is None.
-      must: {phase: "right", "refused" or "either"}.
+      expected: list with one element for each row: (texts, label) if the row must be read, None if it is bad.
+      must: {phase: how the command of this phase must end: "right", "refused" or "either"}.
       flags: more flags of the commands.
       warns: whether a training that accepts the file must print a warning.
     """
@@ -89,7 +89,7 @@ class Sheet:
         return buffer.getvalue()[:-1]
 
     def set_text(self, index, text, column=0):
-        """Sets the text of a row, in its cell and in the expected rows."""
+        """Replaces a text of a row, in the cell of the file and in `expected`."""
         self.cells[index][self.texts[column]] = text
         texts, label = self.expected[index]
         self.expected[index] = (*texts[:column], text, *texts[column + 1:]), label
@@ -99,7 +99,7 @@ class Sheet:
 
 
 def plain(sheet):
-    """Changes nothing."""
+    """Leaves the sheet as it is."""
 
 
 def shuffled_columns(sheet):
@@ -354,7 +354,8 @@ def json_value(sheet):
 
 
 def json_number(sheet):
-    """Replaces a text with a number. A reader may use its digits as the text, but must not leave it out."""
+    """Replaces a text with a number. A reader may use the digits as the text or refuse them, but not ignore
+    them."""
     if sheet.is_json:
         index = sheet.any_row()
         value = sheet.chance.choice([0, 1, 1.5])
@@ -469,7 +470,7 @@ def look_alike_labels(sheet):
 
 
 def header_as_the_only_label(sheet):
-    """Adds a first row that looks like a header, but does not pass --header.
+    """Adds a first row that looks like a header row. The flag --header is not passed to the command.
 
     The label in this row occurs only once, and all other labels occur often.
     """
@@ -491,9 +492,13 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def draw(chance, model):
-    """Returns (name of the kind, the changed `Sheet`).
+    """Makes a `Sheet`, and changes it in one way that is drawn at random from `KINDS`.
 
-    If a kind does not fit the model, another one is drawn.
+    If the drawn function does not change the sheet, because it does not fit the model, another function is
+    drawn.
+
+    Returns:
+      (name of the change in `KINDS`, the changed `Sheet`).
     """
     while True:
         kind = chance.choice(sorted(KINDS))
@@ -505,5 +510,6 @@ def draw(chance, model):
 
 
 def _state(sheet):
-    """Returns all attributes that a kind may change."""
+    """Returns all attributes of a sheet as one text, except the random generator. The caller compares this
+    text before and after a change of the sheet."""
     return repr({name: value for name, value in vars(sheet).items() if name != "chance"})

@@ -15,14 +15,14 @@ import stat
 from attacks import bad_inputs, faults, kills, runs
 from attacks.trial import INSIDE, MEMORY, ROOT, Fresh, crash_in, judge_message, watch
 
-DEVICES = {"full": 7, "null": 3}  # /dev/NAME: its minor number
-# Signs that TensorFlow's C++ code ran out of memory. No command can turn this into a message.
+DEVICES = {"full": 7, "null": 3}  # {NAME: minor number of the device /dev/NAME}
+# Signs that TensorFlow's C++ code ran out of memory. A command cannot catch this and print its own message.
 _NO_MEMORY = ("terminate called", "bad_alloc", "Fatal Python error: Aborted",
               "Fatal Python error: Segmentation", "alloc", "failed to map")
 
 
 def write_template(template, scripts):
-    """Writes the directory of which each case gets a copy."""
+    """Writes a directory with input files and a model. Each case runs a command in a copy of it."""
     runs.write_template(template, scripts)
     if os.geteuid():
         for name in DEVICES:
@@ -32,7 +32,8 @@ def write_template(template, scripts):
 
 
 class Spoiled:
-    """Runs cases of this module one after the other."""
+    """Runs the cases of this module one after the other. In each case, a command runs with one change, or a
+    training is killed."""
 
     def __init__(self, scripts, directory, limit):
         """Creates an object without cases.
@@ -47,15 +48,17 @@ class Spoiled:
         self._flags, self._undisturbed = {}, {}
 
     def case(self, kind, chance, here):
-        """Runs a case in `here`, which must not exist yet.
+        """Runs a case in the directory `here`, which must not exist yet.
 
         Returns:
-          (command, description of the change, verdict, detail, the command line).
+          (name of the command, description of the damage, verdict, details of the verdict, command line).
         """
         shutil.copytree(self._template, here, symlinks=True)
         os.remove(here / "hard.txt")
         os.link(here / "text.txt", here / "hard.txt")
-        if not os.geteuid():  # own devices, because a command could replace the devices of the machine
+        # If this program runs as root, a command could replace a device of the machine. So the case gets its
+        # own devices.
+        if not os.geteuid():
             for name, minor in DEVICES.items():
                 os.mknod(here / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
         return self._kill(chance, here) if kind == "trainings killed" else self._spoil(kind, chance, here)
@@ -114,7 +117,8 @@ class Spoiled:
         return {name: chance.choice(possible[name]) for name in names}
 
     def _judge(self, run, here, finished, fault, kind, must, before):
-        """Returns (verdict, detail or None)."""
+        """Judges a run that has ended. Returns (verdict, detail): the verdict in a few words, such as
+        "success" or "input lost or changed", and a text with details, or None."""
         memory = fault and "RLIMIT_AS" in fault.values.get("limits", ())
         if memory and any(sign in finished.err for sign in _NO_MEMORY):
             return "no memory, in C++", None

@@ -1,4 +1,4 @@
-"""Cases about the surroundings of a command: unusual outputs, TF_CONFIG, replicas, machines and exports."""
+"""Tests unusual outputs of commands, TF_CONFIG, runs with several replicas or machines, and exports."""
 
 import json
 import os
@@ -90,8 +90,8 @@ def outputs(trial):
     finally:
         received = read.end() if read else None
     if kind_before is not None and stat.S_IFMT(os.lstat(path).st_mode) != stat.S_IFMT(kind_before):
-        raise Bad("output replaced", f"{name} was {stat.filemode(kind_before)}, and is "
-                  f"{stat.filemode(os.lstat(path).st_mode)}; exit code {finished.code}")
+        raise Bad("output replaced", f"{name} had the type {stat.filemode(kind_before)} before "
+                  f"the run, and has {stat.filemode(os.lstat(path).st_mode)} now; exit code {finished.code}")
     if not trial.expect(finished, must):
         return
     if received is None and place not in ("device", "link to a device"):
@@ -100,9 +100,10 @@ def outputs(trial):
         if received[:2] != b"\x1f\x8b" and script in ("predict.py", "extract_features.py"):
             raise Bad("wrong result", f"{name} is not compressed")
         return
-    # For these commands, two runs write the same bytes.
+    # Each of these commands writes the same bytes in every run. `expected` was read from a plain file.
     if received is not None and received != expected:
-        raise Bad("wrong result", f"{place}: {len(received)} bytes, not the {len(expected)} of a plain file")
+        raise Bad("wrong result", f"{place}: the {len(received)} bytes of the output differ from the "
+                  f"{len(expected)} bytes of a plain file")
 
 
 class _Reader:
@@ -204,7 +205,8 @@ def tf_configs(trial):
 
 
 def replicas(trial):
-    """Lets two replicas answer. The answers are those of one process, also if a bad line is skipped."""
+    """Runs predict.py with two replicas. Their answers must equal the answers of one process, even if a bad
+    line is skipped."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     kind = chance.choice(["plain", "bad line", "bad line skipped", "fewer lines than replicas", "empty"])
@@ -243,7 +245,8 @@ _DISAGREEMENTS = ["nothing", "lines", "same number of other lines", "configurati
 
 
 def machines(trial):
-    """Runs a command on two machines with separate files. If the files differ, it must refuse them."""
+    """Runs a command on two simulated machines, each with its own copy of the files. If the copies differ,
+    the command must end with an error."""
     kind = trial.chance.choice(_DISAGREEMENTS)
     command = trial.chance.choice(["predict.py", "extract_features.py"])
     trial.note(kind)
@@ -281,14 +284,21 @@ def machines(trial):
                       [list(answer["probabilities"].values()) for answer in answers])
         return
     if kind not in ("nothing", "run.json") and 0 in codes:
-        raise Bad("accepted", f"{kind}: exit codes {codes}: {ended[0].err[-500:]}")
+        raise Bad("accepted", f"the two machines differ ({kind}), but the exit codes are {codes}: "
+                  f"{ended[0].err[-500:]}")
     if kind == "nothing" and codes != [0, 0]:
         raise Bad("refused though valid", f"exit codes {codes}: {ended[0].err[-300:]}{ended[1].err[-300:]}")
     trial.refused |= 0 not in codes
 
 
 def _disagree(trial, kind, other):
-    """Changes the files of one machine."""
+    """Changes files of the second machine, so that they differ from the files of the first machine.
+
+    Args:
+      trial: the `Trial`.
+      kind: one of `_DISAGREEMENTS`, the files to change. For "nothing" and "flags", no file is changed.
+      other: pathlib.Path of the directory that represents the second machine.
+    """
     if "lines" in kind:
         for name in ("asked.jsonl", "lines.txt"):
             text = (other / name).read_text()
@@ -318,7 +328,7 @@ _LOCALES = ["C", "tr_TR.UTF-8", "az_AZ.UTF-8", "lt_LT.UTF-8", "tr", "C.UTF-8", "
 
 
 def exports(trial):
-    """Exports a model. It must answer like predict.py, in any locale."""
+    """Exports a model. The exported model must answer like predict.py, in any locale."""
     chance = trial.chance
     name = chance.choice(["single", "pair", "scores", "several"])
     locale, is_text = chance.choice(_LOCALES), chance.random() < 0.7
@@ -350,6 +360,7 @@ def two_exports(trial):
     whole = [version for version in versions if version.name.isdigit() and (
         version / "saved_model.pb").exists() and list((version / "variables").glob("*.data-*"))]
     if len(whole) != codes.count(0) or not whole:
-        raise Bad("wrong result", f"exit codes {codes}, and {[version.name for version in versions]}")
+        raise Bad("wrong result", f"exit codes {codes}, exports {[version.name for version in versions]}")
     if len({len(contents_of(version)) for version in whole}) > 1:
-        raise Bad("wrong result", f"versions of different files: {[contents_of(one) for one in whole]}")
+        raise Bad("wrong result", "the exported versions contain different numbers of files: "
+                  f"{[contents_of(one) for one in whole]}")

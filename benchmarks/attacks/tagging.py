@@ -14,7 +14,8 @@ _MODELS = ("tags", "crf")
 
 
 class Sentences:
-    """A file of columns to be written, and the words and tags that a reader must find.
+    """Describes a file of tagged words that an attack writes, and the words and tags that the commands must
+    find in it.
 
     The class is similar to `sheets.Sheet`.
     """
@@ -41,7 +42,7 @@ class Sentences:
 
 
 def plain(file):
-    """Changes nothing."""
+    """Leaves the file as it is."""
 
 
 def tabs(file):
@@ -69,7 +70,7 @@ def without_tags(file):
 
 
 def odd_spaces_in_words(file):
-    """Writes words that contain a space character of Unicode that does not separate columns."""
+    """Puts a Unicode space, such as U+3000, into a word. Such a space does not separate columns."""
     index = file.any_sentence()
     word, _ = file.sentences[index][0]
     file.sentences[index][0] = word + file.chance.choice(["\u3000", "\u00a0", "\u2028", "\x85"]) + "the", "O"
@@ -129,7 +130,8 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def sentences(trial):
-    """Lets run_ner.py predict a changed file of columns. The flags for the columns come from the training."""
+    """Changes a file with columns of words and tags, and lets run_ner.py predict the tags. By default, the
+    flags for the columns come from the training."""
     name, kind = trial.chance.choice(_MODELS), trial.chance.choice(sorted(KINDS))
     trial.note(f"{name}: {kind}")
     file = Sentences(trial.chance)
@@ -143,21 +145,22 @@ def sentences(trial):
     words = [[word for word, _ in sentence] for sentence in file.sentences]
     predicted = _predicted(trial, file)
     if [list(map(len, predicted)), sum(map(len, predicted))] != [list(map(len, words)), sum(map(len, words))]:
-        raise Bad("wrong result", f"tags for {list(map(len, predicted))} words, not {list(map(len, words))}")
+        raise Bad("wrong result", f"the predictions have sentences of {list(map(len, predicted))} words, but "
+                  f"the file has sentences of {list(map(len, words))} words")
     expected = [answer["tags"] for answer in trial.world.answers(name, [(found,) for found in words])]
     if predicted != expected:
         where = next(index for index, tags in enumerate(predicted) if tags != expected[index])
-        raise Bad("wrong result", f"{words[where]}: {predicted[where]}, and the predictor says "
-                  f"{expected[where]}")
+        raise Bad("wrong result", f"{words[where]}: the command predicts {predicted[where]}, but "
+                  f"the Python predictor predicts {expected[where]}")
     results = trial.here / "results/test_eval_results.txt"
     if file.has_tags and results.exists():
         right = [[tag for _, tag in sentence] for sentence in file.sentences]
         if wrong := oracle.differing(oracle.results_in(results), oracle.tags(right, predicted)):
-            raise Bad("wrong result", f"{results.name}, written and recomputed by seqeval: {wrong}")
+            raise Bad("wrong result", f"{results.name} and seqeval have different metrics: {wrong}")
 
 
 def _predicted(trial, file):
-    """Returns the tags that run_ner.py wrote in the last column, a list for each sentence."""
+    """Returns the tags that run_ner.py wrote into the last column, as one list for each sentence."""
     text = (trial.here / "results/test_predictions.conll").read_text("utf-8-sig")
     found = [[]]
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -172,7 +175,7 @@ def _predicted(trial, file):
 
 
 def lines(trial):
-    """Lets predict.py tag sentences, given as lines, as a column of a table, or as lists of words."""
+    """Lets predict.py tag sentences from lines of text, from a column of a table, or from lists of words."""
     name = trial.chance.choice(_MODELS)
     words = [[word for word, _ in sentence] for sentence in world.sentences(trial.chance, 6)]
     words[2].insert(1, "|||")
@@ -197,15 +200,15 @@ def lines(trial):
     found = read_answers(trial.here / "answers.jsonl")
     expected = trial.world.answers(name, [(one,) for one in words])
     if [answer["tags"] for answer in found] != [answer["tags"] for answer in expected]:
-        raise Bad("wrong result", f"{[answer['tags'] for answer in found][:3]}, and the predictor says "
-                  f"{[answer['tags'] for answer in expected][:3]} of {words[:3]}")
+        raise Bad("wrong result", f"the command returns {[answer['tags'] for answer in found][:3]}, but the "
+                  f"predictor {[answer['tags'] for answer in expected][:3]}, for the words {words[:3]}")
 
 
 # --- Questions -------------------------------------------------------------------------------------------
 
 
 def questions(trial):
-    """Lets run_squad.py and predict.py answer the same questions.
+    """Lets run_squad.py and predict.py answer the same questions, and compares their answers.
 
     Both use the settings of the training, so their answers must be the same.
     """
@@ -231,7 +234,7 @@ def questions(trial):
     trial.write("given.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     answered = trial.run("predict.py", model_dir=trained.directory, input_file="given.jsonl",
                          output_file="answers.jsonl")
-    # predict.py does not check for repeated questions.
+    # predict.py does not check whether two questions have the same id, so it must answer them.
     if not trial.expect(answered, "right" if kind == "id twice" else must):
         return
     finished = trial.run("run_squad.py", output_dir=trained.directory, do_predict=True,
@@ -252,7 +255,10 @@ def questions(trial):
 
 
 def near_ties(trial):
-    """Predicts many nearly equal scores. The metrics must be those of the scores in the written file."""
+    """Predicts many scores that are nearly equal.
+
+    The metrics must be equal to the metrics of the scores that are written into test_results.tsv.
+    """
     trained = trial.world.take(trial.here, "scores")
     chance = trial.chance
     few = world.rows(chance, "scores", 5)
@@ -267,4 +273,4 @@ def near_ties(trial):
     found = [float(row[0]) for row in oracle.table_in(trial.here / "results/test_results.tsv")]
     expected = oracle.regression(np.array([score for _, score in rows]), np.array(found))
     if wrong := oracle.differing(oracle.results_in(trial.here / "results/test_eval_results.txt"), expected):
-        raise Bad("wrong result", f"test_eval_results.txt, written and recomputed: {wrong}")
+        raise Bad("wrong result", f"test_eval_results.txt: written and recomputed values differ: {wrong}")

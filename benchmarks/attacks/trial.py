@@ -1,4 +1,4 @@
-"""A case during its run: its directory, random choices and commands, and checks that fit any command.
+"""Runs the commands of a test case in its directory, and contains checks that apply to every command.
 
 A case ends with success, with a refusal, or with the exception `Bad`, which names the kind of the finding.
 """
@@ -22,7 +22,8 @@ import tiny
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 INSIDE = "benchmarks/attacks/inside.py"
-# More memory than any of the runs needs, but so little that other programs of the machine are not disturbed.
+# Memory limit of a run, in bytes. No run needs so much memory. But without a limit, a faulty run could take
+# the memory that other programs of the machine need.
 MEMORY = 12 << 30
 _MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing)"
                       r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
@@ -34,7 +35,7 @@ _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Che
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Names of unfinished files and directories.
 _UNFINISHED = re.compile(r"\.partial$|^temp-|^\.convert_checkpoint\.|^\.tmp|\.tmp$|\.tempstate|^tmp")
-# Files that a command may leave in addition to its output.
+# Matches the names of lock files. A command may leave these files in addition to its output.
 _LOCKS = re.compile(r"\.lock$")
 
 
@@ -50,7 +51,7 @@ class Fresh:
     """A script in its own Python process, with the methods of `running.Running`."""
 
     def __init__(self, arguments, cwd, environment, closes=False):
-        """Starts the script. If `closes` is true, it has no standard output."""
+        """Starts the script. If `closes` is true, the standard output of the script is closed."""
         script, *flags = arguments
         started = [sys.executable, ROOT / script, *flags]
         if closes:
@@ -124,7 +125,8 @@ def crash_in(text):
 
 
 def judge_message(finished):
-    """Returns "message", "no message" or "vague" for a failed run."""
+    """Judges the error message of a failed run. Returns "message" if it names the cause, such as a flag or a
+    file; "vague" if it names no cause; "no message" if the run printed no error message."""
     found = _MESSAGE.search(finished.err)
     if not found:
         return "no message"
@@ -159,7 +161,7 @@ class Trial:
       chance: the `random.Random` of the case.
       here: pathlib.Path of its directory, in which its commands run.
       world: the `world.World` of trained models.
-      commands: lines that repeat the commands that ran until now.
+      commands: list of shell commands with which a reader can repeat the case. It grows with each command.
       notes: descriptions of the actions, for the report.
       command: the script that the case tests.
       refused: whether a command ended with an allowed error.
@@ -199,10 +201,17 @@ class Trial:
     # --- Commands
 
     def start(self, script, *arguments, server=0, stdout=None, limits=None, environment=None, **flags):
-        """Starts a command with the arguments of `run`, and returns the argument of `finish`.
+        """Starts a command, and does not wait for its end. `finish` waits for the end.
 
-        `server` is 0 or 1, the number of the server that starts the command. A server runs one command at a
-        time, so two commands can run at the same time.
+        There are two servers, and each server runs one command at a time. So two commands can run at the same
+        time.
+
+        Args:
+          server: 0 or 1, the number of the server that starts the command.
+          other arguments: see `run`.
+
+        Returns:
+          an object that describes the running command. Pass it to `finish`.
         """
         environment = environment or {}
         self.command = script
@@ -214,7 +223,7 @@ class Trial:
         self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
                                        {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
                                            stdout, "")]).strip())
-        if stdout == "none":  # a process that the server forks always has a standard output
+        if stdout == "none":  # not with a server: the processes that it forks always have a standard output
             started = Fresh([INSIDE, inside, str(ROOT / script), *line], self.here, environment, closes=True)
         else:
             started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
@@ -256,7 +265,7 @@ class Trial:
         """Waits for commands that run at the same time, and returns the `Finished` of each.
 
         Raises:
-          Bad: see `finish`. With several findings, the first one is raised.
+          Bad: see `finish`. If several commands have a fault, the fault of the first of them is raised.
         """
         found, bad = [], []
         for one in started:
@@ -287,14 +296,13 @@ class Trial:
         Args:
           script: name of a file in the root of the repository.
           arguments: arguments that are passed unchanged.
-          options: flags by name; a flag with the value None is left out. Three names have another meaning:
-            stdout is "none", "full" or "closed", limits is {resource limit: value}, and environment is
-            {name: value}.
+          options: flags by name; a flag with the value None is left out. Three names are not flags: stdout
+            is "none", "full" or "closed"; limits is {resource limit: value}; environment is {name: value}.
         """
         return self.finish(self.start(script, *arguments, **options))
 
     def expect(self, finished, must):
-        """Returns whether a command succeeded. Raises `Bad` if its end is not allowed.
+        """Returns whether a command succeeded. Raises `Bad` if `must` does not allow this result.
 
         Args:
           finished: the `Finished` of the command.

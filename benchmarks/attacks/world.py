@@ -1,4 +1,4 @@
-"""Trains a tiny model for every task once, and asks the Python predictor for answers with these models."""
+"""Trains one tiny model for each task, and asks the Python predictor for answers with these models."""
 
 import json
 import pathlib
@@ -17,8 +17,8 @@ STEPS = dict(train_batch_size=8, num_train_epochs=2, learning_rate=0.01, save_ch
 LABELS = {"single": ["no", "yes"], "pair": ["agree", "differ", "other"], "odd": ["no", "yes"],
           "numbered": ["no", "yes"], "json": ["no", "yes"], "several": ["big", "old", "red"],
           "split": ["no", "yes"], "unfinished": ["no", "yes"], "empty": ["no", "yes"]}
-# For each model of a user's own data: columns of texts, column of the label, file name extension, and whether
-# the file has a header.
+# {name of a model that is trained on a user's own file: (columns of the texts, column of the label, extension
+# of the file's name, whether the file has a header row)}.
 LAYOUTS = {
     "single": (["text"], "label", ".csv", True),
     "pair": (["question", "answer"], "label", ".csv", True),
@@ -35,7 +35,14 @@ TAGGED = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"), **dict.fromkeys(["p
 
 
 class Trained(NamedTuple):
-    """A trained model: its directory relative to the directory of a case, its columns, and its labels."""
+    """A trained model.
+
+    Attributes:
+      name: name of the model, such as "single".
+      directory: output directory of its training, relative to the directory in which the commands run.
+      texts, label: names of the columns of its training file.
+      labels: its labels.
+    """
 
     name: str
     directory: str
@@ -72,7 +79,8 @@ def rows(chance, name, count):
 
 
 def _table(name, found):
-    """Returns the content of the training file of a model."""
+    """Returns the content of a training file, as text. `name` is the name of the model, which decides the
+    format, and `found` is a list of (texts, label)."""
     texts, label, ending, header = LAYOUTS.get(name, LAYOUTS["single"])
     if ending == ".jsonl":
         return "".join(json.dumps({**dict(zip(texts, values)), label: value}) + "\n"
@@ -144,7 +152,7 @@ class World:
                 path.unlink()
 
     def _others(self, chance):
-        """Trains the taggers, models of both kinds of questions, and a pre-trained model."""
+        """Trains the taggers, a model for SQuAD, a model for multiple choice, and a pre-trained model."""
         (self.directory / "data/tags.conll").write_text(conll(sentences(chance, 24)))
         for name, crf in (("tags", False), ("crf", True)):
             self._train(name, "run_ner.py", train_file="data/tags.conll", token_column=2, tag_column=3,
@@ -170,7 +178,7 @@ class World:
     def _run(self, script, **flags):
         finished = self._scripts.run(script, *tiny.flags(**flags), cwd=self.directory)
         if finished.code:
-            raise RuntimeError(f"{script} {flags} fails undisturbed:\n{finished.err[-3000:]}")
+            raise RuntimeError(f"{script} {flags} failed without any damage:\n{finished.err[-3000:]}")
 
     def _cut(self, name, step):
         """Keeps only the checkpoint of one step, as if the training was killed after this step."""
@@ -188,9 +196,14 @@ class World:
     # --- For cases
 
     def take(self, here, name):
-        """Copies a trained model, its data and the starting model into the directory `here` of a case.
+        """Copies a trained model, its data, and the model from which its training started.
 
-        Returns the `Trained`.
+        Args:
+          here: pathlib.Path of the directory of a case, to which the files are copied.
+          name: name of the trained model.
+
+        Returns:
+          the `Trained` of the model.
         """
         shutil.copytree(self.directory / name, here / name, dirs_exist_ok=True)
         shutil.copytree(self.directory / "model", here / "model", dirs_exist_ok=True)
@@ -206,7 +219,7 @@ class World:
     def answers(self, name, questions):
         """Returns the answers of the Python predictor with the undamaged model.
 
-        Each question is a list [text].
+        Each question is a list with the texts of one input.
         """
         with self._lock:
             if name not in self._predictors:

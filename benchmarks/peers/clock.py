@@ -6,10 +6,11 @@ import time
 
 
 def measure(load, answer_one, answer_all):
-    """Measures a program, and prints a line of JSON.
+    """Measures the CPU and wall time of three parts of a program, and prints them as a line of JSON.
 
-    The command line contains the path of the model, the path of a file of pairs, and the number of calls with
-    one pair.
+    The parts are: load the model and answer the first pair; calls with one pair; one call with all pairs. The
+    line also contains the answers to all pairs. The command line contains the path of the model, the path of
+    a file of pairs, and the number of calls with one pair.
 
     Args:
       load: function of the path of the model.

@@ -148,7 +148,8 @@ def infer(settings, model, rows):
 
 
 def evaluate(settings):
-    """Computes the probabilities of the pairs in a file with a random model."""
+    """Reads pairs of texts from a file, and computes their probabilities. The weights of the model are
+    random."""
     model = random_model(settings)
     if settings["precision"] == "bf16 weights":
         model = model.to(torch.bfloat16)
@@ -156,14 +157,14 @@ def evaluate(settings):
 
 
 def matmul(settings):
-    """Multiplies square matrices."""
+    """Measures the multiplication of two square matrices."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[settings["precision"]]
     left, right = torch.ones([2, settings["width"], settings["width"]], dtype=dtype)
     measure(lambda: torch.matmul(left, right), settings["warm_up"], settings["count"])
 
 
 def main():
-    """Does the work that the settings name."""
+    """Reads the settings from the command line, and runs the function of this module that they name."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings.get("seed", 0))

@@ -22,12 +22,14 @@ class PublishedAdam:
                    "weight_decay": 0.0 if excluded else 0.01} for excluded in (False, True)]
         self.optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
         for parameter in self.parameters:
-            # AdamW corrects the bias. With this number of steps, the factor of the correction is 1.
+            # PyTorch's AdamW corrects the bias of its averages. After 1,000,000 steps, the correction is a
+            # factor of 1. So the optimizer starts with this number of steps, and corrects nothing.
             self.optimizer.state[parameter] = {"step": torch.tensor(1e6),
                                                "exp_avg": torch.zeros_like(parameter),
                                                "exp_avg_sq": torch.zeros_like(parameter)}
-        # In the published norm, the gradient of the word embeddings has a row for each token of the batch,
-        # not for each word of the vocabulary.
+        # In the published code, the gradient of the word embeddings has one row for each token of the batch,
+        # and the norm is computed from these rows. In PyTorch, it has one row for each word of the
+        # vocabulary.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
 
@@ -49,7 +51,7 @@ class PublishedAdam:
 
 
 def main():
-    """Prints the largest difference of the losses."""
+    """Repeats the recorded steps, and prints the largest difference between new and recorded losses."""
     recorded = np.load(sys.argv[2])
     model = BertForSequenceClassification.from_pretrained(
         sys.argv[1], num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

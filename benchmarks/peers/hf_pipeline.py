@@ -1,4 +1,5 @@
-"""Measures the predictions of Hugging Face's pipeline for benchmarks/serving.py.
+"""Measures how much time Hugging Face's pipeline needs for predictions. benchmarks/serving.py runs this
+script.
 
     python benchmarks/peers/hf_pipeline.py MODEL_DIR PAIRS CALLS
 """
@@ -8,7 +9,7 @@ import transformers
 
 
 def load(path):
-    """Returns a pipeline whose answers contain all labels in their order."""
+    """Returns a pipeline whose answers contain the probabilities of all labels."""
     return transformers.pipeline("text-classification", path, top_k=None, device="cpu")
 
 

@@ -22,7 +22,8 @@ LENGTH_STEP = 8
 
 
 def arguments_of(recorded, part, rows):
-    """Returns the arguments of the model for the windows `rows` of a part: "train" or "eval"."""
+    """Returns the inputs of the model for the windows whose indices are `rows`. `part` is "train" or "eval".
+    """
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     if part == "train":
         names.update(start_positions="start_positions", end_positions="end_positions")
@@ -61,8 +62,8 @@ def train(model, recorded):
 def predict(model, recorded):
     """Returns the start logits and the end logits, float32 [windows, length] each.
 
-    The logits of padding are -1e4. Otherwise, positions of padding could be among the best positions of a
-    window. This project trims its batches, so most of its windows have no padding.
+    The logits of positions in the padding are set to -1e4, so that they are never among the best positions of
+    a window. This project trims its batches, so most of its windows have no padding.
     """
     model.eval()
     logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32)

@@ -73,7 +73,7 @@ def first_pieces(word_ids):
 
 
 def train(settings, model, rows):
-    """Takes `count` training steps."""
+    """Trains the model on random batches of `rows`. `settings["count"]` is the number of steps."""
     trainer = Trainer(settings, model, settings["total_steps"])
     for group in trainer.optimizer.param_groups:
         group["initial_lr"] = settings["learning_rate"]
@@ -88,9 +88,10 @@ def train(settings, model, rows):
 
 @torch.inference_mode()
 def outputs(settings, model, rows):
-    """Yields (row, logits, arguments of the model, index in the batch).
+    """Runs the model on the rows, in batches.
 
-    The longest rows come first, because this order needs the least padding.
+    Yields (row, its logits, the model's arguments for the batch, index of the row in the batch). The rows are
+    sorted by length, so that each batch needs little padding. The longest rows come first.
     """
     model.eval()
     rows = sorted(rows, key=lambda row: -sum(map(len, row[0])))

@@ -1,4 +1,5 @@
-"""Measures training steps of a random model in TensorFlow's Model Garden, for benchmarks/compare.py.
+"""Measures the time of training steps in TensorFlow's Model Garden, for benchmarks/compare.py. The model has
+random weights.
 
     python benchmarks/peers/model_garden.py SETTINGS        (JSON; see compare.py)
 
@@ -45,7 +46,8 @@ def step(settings):
         with tf.GradientTape() as tape:
             loss = loss_of(labels, tf.cast(model(inputs, training=True), tf.float32))
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # clips to norm 1
+        # This optimizer also clips the gradients to the norm 1.
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
     measure(lambda: train(inputs, labels).numpy(), settings["warm_up"], settings["count"])

@@ -1,4 +1,4 @@
-"""Measures the predictions of this project for benchmarks/serving.py.
+"""Measures the CPU time and the wall time of this project's predictions. benchmarks/serving.py starts it.
 
     python benchmarks/peers/our_answers.py MODEL_DIR PAIRS CALLS
 """

@@ -55,20 +55,22 @@ TRAVELS = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
 
 class Group:
-    """The processes, with the attributes that `collectives.AllReduce` needs."""
+    """Replaces a `replica_group.Group`. Has only the attributes that `collectives.AllReduce` needs."""
 
     def __init__(self, spec):
         self.index, self.count = spec["index"], len(spec["addresses"])
 
     def broadcast(self, value):
-        """Returns the value, because all processes build the same graphs in the same order."""
+        """Returns the value unchanged. Nothing has to be sent, because all processes build the same graphs in
+        the same order."""
         return value
 
 
 class Exchange(collectives.AllReduce):
-    """An exchange that records the size of each sum.
+    """Sums gradients over the replicas, and records the size of each sum.
 
-    In a turn of the kind "none", it leaves out the sums. In a turn of the kind "late", it starts them later.
+    In a turn of the kind "none", it leaves out the sums. In a turn of the kind "late", the sums begin only
+    after the last gradient is ready.
     """
 
     def __init__(self, group, kind, exchange_dtype):
@@ -76,7 +78,7 @@ class Exchange(collectives.AllReduce):
         self.kind, self.sizes, self.lead = kind, [], tf.constant(0.0, tf.float64)
 
     def sum(self, tensor):
-        """Adds a tensor over all replicas, as in training, and records the size of the sum."""
+        """Returns the sum of a tensor over all replicas, as in training. Records the size of the sum."""
         if self.kind == "none":
             return tf.identity(tensor)
         if not self.sizes and self.gradients_ready is not None:
@@ -85,7 +87,8 @@ class Exchange(collectives.AllReduce):
         return super().sum(tensor)
 
     def sum_variables(self, pairs):
-        """Adds variables as in training. In a turn "late", the sums wait until all variables are ready."""
+        """Sums the values of variables over all replicas, as in training. In a turn of the kind "late", the
+        sums begin only after the values of all variables are computed."""
         if self.kind == "late":
             everything = tf.group(*[add for _, add in pairs])
             pairs = [(variable, everything) for variable, _ in pairs]
@@ -99,7 +102,7 @@ def bytes_sent():
 
 
 class Turn:
-    """The graph of one kind of step, and its measurements."""
+    """Contains the graph of one kind of step, and measures this step."""
 
     def __init__(self, spec, group, kind, dtype, sizes):
         self.kind, self.dtype = kind, dtype
@@ -163,7 +166,8 @@ class Turn:
 
 
 def main():
-    """Takes all turns."""
+    """Measures all kinds of work that the command line names, and prints the results; see the top of this
+    file."""
     spec = json.loads(sys.argv[1])
     tf.disable_v2_behavior()
     tf.enable_resource_variables()

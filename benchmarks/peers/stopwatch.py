@@ -1,4 +1,4 @@
-"""Measures the time inside the programs that benchmarks/compare.py starts, without their first calls."""
+"""Measures the calls inside a program that benchmarks/compare.py starts, without the first calls."""
 
 import json
 import time

@@ -1,4 +1,6 @@
-"""Measures this project for benchmarks/compare.py: training steps of a random model, or matrix products.
+"""Measures the CPU and wall seconds of this project for benchmarks/compare.py.
+
+The work is a training step of a model with random weights, or a matrix product.
 
     python benchmarks/peers/this_project.py SETTINGS        (JSON; see compare.py)
 """
@@ -41,7 +43,7 @@ def step(settings):
 
 
 def matmul(settings):
-    """Multiplies square matrices."""
+    """Measures the multiplication of two square matrices."""
     with tf.Session() as session:
         left, right = (tf.Variable(tf.ones([settings["width"]] * 2, DTYPES[settings["precision"]]))
                        for _ in range(2))
@@ -51,7 +53,7 @@ def matmul(settings):
 
 
 def main():
-    """Does the work that the settings name."""
+    """Measures training steps or matrix products, as settings["work"] says."""
     settings = json.loads(sys.argv[1])
     tf.disable_v2_behavior()
     tf.enable_resource_variables()

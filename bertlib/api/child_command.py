@@ -16,7 +16,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _KEPT_LINES = 200
 _FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
 _UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.?(?: Did you mean: (.*?) \?)?")
-# {flag: argument of the functions in `bertlib.api`}.
+# Maps flags of the commands to the arguments of the functions in `bertlib.api` that set these flags.
 _ARGUMENTS = {"--train_file": "data", "--dev_file": "dev", "--text_column": "text", "--label_column": "label"}
 
 

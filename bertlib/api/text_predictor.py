@@ -52,7 +52,7 @@ class TextPredictor:
         """
         if isinstance(inputs, str | tuple):
             return self._answer([inputs], ["the argument"])[0]
-        if hasattr(inputs, "tolist") and getattr(inputs, "ndim", None) == 1:  # NumPy array, pandas Series
+        if hasattr(inputs, "tolist") and getattr(inputs, "ndim", None) == 1:  # for example a pandas Series
             inputs = inputs.tolist()
         if not isinstance(inputs, list):
             raise TypeError(f"the argument is of the type {type(inputs).__name__}. {_FORMS}")
@@ -77,7 +77,7 @@ class TextPredictor:
         Args:
           item: the input.
           name: name of the input in error messages.
-          is_one: whether this is the only input.
+          is_one: whether the caller passed no other input.
         """
         most, least = len(self.fields), self._predictor.required
         takes = f"{least} to {most} texts" if most > 2 else "pairs"
@@ -121,7 +121,8 @@ class TextPredictor:
         """
         if isinstance(data, list) and not isinstance(data[0], dict):
             if columns:
-                raise TypeError("text: a list of texts or of pairs has no columns. Leave `text` out.")
+                raise TypeError("The argument `text` names columns, but a list of texts or pairs has no "
+                                "columns. Leave `text` out.")
             # A row that is neither a text nor a tuple is left out of `fields`, because `self(data)` raises an
             # error for such a row.
             fields = [dict(zip(self.fields, (row,) if isinstance(row, str) else row)) for row in data

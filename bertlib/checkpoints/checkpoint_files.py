@@ -130,8 +130,8 @@ class Saver(tensorflow_internals.Saver):
     """TensorFlow's saver, but with a safe removal of old checkpoints.
 
     TensorFlow's saver uses the path of an old checkpoint as a glob pattern, and removes all files that match.
-    If the path contains glob characters, these could be checkpoints of a different directory. This saver
-    removes only the files of the old checkpoint.
+    If the path contains glob characters such as `*`, TensorFlow's saver could also remove the checkpoints of
+    a different directory. This saver removes only the files of the old checkpoint.
     """
 
     def removes(self, prefix):

@@ -268,10 +268,10 @@ def _open_safetensors(path, paths):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of a
-# head have the shape [outputs, inputs] in the classes and also in the scripts, so they are not transposed.
-# Only the kernels of dense layers are transposed, because their published shape is [inputs, outputs]; see
-# `_ENDINGS`.
+# Names of the tensors of heads. The key is the name in Hugging Face's classes, and the value is the name in
+# the published scripts. Hugging Face and the published scripts store the weights of a head with the same
+# shape, [outputs, inputs], so these weights are not transposed. Only the kernels of dense layers are
+# transposed, because their published shape is [inputs, outputs]; see `_ENDINGS`.
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -312,8 +312,8 @@ def published_name(key):
     if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
     # In Hugging Face checkpoints that were converted in 2018, the names of normalization weights end with
-    # gamma and beta. The published names have the same ends, so these ends must stay unchanged. They do,
-    # because no entry of `_ENDINGS` matches them.
+    # gamma and beta. The published names have the same ends. So no entry of `_ENDINGS` matches these ends,
+    # and they stay unchanged.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
@@ -678,8 +678,8 @@ def latest_checkpoint(model_dir):
 
 
 def all_checkpoints(model_dir):
-    """Returns the prefixes of the existing checkpoints that a directory's `checkpoint` file names. The oldest
-    is first.
+    """Returns the prefixes of the checkpoints that the file `checkpoint` of a directory lists, the oldest
+    first. Checkpoints that no longer exist are left out.
 
     `latest_checkpoint` describes which files are used if the directory was moved or has no `checkpoint` file.
 

@@ -31,8 +31,8 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 # Names of default signatures. A call that names no signature uses the first name in this list that exists in
 # the module.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
-# {type of a random op: type of the stateless op that replaces it}. The numbers of the replaced ops depend on
-# all earlier draws. The numbers of a stateless op depend only on a seed, which is its second input.
+# Maps the type of a random op to the type of the stateless op that replaces it. The replaced op draws numbers
+# that depend on all earlier draws. The numbers of the stateless op depend only on a seed, its second input.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
 # Name under which the module `custom_gradient` registers its gradient functions. A hub module can be trained
@@ -157,8 +157,11 @@ class ModuleSpec(object):
         return self._variants[tags]
 
     def signature(self, name=None, tags=None):
-        """Returns (name, SignatureDef) of a signature of a variant. If no name is passed, uses the default
-        signature.
+        """Returns (name, SignatureDef) of a signature.
+
+        Args:
+          name: name of the signature; None for the default signature.
+          tags: see `variant`.
 
         Raises:
           ValueError: the signature or the variant does not exist.
@@ -196,8 +199,8 @@ class ModuleSpec(object):
           KeyError: the message is missing and required.
         """
         for entry in _collection(self.variant(tags), hub_export.ATTACHMENTS).bytes_list.value:
-            # An attachment has the same format as an Any message: the key is field 1, and the value is field
-            # 2.
+            # An attachment can be read as an Any message, because both have the same format: the key is field
+            # 1, and the value is field 2.
             attachment = any_pb2.Any.FromString(entry)
             if attachment.type_url == key:
                 return message_type.FromString(attachment.value)
@@ -261,7 +264,7 @@ def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):
 
 
 class Module(object):
-    """A module that is a part of the current graph."""
+    """A hub module that was added to the current graph."""
 
     def __init__(self, spec, trainable=False, name="module", tags=None):
         """Creates the module's variables and tables. The variables' initial values are the module's weights.
@@ -461,7 +464,8 @@ def _is_state(node):
 
 
 def _node_name(name):
-    """Returns the name of the node to which an input or a tensor belongs: "a" for "^a", "a" and "a:1"."""
+    """Returns the name of the node to which an input or a tensor belongs. For example, the inputs "^a", "a"
+    and "a:1" all belong to the node "a"."""
     return name.lstrip("^").split(":")[0]
 
 
@@ -540,8 +544,8 @@ def _extract_subgraph(definition, kept, collections, scope):
 
 
 def _set_asset_paths(definition, directory):
-    """Returns a copy of a MetaGraphDef, in which the paths of the asset files are paths in the directory of a
-    module."""
+    """Returns a copy of a MetaGraphDef with new paths of the asset files. The new paths are in `directory`,
+    the directory of a module."""
     result = tf.MetaGraphDef()
     result.CopyFrom(definition)
     assets = tensorflow_internals.asset_paths(directory, definition)

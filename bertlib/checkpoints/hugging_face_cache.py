@@ -84,8 +84,8 @@ def cache_directory():
 
 
 def _aliases(repository):
-    """Returns the names under which a repository may be stored in the cache. A repository of the organization
-    google-bert has two names: with and without the organization."""
+    """Returns the names under which a repository may be stored in the cache. A model of the organization
+    google-bert may have two names, such as "google-bert/bert-base-uncased" and "bert-base-uncased"."""
     if "/" not in repository:
         return [repository, _FIRST_ORGANIZATION + repository]
     return [repository, repository.removeprefix(_FIRST_ORGANIZATION)]

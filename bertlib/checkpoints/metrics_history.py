@@ -100,8 +100,8 @@ class MetricsHistory:
             end = writer.tell()
             if writer.write(line) < len(line):  # the disk is full, or the file is too large
                 writer.truncate(end)
-                # A write of a part of the line raises no error. This second write raises an error that names
-                # the cause.
+                # The first write stored only a part of the line, and raised no error. This second write
+                # raises an error that names the cause.
                 writer.write(line)
 
     def _keep(self, is_kept):
@@ -135,7 +135,7 @@ def _to_json(value):
     if isinstance(value, dict):
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, np.float32):
-        value = float(str(value))  # 0.1 and not 0.10000000149011612, so that the file and the log are equal
+        value = float(str(value))  # writes 0.1, as in the log, and not 0.10000000149011612
     elif isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, (list, tuple)):

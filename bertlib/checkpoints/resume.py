@@ -39,7 +39,8 @@ def create_checked_scaffold(spec, checkpoint, config):
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
-        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # the scaffold and users' hooks read it
+        # The scaffold and the hooks of users take the saver from this collection.
+        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
         if checkpoint:
             variables = tf.global_variables()
             shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}

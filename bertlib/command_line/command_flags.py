@@ -36,8 +36,8 @@ class CommandFlags:
         else:
             importlib.import_module(command)
         self.names = common_flags.flag_names()
-        # Flags of this process that the other command does not have. They are not copied, so `parse` raises
-        # an error for them.
+        # Names of the flags that this process has, but the other command does not have. These flags are not
+        # copied. So if `arguments` contain one of them, `parse` raises an error.
         foreign = {name for part in sections.values() for name in part} - {*self.names, "traceback"}
         self._values = flags.FlagValues()
         for name in flag_values:

@@ -46,7 +46,7 @@ MAX_GB = 1e6
 # Largest number of epochs for which the number of training steps still fits into an int64.
 _MAX_EPOCHS = 1e9
 
-# Heading of an advanced section -> names of its flags. Only `--helpfull` lists these flags.
+# Maps the heading of each advanced section to the names of its flags. Only `--helpfull` lists these flags.
 ADVANCED = {
     "Advanced: text": ("xnli_language", "label_separator", "protect_special_tokens"),
     "Advanced: training": ("adam_bias_correction", "weight_decay", "clip_norm", "layer_decay",
@@ -60,9 +60,9 @@ ADVANCED = {
                        "iterations_per_loop"),
 }
 
-# Heading of a section -> names of its flags, in the order of their definition.
+# Maps the heading of each section of --help to the names of its flags, in the order of their definition.
 names_by_section = {}
-# Name of a flag -> its class, one of `settings.CLASSES`, or None.
+# Maps the name of each flag to the class of the flag. The class is one of `settings.CLASSES`, or None.
 _classes = {}
 
 # absl records for each flag which module defines it. The functions of this module define flags for commands.

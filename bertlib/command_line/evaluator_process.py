@@ -71,7 +71,8 @@ def follow(coordinator, timeout):
                 code = _evaluate(signals)
                 # If the training has removed this checkpoint in the meantime, a failed evaluation is ignored.
                 if code and files.exists(f"{newest}.index"):
-                    return replica_launcher.End(code, None, False)  # the evaluation has printed a message
+                    # The process of the evaluation has already printed the error.
+                    return replica_launcher.End(code, None, False)
                 evaluated = None if code else _keep_results(step)
             elif not runs:
                 return replica_launcher.End(0, None, False)

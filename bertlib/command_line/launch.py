@@ -175,8 +175,8 @@ def _describe_encoding_error(error):
 
 
 def _place_of_surrogate(character):
-    """Searches all files that are named by flags for the unpaired surrogate `character`. Returns "file:line"
-    of its first occurrence; None if the files do not contain it.
+    """Searches for the unpaired surrogate `character` in all files that flags name. Returns "file:line" of
+    its first occurrence; None if the files do not contain it.
 
     An unpaired surrogate is half of a surrogate pair, and cannot be written in UTF-8. In a file that is read
     as UTF-8, an unpaired surrogate can only come from an escape in JSON, such as "\\ud83d".
@@ -213,7 +213,8 @@ def _end_with_error(error, resumable):
                          passes=replica_group.may_pass(error))
     if isinstance(error, replica_group.ReplicaError):
         _fail(f"error: {error}", passes=True, own=False)
-    if isinstance(error, tf.errors.OpError) and error.op is None:  # raised by the file system, not by a graph
+    # An OpError without an op comes from the file system, not from a graph.
+    if isinstance(error, tf.errors.OpError) and error.op is None:
         _fail_with_known(error, error.message, passes=True)
     if isinstance(error, MemoryError):
         by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch

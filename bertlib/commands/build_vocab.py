@@ -218,8 +218,8 @@ def open_model(settings):
         settings.set_default("bert_config_file", found[0])
     config = model_config.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
-    # These variables may be missing, because some models lack them. For example, a model that was pre-trained
-    # only on masked words has neither a pooler nor a head for the next sentence.
+    # The heads and the pooler are optional, because some models lack them. For example, a model that was
+    # pre-trained only on masked words has neither a pooler nor a head for the next sentence.
     checkpoint_formats.check_fits(source, {**encoder, **heads}, optional={
         *heads, *(name for name in encoder if "/pooler/" in name)})
     names = sorted(name for name in {**encoder, **heads} if name in source.shapes)
@@ -249,9 +249,9 @@ def extend_vocab(settings, words, tokenizer):
     new = vocabulary_extension.choose_words(words, tokenizer.wordpiece_tokenizer, free,
                                             settings.min_frequency)
     if not new:
-        raise ValueError(f"There are no words to add: {settings.extend} contains each word of --input_file "
-                         f"that occurs at least --min_frequency={settings.min_frequency} times. Use more "
-                         "text, or continue with the old vocabulary.")
+        raise ValueError(f"There are no words to add: {settings.extend} already contains each word of "
+                         f"--input_file that occurs at least --min_frequency={settings.min_frequency} "
+                         "times. Use more text, or continue with the old vocabulary.")
     capitals = [word for word in new if word != word.lower()]
     if capitals and all(token == token.lower() for token in old if not token.startswith("[")):
         raise ValueError(f"--do_lower_case=false: the new words, such as {capitals[0]}, have capital "

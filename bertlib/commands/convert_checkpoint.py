@@ -27,7 +27,7 @@ import modeling
 import tokenization
 
 # `_ARCHITECTURES` maps each Hugging Face class to the published names of the variables of its head. The class
-# of a model is the first class in this table for which the model contains all of these variables.
+# of a model is the first class in this table whose variables are all in the model.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -342,7 +342,7 @@ def translate(settings, source):
 
 def copy_weights(settings, source):
     """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
-    Returns a pair of the same form as `translate`."""
+    Returns (names of the tensors to write, other files to write); see `translate`."""
     paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)

@@ -102,8 +102,8 @@ def _check_flags(settings):
             raise ValueError(f"--{name} needs {formats}. Pass --format, or leave --{name} out.")
     if settings.compare_file is not None:
         if not (settings.text or is_file):
-            raise ValueError("--compare_file has no effect on a SavedModel without --text. Pass --text, or "
-                             f"{formats}, or leave --compare_file out.")
+            raise ValueError("--compare_file has no effect on a SavedModel that has no ops for text. Pass "
+                             f"--text, or {formats}, or leave --compare_file out.")
         require_file(settings, "compare_file")
 
 

@@ -40,8 +40,9 @@ MODELS = {
                   intermediate_size=4096, type_vocab_size=2),
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
-# {task: (head, fields, batch totals)}. `fields` is a function that takes a sequence length and returns the
-# fields of a training example. For the batch totals, see `input_pipeline.record_dataset`.
+# {value of --task: (head of the model, fields, batch totals)}. `fields` is a function that takes a sequence
+# length and returns the fields of a training example. For the batch totals, see
+# `input_pipeline.record_dataset`.
 TASKS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "ner": (tagging_head.Tagger(9), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
@@ -53,7 +54,8 @@ TASKS = {
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
-        flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model. base and large are uncased.")
+        flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model. The models base and "
+                          "large are uncased.")
         flags.DEFINE_string("bert_config_file", None, "bert_config.json of your own model, or a Hugging Face "
                             "config.json. Pass it instead of --model.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
@@ -173,7 +175,8 @@ def describe(settings):
 
 
 def usable_memory(settings):
-    """Returns (bytes that TensorFlow can use on the card, the card's name, source of the number of bytes)."""
+    """Returns (number of bytes that TensorFlow can use on the card, name of the card, text that says where
+    this number comes from)."""
     if settings.card:
         card = gpu_cards.CARDS[settings.card]
         return card.usable_mib * gpu_cards.MIB, card.title, card.source

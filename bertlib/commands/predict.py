@@ -69,8 +69,10 @@ def define_flags():
     common_flags.define_gpu_flags()
     define_predictor_flags()
     with common_flags.section("Lines"):
-        flags.DEFINE_string("input_file", "-", "Input file; - is the standard input.")
-        flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")
+        flags.DEFINE_string("input_file", "-", "Input file. By default, the command reads the standard "
+                            "input.")
+        flags.DEFINE_string("output_file", "-", "Output file. By default, the command writes to the "
+                            "standard output.")
         flags.DEFINE_enum("input_format", None, list(prediction_inputs.FORMATS), "Format of the input. "
                           "By default, the command derives it from the file extension. If the extension is "
                           "unknown, the format is 'text': each line contains one text, or two texts "
@@ -141,7 +143,7 @@ def chunks_as_they_arrive(items, most, waits=False):
     while end is None:
         chunk = []
         item, end = waiting.get()
-        with contextlib.suppress(queue.Empty):  # an empty queue ends the chunk
+        with contextlib.suppress(queue.Empty):  # if no further input is waiting, the chunk is complete
             while end is None:
                 chunk.append(item)
                 if len(chunk) == most:
@@ -233,7 +235,7 @@ def _broadcast(replicas, chunks):
 
 
 def run(settings, predictor):
-    """Answers all lines.
+    """Answers all lines of the input file.
 
     Raises:
       ValueError: a line is not usable. The lines before this line have been answered.
@@ -288,8 +290,8 @@ def answer_interactively(predictor):
 
 
 def _inherit_columns(settings, directory):
-    """Sets the column flags that are not on the command line to their values in the training. These values
-    are recorded in the run.json in `directory`.
+    """Sets each flag for columns that is not on the command line to its value in the training. The run.json
+    in `directory` contains these values.
 
     If --text_column is on the command line, the input probably has other columns than the training file. So
     --label_column and --header are not set to their values in the training.

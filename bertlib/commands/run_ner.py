@@ -99,7 +99,7 @@ def define_flags():
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults for this run.
+    """Sets each flag that is missing on the command line to its default for this run.
 
     Raises:
       ValueError, OSError: a required flag is missing, or a flag has an unusable value.

@@ -91,7 +91,7 @@ def define_flags():
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults for this run.
+    """Sets each flag that is missing on the command line to its default for this run.
 
     Raises:
       ValueError, OSError: a required flag is missing, or a flag has an unusable value.
@@ -130,7 +130,8 @@ def read_data(settings):
     data = {}
     for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
-            # Each question of the test file needs a prediction, so its bad lines are always an error.
+            # Each question of the test file needs a prediction. So a bad line in the test file is always an
+            # error, even with --skip_bad_lines.
             file = choice_data.read_questions(
                 require_file(settings, f"{split}_file"), lambda name, _: getattr(settings, name),
                 needs_labels=split != "test", skip_bad_lines=split != "test" and settings.skip_bad_lines)

@@ -65,8 +65,8 @@ def _load_server():
       ImportError: FastAPI or uvicorn is not installed.
     """
     try:
-        # These modules need FastAPI and uvicorn, which are optional. With the import here, `--help` works
-        # without them.
+        # These modules need FastAPI and uvicorn, which are optional packages. The import is here and not at
+        # the top of the file, so that `--help` works without these packages.
         from bertlib.server import http_app, http_server
     except ImportError as error:
         raise ImportError("The server needs the packages fastapi and uvicorn, which cannot be imported "

@@ -163,7 +163,7 @@ def _plain(value, separator):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value))
     try:
-        return repr(float(value))  # so that "1" from CSV equals 1.0 from JSON Lines
+        return repr(float(value))  # the text "1" from CSV must equal the number 1.0 from JSON Lines
     except (TypeError, ValueError):
         return "" if value is None else str(value)
 

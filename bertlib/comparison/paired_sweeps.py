@@ -157,8 +157,8 @@ def _choose_metric(metric, columns, other_columns, settings, directories):
     if not metrics:
         wanted, paths = f"--metric={metric}: " if metric else "", [
             os.path.join(directory, TABLE) for directory in directories]
-        raise ValueError(f"{wanted}{' and '.join(paths)} have no matching metric in common. Their columns "
-                         f"are {', '.join(columns)} and {', '.join(other_columns)}.")
+        raise ValueError(f"{wanted}{' and '.join(paths)} have no matching metric in common. The columns of "
+                         f"these tables are {', '.join(columns)} and {', '.join(other_columns)}.")
     scores = [name for name in metrics if (name.startswith("eval_") or _PERCENT.fullmatch(name))
               and not best_weights.is_lower_better(name)]
     return (scores or metrics)[0]

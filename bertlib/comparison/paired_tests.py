@@ -96,7 +96,8 @@ def compare_pairs(first, second):
     """Compares paired values by a paired t-test and Wilcoxon's signed-rank test.
 
     Returns:
-      {"test", "n", "p_value", "p_value_wilcoxon", "interval"}.
+      a dict: "test" (name of the first test), "n" (number of pairs), "p_value" (of the t-test),
+      "p_value_wilcoxon", and "interval" (confidence interval [low, high] of the mean difference).
     """
     stats, first, second = load_scipy(), np.asarray(first, float), np.asarray(second, float)
     found = {"test": "paired t-test", "n": len(first)}

@@ -20,7 +20,8 @@ _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
 # These flags request evaluations during a training, or at its end. If only the first steps are repeated,
 # these flags are left out.
 _OF_EVALUATION = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
-# {flag: copy in the output directory}. The copy is used if the file of the flag no longer exists.
+# Maps each of these flags to the name of a copy in the output directory. The copy is used if the file that
+# the flag names no longer exists.
 _COPIES = {"vocab_file": output_files.VOCABULARY, "spm_model_file": output_files.SENTENCE_PIECES,
            "bert_config_file": output_files.CONFIG, "label_file": output_files.LABELS}
 _FLAG = re.compile(r"--?([a-z][a-z0-9_]*)(?:=(.*))?", re.DOTALL)
@@ -140,7 +141,7 @@ def _refuse_running(directory):
 
 
 def _last_step(directory, record, until, notes):
-    """Finds the last step up to which the training and its repetition are compared.
+    """Finds the last step at which the training and its repetition are compared.
 
     Adds sentences to the list `notes` if the training is unfinished, or was continued with other settings.
 
@@ -187,7 +188,7 @@ def _parse(overrides):
         if match[1] in (*_OURS, "do_train", "flagfile"):
             other = {"max_steps": " Pass --until before the --.", "output_dir": " Pass --output_dir before "
                      "the --."}.get(match[1], " Leave it out.")
-            raise ValueError(f"--{match[1]}: the repetition sets this flag itself.{other}")
+            raise ValueError(f"--{match[1]} cannot follow --: reproduce.py sets this flag itself.{other}")
         given[match[1]] = match[2]
     return given
 
@@ -294,8 +295,8 @@ def _compare_inputs(record, flags, given, notes):
 
 
 def _exists(value):
-    """Returns whether the value of a flag exists: a file, a directory or the prefix of a checkpoint. A remote
-    path is not checked, and counts as existing."""
+    """Returns whether the path in the value of a flag exists. The path may be a file, a directory or the
+    prefix of a checkpoint. A remote path is not checked, and counts as existing."""
     return "://" in value or files.exists(value) or checkpoint_files.exists(value)
 
 

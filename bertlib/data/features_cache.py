@@ -167,7 +167,7 @@ def _link(records, path):
         return
     with files.atomic_replacement(path) as partial:
         with contextlib.suppress(FileNotFoundError):
-            os.remove(partial)  # left over from a killed process
+            os.remove(partial)  # a killed process may have left this file
         try:
             os.link(records, partial)
         except OSError:

@@ -189,7 +189,7 @@ class _RecordReader(object):
             conditions.append(
                 tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
         if conditions:
-            # After this error, `find_bad_record` finds the record.
+            # After this error, `find_bad_record` finds the record that caused it.
             tf.Assert(tf.reduce_all(conditions), ["values are out of bounds"])
 
     def find_bad_record(self):
@@ -274,8 +274,8 @@ def _prefetched(dataset):
 
 
 def _shard(dataset):
-    """Returns this replica's shard of a dataset: with R replicas, every R-th batch. If the graph has no
-    `SHARD`, returns the dataset unchanged."""
+    """Returns this replica's shard of a dataset: with R replicas, every R-th batch. Returns the dataset
+    unchanged if the collection `graph_keys.SHARD` of the graph is empty."""
     for index, count in tf.get_collection(graph_keys.SHARD):
         tf.add_to_collection(graph_keys.SHARDED_INPUT, 1)
         dataset = dataset.shard(count, index)
@@ -301,7 +301,8 @@ def token_balanced_bounds(lengths, num_micro_batches):
     def filled(limit):
         """Returns the bounds of micro-batches with as many examples as possible.
 
-        Each micro-batch takes the next examples of the batch until one more would exceed `limit` tokens.
+        Each micro-batch takes the next examples of the batch. It ends when one more example would raise its
+        token count above `limit`.
         """
         bounds = [0]
         while bounds[-1] < len(lengths):

@@ -81,8 +81,7 @@ def _problem_in_table(columns, delimiter=b"\t"):
     """Returns a function that checks whether a file has at least `columns` columns. The function returns a
     message about the problem, or None; see `http_download.Source`.
 
-    The function reads only the first line, because in some published files, later lines do not have the form
-    that the code of the task expects.
+    The function reads only the first line, because some published files have later lines in a different form.
     """
     def problem(path, _):
         with open(path, "rb") as reader:

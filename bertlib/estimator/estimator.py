@@ -103,7 +103,7 @@ class Estimator(object):
 
     @property
     def model_fn(self):
-        """The model_fn."""
+        """The `model_fn` that was passed to the constructor."""
         return self._builder.model_fn
 
     def eval_dir(self, name=None):

@@ -40,7 +40,7 @@ SECONDS_PER_OP = 1e-5
 
 _DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
 _VARIABLES = {"VarHandleOp", "VariableV2", "Variable"}
-# Types of ops that return their input (IdentityN: their inputs) without allocating memory.
+# Types of ops that return their input without allocating memory. IdentityN returns several inputs.
 _ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "PreventGradient",
             "Snapshot", "DestroyTemporaryVariable", "Switch", "Bitcast"}
 _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
@@ -57,7 +57,7 @@ class MemoryNeed(collections.namedtuple("MemoryNeed", ["variables", "activations
 
     @property
     def total(self):
-        """Peak bytes, variables included."""
+        """Returns the peak memory in bytes, including the variables."""
         return self.variables + self.activations
 
     def __str__(self):
@@ -155,8 +155,8 @@ def rewrite(train_op):
 
 def _virtual_gpu():
     """Returns a cluster with a single virtual GPU."""
-    # The memory is so large that Grappler never plans to move tensors from the GPU to the host's memory.
-    # Clock, cores and bandwidth are those of a GTX Titan X (Pascal).
+    # This GPU has so much memory that Grappler never plans to move tensors from the GPU to the host's memory.
+    # The clock, the cores and the bandwidth are those of a GTX Titan X (Pascal).
     device = tensorflow_internals.NamedDevice(name=_DEVICE, properties=tensorflow_internals.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
@@ -175,7 +175,7 @@ def _with_ancestors(op):
 
 
 def _check(op):
-    """Raises a ValueError if the simulation would count far too little memory for an op."""
+    """Raises a ValueError if the simulation cannot count the memory of an op, or only a small part of it."""
     problem = None
     for name, value in op.node_def.attr.items():
         if value.HasField("func") or value.list.func:
@@ -307,9 +307,9 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # If the memory is not nearly linear in the batch size, each line may exclude only one further size.
-        # The search would then take very long. So after eight simulated sizes, the search tries the middle of
-        # the interval instead of the size at which a line crosses `usable_bytes`.
+        # If the memory is not nearly linear in the batch size, a line predicts the next size badly, and each
+        # simulation may exclude only one size. The search would then take very long. So after eight simulated
+        # sizes, the search no longer draws lines, but tries the middle of the interval.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
@@ -434,6 +434,6 @@ def available_ram(root="/"):
         try:
             statistics = dict(line.split() for line in read("memory.stat").splitlines())
             free = min(free, int(read(limit)) - int(read(used)) + int(statistics[reclaimable]))
-        except (OSError, KeyError, ValueError):  # no such cgroup, or its limit is "max"
+        except (OSError, KeyError, ValueError):  # there is no such cgroup, or its limit is the word "max"
             continue
     return free

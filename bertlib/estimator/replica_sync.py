@@ -1,5 +1,7 @@
-"""Synchronizes the Estimators of several replicas: exchanges votes before each step, divides the batches of
-an evaluation among the replicas, and computes metrics from the batches of all replicas.
+"""Synchronizes the Estimators of several replicas.
+
+Before each step, the replicas vote on whether to continue the training. In an evaluation, the replicas share
+the batches, and the metrics are computed from the batches of all replicas.
 
 The gradients are not summed here: `bertlib.graph.collectives.AllReduce` sums them.
 """

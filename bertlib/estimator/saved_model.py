@@ -88,7 +88,8 @@ def _filled_local_dir(export_dir_base):
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locks.lock_file(temporary_dir))
-                # If several threads or processes try this at the same time, only one of them succeeds.
+                # If several threads or processes try to create this directory at the same time, only one of
+                # them succeeds.
                 os.mkdir(temporary_dir)
             except (locks.InUseError, FileExistsError):
                 continue

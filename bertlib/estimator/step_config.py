@@ -299,8 +299,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
-            # An earlier mode already fits with the smallest number of micro-batches. This mode recomputes
-            # more and cannot reduce this number, so it would only make the step slower.
+            # An earlier mode of recomputation already fits with the smallest number of micro-batches. This
+            # mode recomputes more and cannot reduce this number, so it would only make the step slower.
             break
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)
@@ -322,8 +322,8 @@ def _fewest(candidates, usable_bytes, memory_need):
     """Returns the candidate that fits into memory with the fewest micro-batches; None if no candidate fits.
 
     With more micro-batches, a step needs less memory, so a binary search finds the candidate. The first
-    candidate is an exception and is tried separately: a single micro-batch needs no accumulators. So a step
-    with a single micro-batch may fit even if a step with two micro-batches does not fit.
+    candidate, which may have a single micro-batch, is tried separately. A single micro-batch needs no
+    accumulators, so it may fit even if two micro-batches do not fit.
 
     Args:
       candidates: list of `StepConfig` with ascending numbers of micro-batches.

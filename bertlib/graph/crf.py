@@ -100,7 +100,7 @@ def crf_decode(potentials, transition_params, sequence_length):
         scores, mask = position
         paths = state[0][:, :, None] + transition_params[None]
         best = tf.where(mask > 0, tf.reduce_max(paths, axis=1) + scores, state[0])
-        # After the end of a sequence, each tag points to itself, so that backtracking keeps the last tag.
+        # After the end of a sequence, each tag is its own predecessor. So backtracking keeps the last tag.
         return best, tf.where(mask > 0, tf.argmax(paths, axis=1, output_type=tf.int32), itself)
 
     size = tf.shape(potentials)[2]

@@ -17,13 +17,15 @@ OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Name of the collection that contains an integer variable, and also the name of this variable. The value of
 # the variable is the index of the next micro-batch. The variable exists only in graphs of a training.
 MICRO_BATCH_INDEX = "micro_batch_index"
-# Name of the collection that is not empty if the input of a resumed training starts directly at the batch of
-# the global step. In this case, checkpoints do not have to contain the position of the input.
+# Name of a collection that is not empty in some graphs: in these graphs, the input of a resumed training
+# starts directly at the batch of the global step. So checkpoints do not have to contain the position of the
+# input.
 STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 # Name of the collection that contains the readers of the input's records. After an error of the input, these
 # readers find the bad record.
 RECORD_READERS = "record_readers"
-# Name of the collection that is not empty if the kernels are compiled for this machine's CPU.
+# Name of a collection that serves as a switch: it is not empty if the kernels are compiled for this machine's
+# CPU.
 COMPILED_KERNELS = "compiled_kernels"
 # Name of the collection that is not empty if the graph may use only ops that ONNX also has.
 PORTABLE_OPS = "portable_ops"
@@ -35,7 +37,7 @@ XLA_FORMULAS = "xla_formulas"
 # Name of the collection that contains at most one integer scalar tensor. Its value is the index, within the
 # effective batch, of the micro-batch that the graph computes.
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"
-# Name of the collection that is not empty if one micro-batch may draw more random values than another.
+# Name of the collection that is not empty if micro-batches may draw different numbers of random values.
 RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
 # Name of the collection that contains at most one integer tensor. Each `session.run` draws a new random value
 # for this tensor. In a graph without a global step, the tensor replaces the global step.
@@ -47,5 +49,6 @@ ALL_REDUCE = "all_reduce"
 # input of an evaluation or a prediction yields only the batches n for which n modulo `count` is `index`. The
 # input of a training ignores the pair.
 SHARD = "shard"
-# Name of the collection that is not empty if the input yields only the batches of a `SHARD`.
+# Name of the collection that is not empty if the input yields only this replica's part of the batches; see
+# `SHARD`.
 SHARDED_INPUT = "sharded_input"

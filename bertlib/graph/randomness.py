@@ -34,8 +34,9 @@ _PHILOX = 1
 # A block of the stream has 128 bits: four numbers of `uniform`, or eight booleans of `bernoulli`.
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
-# If micro-batches differ in size, each micro-batch has a range of this number of blocks in the stream. A
-# micro-batch never draws more blocks than this number, so the ranges do not overlap.
+# If micro-batches differ in size, each micro-batch has its own range of blocks in the stream of random
+# numbers. Each range has this number of blocks. A micro-batch never draws more blocks, so the ranges do not
+# overlap.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
 # {graph: {"<variable scope>/<kind>": number of sites of this kind in this scope}}. The graphs are weak
@@ -60,7 +61,10 @@ def philox_key(seed, site):
 
 
 def new_site(kind):
-    """Returns a name for the next site of this kind in the current variable scope.
+    """Returns the name of a new site: a place in the graph where random numbers are drawn.
+
+    The name consists of the current variable scope, `kind`, and the number of earlier sites of this kind in
+    the scope.
 
     The second dropout in the scope `bert/embeddings` has the name "bert/embeddings/dropout#1" in every graph.
     So its random numbers do not change if the model gets a new head, or a new op in a different scope.
@@ -116,7 +120,7 @@ def _record(recorded, outer_source, kind, make):
 
 
 def _play_back(remaining, kind, make):
-    """Returns the next recorded value of a kind, and does not call `make`; see `_make_or_repeat`.
+    """Returns the next recorded value of the given kind instead of a new value from `make`.
 
     Args:
       remaining: {kind: iterator over the recorded values of this kind that are not returned yet}.
@@ -238,8 +242,8 @@ def permutation(seed, epoch, size):
 def _make_or_repeat(kind, make):
     """Returns the value of make(), or repeats an earlier value of make().
 
-    In the first call of a `repeatable` function, and outside of such a function, make() is called. In all
-    later calls of the `repeatable` function, the values of its first call are returned again.
+    Outside of `repeatable` functions, and in the first call of a `repeatable` function, make() is called. All
+    later calls of the `repeatable` function return the values of its first call again.
 
     Args:
       kind: str that describes the value of make(). Values of each kind are repeated in the order of the first
@@ -283,7 +287,7 @@ def _zero_when_run():
 
 def _seed_and_position():
     """Returns (seed, step, list). The list contains the index of the micro-batch; it is empty if no index was
-    set. Random numbers depend on these values and on their site."""
+    set. Random numbers depend only on these values and on the site where they are drawn."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 

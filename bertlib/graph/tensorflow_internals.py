@@ -106,7 +106,10 @@ def saving_listeners(hook):
 
 
 def set_saving_listeners(hook, listeners):
-    """Replaces the listeners of a hook. The public interface takes listeners only in the constructor."""
+    """Replaces the listeners of a tf.train.CheckpointSaverHook.
+
+    In the public interface, listeners can be passed only to the constructor of the hook.
+    """
     hook._listeners = listeners
 
 
@@ -132,39 +135,41 @@ def forget_summary_writers(directory=None):
 
 
 def parse_profile(serialized):
-    """Returns the XSpace message of a profiler's .xplane.pb file. No public module has the message's class.
+    """Returns the XSpace message of a profiler's .xplane.pb file. The class of this message is only in a
+    private module of TensorFlow.
 
     Args:
       serialized: bytes, the content of the file.
     """
-    # Imported here, because only a run with a profile needs this module, and `import tensorflow` does not
-    # load it.
+    # This module is imported here, not at the top of the file, because `import tensorflow` does not load it.
+    # Only a run with a profile needs it.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
     return xplane_pb2.XSpace.FromString(serialized)
 
 
 # --- Files -----------------------------------------------------------------------------------------------
 
-# (path) -> a reader that reads and verifies the record at an offset of a TFRecord file. The public function
-# `tf.io.tf_record_iterator` logs a deprecation warning. The public class `tf.data.TFRecordDataset` needs a
-# separate session, and this session takes all memory of a GPU.
+# Takes the path of a TFRecord file. Returns a reader that reads and verifies the record at an offset. The
+# public function `tf.io.tf_record_iterator` is not used, because it logs a deprecation warning. The public
+# class `tf.data.TFRecordDataset` needs a separate session, and this session would take all memory of a GPU.
 open_records = tf_record.tf_record_random_reader
 
-# Function: (directory of a SavedModel) -> its SavedModel message. The public `tf.saved_model.load` adds one
-# of the graphs to the current graph and session. We must read the graphs before one of them is added.
+# Takes the directory of a SavedModel. Returns the SavedModel message, which contains all graphs. The public
+# `tf.saved_model.load` is not used, because it adds one of the graphs to the current graph and session. We
+# must read the graphs before one of them is added.
 parse_saved_model = loader_impl.parse_saved_model
 
-# Function: (directory, MetaGraphDef) -> {name of the tensor: path of the asset}. A MetaGraphDef can store
+# Takes (directory, MetaGraphDef). Returns {name of the tensor: path of the asset}. A MetaGraphDef can store
 # the names of its assets in two formats, and this function reads both of them. The public field
 # `asset_file_def` has only one of the two formats.
 asset_paths = loader_impl.get_asset_tensors
 
-# Function: (export_outputs, predictions) -> export_outputs with an additional default signature. The name of
-# this signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes have
-# no public name, and no function of `tf.saved_model` takes these objects.
+# Takes (export_outputs, predictions). Returns export_outputs with an additional default signature. The name
+# of this signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes
+# have no public name, and no function of `tf.saved_model` takes these objects.
 with_default_output = export_utils.get_export_outputs
-# Function: (receiver tensors, export_outputs, alternatives) -> {name: SignatureDef}. It takes the objects of
-# `export_outputs` from the function above.
+# Takes (receiver tensors, export_outputs, alternatives). Returns {name: SignatureDef}. The objects in
+# `export_outputs` are those that the function above returns.
 signatures_of = export_utils.build_all_signature_defs
 
 

@@ -26,7 +26,7 @@ import modeling
 # model.
 _CONFIG_FILES = output_files.CONFIG, "config.json"
 _INPUTS = "input_ids", "input_mask", "segment_ids"
-# {compute dtype of a Keras dtype policy: argument `precision` of BertModel}
+# Maps the compute dtype of a Keras dtype policy to the value of BertModel's argument `precision`.
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 # {dtype: the smallest positive integer n for which n + 1 cannot be represented exactly}
 _FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}

@@ -1,4 +1,5 @@
-"""Computes the parts of a layer in inference, in forms that TensorFlow can fuse with matrix products."""
+"""Computes the parts of a layer in inference. The ops are chosen so that TensorFlow can fuse them with matrix
+products."""
 
 import math
 

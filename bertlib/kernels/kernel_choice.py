@@ -4,17 +4,17 @@
 |---|---|---|
 | no | plain ops | plain ops |
 | yes | ops in C++; convolutions for wide matrix products in 16 bits | oneDNN's ops, prepared weights |
-| yes, but no compiler | plain ops; the same convolutions | oneDNN's ops, prepared weights |
-| yes, but float16 | plain ops; the same convolutions | oneDNN's ops, prepared weights |
-| yes, but a GPU | plain ops | plain ops |
-| no, but `use_xla` | formulas compiled by XLA | plain ops |
+| yes, without a compiler | plain ops; the same convolutions | oneDNN's ops, prepared weights |
+| yes, in float16 | plain ops; the same convolutions | oneDNN's ops, prepared weights |
+| yes, on a machine with a GPU | plain ops | plain ops |
+| no, with `use_xla` | formulas compiled by XLA | plain ops |
 
 A graph for an export into another format (see `use_portable_ops`) gets the ops of `PortableKernels` in
 inference.
 
 Plain ops are TensorFlow's ops. oneDNN's ops, which include the convolutions, are used if TensorFlow has them
 and the CPU has instructions for the dtype. Otherwise plain ops replace them. Here and in the table, the dtype
-is the dtype of the activations. So the row "yes, but float16" concerns only the layers. Parts of the training
+is the dtype of the activations. So the row "yes, in float16" concerns only the layers. Parts of the training
 that compute in float32 still use ops in C++, for example AdamW for large variables.
 """
 

@@ -69,7 +69,7 @@ def find_compiler():
 
 
 def _library_path(compiler):
-    """Returns the path, in the user's cache, of the library that this compiler builds."""
+    """Returns the path of the library that this compiler builds. The path is in the user's cache."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     except RuntimeError as error:  # the user has no home directory

@@ -13,7 +13,7 @@ from bertlib.kernels.formulas import LAYER_NORM_EPSILON
 
 
 def keep_mask(shape, keep_probability, site):
-    """Draws the same mask as `formulas.keep_mask` in half of the time."""
+    """Draws the same mask as `formulas.keep_mask`, but needs only half as much time."""
     return randomness.bernoulli(shape, keep_probability, site,
                                 native_op=native.load_ops().bert_dropout_mask)
 

@@ -77,8 +77,8 @@ def _has_op(op_type, dtype):
 def has_fused_product(dtype):
     """Returns whether `fused_product` supports a dtype and is faster than TensorFlow's ops.
 
-    For float32, the result is False: the memory layout of the weights matters less than in 16 bits, and the
-    op that TensorFlow chooses is faster than `fused_product`.
+    For float32, the result is False, because the op that TensorFlow chooses is faster than `fused_product`.
+    In float32, the memory layout of the weights matters less than in 16 bits.
     """
     return dtype != tf.float32 and _has_op(_FUSED_PRODUCT, dtype)
 

@@ -14,10 +14,12 @@ _ROW_STEP = 128
 
 
 class Packing(object):
-    """Packs positions of a batch as rows: the real tokens, and the first position of each sequence.
+    """Removes most of the padding of a batch: puts the vectors of the remaining positions into the rows of
+    one matrix.
 
-    The rows are in the order of the batch. After these rows, positions of padding are added as rows until the
-    number of rows is a multiple of 128, or until all positions are rows.
+    These positions are the real tokens, and the first position of each sequence. Their rows are in the order
+    of the batch. After them, positions of padding are added as rows until the number of rows is a multiple of
+    128, or until all positions are rows.
 
     Attributes:
       positions: int64 [R, 2], (example, position) of each row.
@@ -25,7 +27,7 @@ class Packing(object):
     """
 
     def __init__(self, input_mask):
-        """Chooses the positions that become rows.
+        """Chooses the positions of the batch that get a row.
 
         Args:
           input_mask: int32 [B, F], 1 for real tokens and 0 for padding.

@@ -1,4 +1,4 @@
-"""Computes the parts of a layer in inference with ops that formats such as ONNX also have.
+"""Computes the parts of a layer in inference. Uses only ops that also exist in formats such as ONNX.
 
 ONNX Runtime recognizes the ops of the layer normalization and of the two forms of gelu in this module, and
 replaces each of these groups of ops by one op.

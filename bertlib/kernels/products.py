@@ -17,7 +17,7 @@ def matmul(a, b, transpose_a=False, transpose_b=False):
 
 
 def concatenate(parameters, axis, dtype):
-    """Returns float32 kernels or biases, concatenated along an axis and cast to `dtype`."""
+    """Concatenates float32 kernels or biases along an axis. Returns the result, cast to `dtype`."""
     return tf.cast(parameters[0] if len(parameters) == 1 else tf.concat(parameters, axis), dtype)
 
 

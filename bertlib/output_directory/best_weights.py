@@ -208,9 +208,10 @@ class BestWeights:
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          (step of the best evaluation, its value, prefix of the checkpoint from which its weights must be
-          copied into best/, new value of `first_step`). The first three elements are None if there is no best
-          evaluation yet. The prefix is also None if best/ already contains the weights.
+          (step, value, prefix, first_step): the step and the value of the best evaluation; the prefix of the
+          checkpoint whose weights must be copied into best/; and the new value of `first_step`. The prefix is
+          None if best/ already contains these weights. If there is no best evaluation yet, the first three
+          elements are None.
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
@@ -238,7 +239,8 @@ class BestWeights:
         return None, None, None, newest
 
     def restore(self, values, newest):
-        """Brings best/ to the state that it had at the newest checkpoint; see `plan`."""
+        """Makes best/ contain the best weights of the evaluations up to the newest checkpoint. For the
+        arguments, see `plan`."""
         step, value, prefix, self.first_step = self.plan(values, newest)
         if step is None:
             if self._content is not None:
@@ -304,8 +306,8 @@ class BestWeights:
         self._switch(self._entry(step, value), kept)
 
     def _switch(self, entry, kept):
-        """Makes the weights of an entry the best ones. These weights are already in best/. After the call,
-        best/ contains only these weights and the weights of `kept`.
+        """Makes the weights of an entry the new best weights. The files of these weights are already in
+        best/. After the call, best/ contains only these weights and the weights of `kept`.
 
         Args:
           entry: the entry of the new best weights, see `_entries`.
@@ -361,7 +363,7 @@ class BestWeights:
             files.remove(os.path.join(self._path, name))
 
     def _remove_all(self):
-        """Removes all weights from best/. Used if there is no best evaluation yet."""
+        """Removes all weights from best/. Call this method if no evaluation is the best one yet."""
         path = os.path.join(self._path, "checkpoint")
         if files.exists(path):
             files.remove(path)

@@ -28,7 +28,7 @@ import modeling
 # Each of these flags may name a file that an earlier training wrote to --output_dir. The new training then
 # writes the same content to this file again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
-# Names of the files that only trainings with certain flags write, see `run_record.RunRecord`.
+# Names of more files that a training writes, but only if certain flags are set. See `run_record.RunRecord`.
 MORE_NAMES = (DEV_ROWS, TASK_MODULE)
 
 
@@ -54,7 +54,7 @@ def model_file_contents(settings, config, labels=None):
 
 
 def format_labels(labels):
-    """Returns the content of labels.txt in bytes."""
+    """Returns the content of labels.txt as bytes."""
     return "".join(f"{label}\n" for label in labels).encode()
 
 

@@ -28,7 +28,7 @@ _REPLACED_FILES = {
 
 
 def list_replaced_files(directory, kind):
-    """Returns the names of the files in a directory that a new model replaces.
+    """Returns the names of the existing files that a new model will replace if it is written to a directory.
 
     Args:
       directory: str; it need not exist.
@@ -107,7 +107,8 @@ def write(directory, kind, source, names, contents):
             files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(directory, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        with locks.lock_directory(directory):  # not locked yet if `makedirs` has just created the directory
+        # A directory that `makedirs` has just created is not locked yet.
+        with locks.lock_directory(directory):
             if list_replaced_files(directory, kind) != before:
                 raise FileExistsError(f"{directory}: another process wrote to this directory at the same "
                                       "time. Name another directory, or run the command again.")

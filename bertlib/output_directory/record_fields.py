@@ -17,7 +17,7 @@ from bertlib.tasks.tagging import tagging_data, word_splitter
 import modeling
 import optimization
 
-# {kind of a head: whether a head of this kind has labels}.
+# The kinds of heads. The value says whether a head of this kind has labels.
 KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
          "questions": False, "multiple_choice": False, "pre-training": False}
 # Upper bounds for values in run.json. They apply to flags whose definitions set no upper bound.
@@ -169,7 +169,8 @@ SETTINGS = {
     "early_stopping_evals": _or_null(_integer(1)),
 }
 # Older versions did not record these settings. The two tables contain the values that the settings had in
-# those versions. The first table is for all heads, and the second table is for heads of one kind.
+# those versions. `_OLDER_DEFAULTS` is for all heads. `_OLDER_DEFAULTS_OF_KINDS` contains more values for some
+# kinds of heads, such as heads that answer questions.
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0],
@@ -200,7 +201,7 @@ def find_problem(record, kind_of):
 
     Args:
       record: content of run.json, a dict.
-      kind_of: function that gets a record and returns the kind of its head. It is called once, after all
+      kind_of: function (record) -> the kind of the model's head, one of `KINDS`. It is called once, after all
         fields have been checked.
     """
     for name, rule in FIELDS.items():

@@ -29,7 +29,7 @@ _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("nor
 
 
 class TokenizerSettings(NamedTuple):
-    """The settings of a tokenizer in the files of a model.
+    """The settings of a tokenizer, as read from the files of a model.
 
     Attributes:
       options: {argument of `tokenization.FullTokenizer`: (value, path of the file with this value)}.
@@ -177,7 +177,7 @@ def _problems_of_tokenizer(tokenizer):
 
 
 def _find_renamed_tokens(content):
-    """Yields a clause for each special token that a JSON object defines differently than BERT."""
+    """Yields an error text for each special token whose definition in a JSON object differs from BERT's."""
     for name, supported in _SPECIAL_NAMES.items():
         token = next(iter(_contents([content[name]])), None) if content.get(name) is not None else supported
         if token != supported:

@@ -1,1 +1,1 @@
-"""Starts and connects replicas (processes that train one model together), and exchanges their values."""
+"""Starts and connects replicas (processes that train one model together), and passes values between them."""

@@ -143,8 +143,9 @@ def _is_host(text):
 def _refuse_parameter_servers(jobs, kind):
     if jobs.get("ps") or kind == "ps":
         raise ValueError(
-            'it names parameter servers, "ps", but replicas exchange their gradients without them. In a '
-            "TFJob, remove PS. On Vertex AI, remove the third worker pool. On SageMaker, replace "
+            'it names parameter servers ("ps"), but this project exchanges gradients without parameter '
+            "servers. In a TFJob, remove PS. On Vertex AI, remove the third worker pool. On SageMaker, "
+            "replace "
             'parameter_server by distribution={"multi_worker_mirrored_strategy": {"enabled": True}}')
 
 

@@ -65,9 +65,9 @@ _group = None
 
 
 def may_pass(error):
-    """Returns whether a restarted run may succeed after an error.
+    """Returns whether the run may succeed if it is started again after this error.
 
-    A restarted run may succeed after a failure of another replica, a lack of memory, and most errors of the
+    This is possible after a failure of another replica, after a lack of memory, and after most errors of the
     operating system.
     """
     return isinstance(error, (ReplicaError, MemoryError)) or (

@@ -51,10 +51,10 @@ class Plan:
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
       patience: number of seconds that the launcher waits for the end of the other replicas after one replica
-        has failed. After this time, the replicas that still run get SIGTERM. Replicas that still run a third
-        of `patience` later get SIGKILL. If the failed replica named another replica as the cause, the named
-        replica gets SIGKILL earlier: a third of `patience` after the failure, or at once if the named replica
-        is stopped (for example by SIGSTOP).
+        has failed. After this time, the replicas that still run get SIGTERM. The launcher then waits for a
+        third of `patience`. Replicas that still run after this second wait get SIGKILL. If the failed
+        replica named another replica as the cause, the named replica gets SIGKILL earlier: a third of
+        `patience` after the failure, or at once if the named replica is stopped (for example by SIGSTOP).
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
@@ -215,7 +215,7 @@ class _Replica:
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
-        """Sends SIGTERM or SIGKILL to the process when the time set by `limit` has come.
+        """Sends SIGTERM or SIGKILL to the process when a time that `limit` has set is reached.
 
         A process that is in the stopped state for more than `longest_stop` seconds is killed, too, because
         the other replicas cannot notice the stop before all replicas are connected.
@@ -290,10 +290,10 @@ def _limit_others(plan, ended, running, now, signals):
     last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.code == 0 and ended.index == 0:
-            # In both cases, the running replica gets no SIGTERM. It gets SIGKILL if it still runs after the
-            # timeout. In the first case, a signal asked the replicas to end, and replica 0 may need this time
-            # to save a checkpoint. In the second case, replica 0 has ended with success. Then SIGKILL does no
-            # harm, because the other replicas have nothing left to do.
+            # The running replica gets no SIGTERM, but it gets SIGKILL if it still runs after the timeout.
+            # There are two cases. If a signal asked the replicas to end (`was_asked`), replica 0 may need the
+            # time to save a checkpoint. If replica 0 has ended with success, the other replicas have nothing
+            # left to do, so SIGKILL does no harm.
             replica.limit(math.inf, now + plan.timeout)
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
@@ -317,7 +317,8 @@ def _end_of(replicas, signals, afterwards):
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
-        # Replica 0 saves checkpoints. So the message of replica 0 describes best which results are kept.
+        # Replica 0 saves the checkpoints, so its message says best which results are kept. The sorting puts
+        # replicas with a message first, and replica 0 before the others.
         asked.sort(key=lambda replica: (replica.status is None, replica.index))
         if not asked:
             return stopped_by(signals[0])
@@ -327,7 +328,13 @@ def _end_of(replicas, signals, afterwards):
 
 
 def _fault(fault, failed, afterwards):
-    """Returns the `End` of a run that ended because the replica `fault` failed."""
+    """Returns the `End` of a run that ended because a replica failed.
+
+    Args:
+      fault: the `_Replica` that failed by itself.
+      failed: list of all `_Replica`s of this machine that failed for any reason.
+      afterwards: a sentence for the end of the message, or "".
+    """
     if fault.status is None:
         return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
@@ -433,19 +440,20 @@ def _run_once(plan, attempt, listener, key, signals):
 @contextlib.contextmanager
 def _listeners(plan):
     """Returns a context manager that listens at the ports of a plan. It yields the socket at which replica 0
-    listens; None on a machine without replica 0."""
+    listens. On a machine without replica 0, it yields None."""
     if plan.namespace is None:
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener
         return
-    # Replica 0 listens at the socket of the namespace. The launcher also listens at the port of TF_CONFIG,
-    # because the evaluator checks this port to find out whether the training runs.
+    # The replicas run in a network namespace, and replica 0 listens at a socket in this namespace. The
+    # launcher also listens at the port of TF_CONFIG, outside of the namespace, because the evaluator checks
+    # this port to find out whether the training runs.
     with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
         yield plan.namespace.listener
 
 
 def run(plan, log):
-    """Runs the replicas of this machine. Restarts them if another attempt may succeed after a failure.
+    """Runs the replicas of this machine. After a failure, restarts them if another attempt may succeed.
 
     Replicas are restarted after two kinds of failures. In the first kind, a replica was killed, crashed or
     was lost. In the second kind, a process ended with the exit code EX_TEMPFAIL. After other errors, such as

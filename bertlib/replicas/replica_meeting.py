@@ -115,8 +115,8 @@ class _Visit:
             self.connection.send_bytes(proofs[0])
 
     def watch(self):
-        """Turns on TCP keepalive: the kernel regularly checks whether the machine of the other side still
-        answers. So `is_gone` also notices the loss of this machine."""
+        """Turns on TCP keepalive: the kernel regularly checks whether the machine of the other replica still
+        answers. So `is_gone` also notices if that machine fails."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", _PROBES)):
             if hasattr(socket, name):
@@ -179,7 +179,7 @@ class _Reception:
         self._listener.settimeout(0)
 
     def wait(self, check):
-        """Waits until all replicas are connected; see `receive`."""
+        """Waits until all replicas are connected. For `check` and the errors, see `receive`."""
         start = logged = time.monotonic()
         while len(self._met) < self._count:
             self._accept()
@@ -225,14 +225,14 @@ class _Reception:
         self._greeted = [visit for visit in self._greeted if visit.end >= now]
 
     def _greet(self, visit):
-        """Makes the handshake of a connection, and receives the hello. Each connection has a separate thread
-        for this method."""
+        """Makes the handshake of a connection, and receives the first message of the replica, the hello. This
+        method runs in a separate thread for each connection."""
         try:
             visit.prove(self._key, True)
             hello = value_encoding.decode(visit.connection.recv_bytes(_MOST_HELLO_BYTES))
             if not isinstance(hello, dict) or any(
                     type(hello.get(name)) is not kind for name, kind in _HELLO.items()):
-                raise ValueError("the hello does not identify the replica")
+                raise ValueError("the first message does not identify the replica")
         except (OSError, EOFError, ValueError, multiprocessing.AuthenticationError):
             visit.close()  # the other side is no replica of this run, or has ended
             return
@@ -361,7 +361,7 @@ def visit(spec, hello, check):
 
 
 def _introduce(new_visit, spec, hello, end, check):
-    """Sends the hello of this replica; returns the answer of replica 0."""
+    """Sends the hello (the description of this replica) to replica 0. Returns the answer of replica 0."""
     with _cutting(new_visit, _HANDSHAKE_SECONDS):
         new_visit.prove(bytes.fromhex(spec["key"]), False)
         new_visit.connection.send_bytes(value_encoding.encode(hello))

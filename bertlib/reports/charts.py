@@ -142,8 +142,8 @@ def curve_chart(title, points, x_label):
 
 
 def _curve(title, points, x_label, *shown):
-    """Returns a chart of a curve as SVG. The y axis includes all values in `shown`, even if the curve does
-    not reach them."""
+    """Returns a chart of a curve as SVG. `shown` contains values that the y axis includes even if the curve
+    does not reach them."""
     x_ticks = _round_numbers(0, points[-1][0])
     y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
     places = ["{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points]

@@ -56,7 +56,8 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
                 text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
             else:
                 text = json.dumps(_json_object(row, renamed), ensure_ascii=False) + "\n"
-            # A text may contain half of a surrogate pair. UTF-8 cannot encode it, so it becomes "?".
+            # A text may contain half of a surrogate pair. UTF-8 cannot encode such a half, so "?" is written
+            # instead.
             stream.write(text.encode("utf-8", "replace"))
 
 
@@ -79,8 +80,8 @@ def format_csv_row(values, csv_safe=False):
 def _cell(value, csv_safe):
     """Converts a value to the text of a CSV field.
 
-    With `csv_safe`, a spreadsheet shows a text that begins like a formula, and does not compute it: the text
-    gets an apostrophe at its start.
+    With `csv_safe`, a text that begins like a formula gets an apostrophe at its start. A spreadsheet program
+    then shows the text, and does not compute it.
     """
     if value is None:
         return ""

@@ -13,7 +13,7 @@ MAX_BYTES = 5_000_000
 # Largest total size of the examples of a page, in bytes. The rest of the page has less than 1,500,000 bytes.
 _EXAMPLE_BYTES = 3_500_000
 TEXT_CHARACTERS = 2000  # a longer text of an example is truncated
-MAX_NAME = 120  # in characters; a longer name, such as the name of a label, is truncated
+MAX_NAME = 120  # characters of a name, such as the name of a label; a longer name is truncated
 MAX_TABLE_ROWS = 200
 
 # Matches control characters and halves of surrogate pairs. An HTML file must not contain these characters.
@@ -167,7 +167,7 @@ def _row(row):
 
 
 def bar(share):
-    """Returns the `Html` of a bar in a cell of a table. `share` is its length, from 0 to 1."""
+    """Returns the `Html` of a bar in a cell of a table. `share` is the length of the bar, from 0 to 1."""
     return Html(f'<div class="share" style="--share: {share:.4f}"></div>')
 
 

@@ -79,7 +79,7 @@ def _length_section(examples, scores):
 
 
 def _class(score):
-    """Returns one of `_CLASSES`. `score` is the pair (exact match, F1) of an answer."""
+    """Returns "right", "partly" or "wrong". `score` is the pair (exact match, F1) of an answer."""
     exact, f1 = score
     return "right" if exact else "partly" if f1 else "wrong"
 

@@ -20,8 +20,8 @@ from bertlib.system import terminal
 LOOKAHEAD_ROWS = 1000
 # {value of the flag --header: argument `header` of `TextReader`}. For None, see `TextReader`.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
-# {name of a delimiter in --delimiter: the character}. None: `TextReader` determines the character from the
-# first row. The value of the flag may also be the character itself.
+# Maps each name that --delimiter accepts to the character that separates columns. With None, `TextReader`
+# determines the character from the first row. The flag also accepts the character itself.
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
@@ -334,8 +334,8 @@ class FileColumns(NamedTuple):
       text: list of the indices of the texts.
       has_header: whether the first row is a header row.
       width: smallest number of columns that a row may have.
-      only: (index, value) or None. If it is (index, value), only the rows with this value in the column with
-        this index are read.
+      only: None if all rows are read; otherwise a pair (index, value). Then a row is read only if the column
+        with this index contains this value.
     """
 
     text: list
@@ -503,8 +503,8 @@ class TextReader:
         return has_header
 
     def _columns(self):
-        """Returns the columns of the texts in the current file. They are searched in `place`, the
-        `ColumnIndex` of this file."""
+        """Returns the columns of the texts in the current file. The attribute `place`, the `ColumnIndex` of
+        this file, says which columns the file has."""
         if self._choices is None:
             if self.text is None:
                 self.text = self._usual_texts()
@@ -608,8 +608,8 @@ class TextReader:
     def _read_object(self, line, row):
         """Returns the `TextRow` for an object of JSON Lines.
 
-        With `choices`, the columns of the texts are found again for each row. Without `choices`, the texts of
-        all rows must be in the columns that were found in the first row.
+        If the constructor got `choices`, the columns of the texts are found again for each row. If not, the
+        texts of all rows must be in the columns that were found in the first row.
         """
         if self.place is None or self._choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))

@@ -12,11 +12,11 @@ import io
 import json
 from typing import NamedTuple
 
-# All kinds of faults.
+# The possible values of `Fault.kind`.
 KINDS = ("bad encoding", "NUL character", "bad JSON", "wrong quote", "unclosed quote", "wrong line end",
          "blank line", "wrong width", "missing text", "empty text", "missing label", "bad label",
          "unknown label", "bad score", "bad tag")
-# After a fault of this kind, the rest of the file cannot be read with certainty.
+# A fault of this kind ends the reading of a file: the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
 _ENCODING = "bad encoding"
 # An error message lists the first faults of a file, up to this number. Then it lists the first fault of each

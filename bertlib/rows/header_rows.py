@@ -46,8 +46,10 @@ class LabelKind:
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
-        """Decides by the label field of the first row whether this row is an example. Returns True for an
-        example, False for a header row, and None if the label field is not enough for a decision.
+        """Returns whether the first row is an example. Only the labels are used for this decision.
+
+        Returns True for an example, False for a header row, and None if the labels are not enough for a
+        decision.
 
         Args:
           value: the label field of the first row.

@@ -255,7 +255,7 @@ def _decode_lines(stream, encoding):
             start = start if len(start) >= len(_UTF8_MARK) else start + chunk[:len(_UTF8_MARK)]
             try:
                 text = decoder.decode(chunk)
-            except UnicodeError:  # only utf-16 and utf-32 raise it: the file lacks a byte-order mark
+            except UnicodeError:  # happens only with utf-16 and utf-32, if the file lacks a byte-order mark
                 yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. "
                                 f"Pass the encoding of the file, such as utf-8 or {encoding}-le.",
                                 "bad encoding", start.decode("latin-1"))
@@ -295,7 +295,7 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
         for number, text in lines:  # noqa: B007 (the enclosing function reads `number`)
             if isinstance(text, BadRow):
                 bad = bad or (number, text)
-                text = text.text or "\n"  # `reader` also gets bad lines, because they may close a quote
+                text = text.text or "\n"  # `reader` needs bad lines, too: they may end a quoted value
             yield text
 
     reader = csv.reader(texts(), delimiter=delimiter, quotechar=quotechar, quoting=quoting, strict=strict)
@@ -336,8 +336,8 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
     if quotechar and quotechar in error or "end of data" in error:
         # If the closing quote of a field is missing, the field continues in the next lines. The csv module
         # may take the opening quote of a later field for the closing quote, and reports the error only in
-        # line `last`. So the error message names the line `first`. If the row has several lines, it is not
-        # known where the field should end. So the kind of this error is "unclosed quote".
+        # line `last`. So the error message names line `first`, where the row begins. If the row has several
+        # lines, a closing quote is probably missing, so the kind of the error is "unclosed quote".
         return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
                              "each quote must be doubled.",
                              "wrong quote" if first == last else "unclosed quote")
@@ -423,11 +423,11 @@ class Table:
     """
 
     def __init__(self, stream, input_format, delimiter=None, encoding="utf-8"):
-        """Creates a table. If the format is csv and no delimiter is passed, the delimiter is determined from
-        the first row.
+        """Creates a table.
 
-        In this case, the delimiter is a semicolon if the first row contains a semicolon but no comma. Signs
-        inside of quotes do not count. For every other first row, the delimiter is a comma.
+        If the format is csv and no delimiter is passed, the first row determines the delimiter. It is a
+        semicolon if the row contains a semicolon but no comma, otherwise a comma. Semicolons and commas
+        inside of quotes are ignored.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -469,7 +469,7 @@ def _first_row(lines):
 
 
 def _drop_quoted(lines):
-    """Returns the text of lines without its quoted parts."""
+    """Joins lines to one text. Returns this text without the parts between quotes."""
     text = "".join(text for _, text in lines if not isinstance(text, BadRow))
     return re.sub(r'"[^"]*("|$)', "", text)
 

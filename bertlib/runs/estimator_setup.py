@@ -90,8 +90,9 @@ class TrainableModel:
         # above the memory need.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
-        # 20 bytes per weight are five fp32 numbers: the weight, its gradient, the sum of the gradients of the
-        # micro-batches, and the optimizer's two moments.
+        # The factor 20 in the return value: each weight needs 20 bytes for five fp32 numbers. They are the
+        # weight, its gradient, the sum of the gradients of the micro-batches, and the optimizer's two
+        # moments.
         positions = step.micro_batch_size * self.sequences_per_example * length
         return 20 * weights + 2 * positions * config.num_hidden_layers * a_position
 
@@ -120,18 +121,19 @@ def trims_evaluation(settings):
 
 
 def input_options(settings, step, is_training):
-    """Returns {name: value} for those arguments of a task's input function that depend on flags.
+    """Returns arguments for the function that builds a task's input: {name: value}. The result contains only
+    the arguments that depend on flags.
 
-    The input function is `input_fn_builder`; for classifiers, it is `file_based_input_fn_builder`.
+    This function is `input_fn_builder`; for classifiers, it is `file_based_input_fn_builder`.
 
     Args:
       settings: a `Settings`.
       step: the `StepConfig`.
       is_training: whether the input is for the training.
     """
-    # If --trim_padding is not given, training and evaluation may have different values. For example, SQuAD
-    # trims only the batches of evaluation and prediction: its published loss depends on padding, but its
-    # predictions do not. `step` contains only the value for training.
+    # If --trim_padding is not given, a task may trim the batches of the evaluation but not those of the
+    # training. For example, SQuAD trims only the batches of evaluation and prediction: its published loss
+    # depends on padding, but its predictions do not. `step` says only whether training batches are trimmed.
     if is_training:
         return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
                 "unequal_micro_batches": step.unequal_micro_batches}

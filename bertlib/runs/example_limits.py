@@ -2,8 +2,8 @@
 
 from absl import logging
 
-# {first word of a set's name, such as "dev" of "dev_mismatched": (flag, name of the examples in the log)}.
-# Test sets have no limit.
+# Maps the first word of a set's name to (flag, name of the examples in the log). For example, the first word
+# of "dev_mismatched" is "dev". Test sets have no limit.
 _LIMITS = {"train": ("max_train_examples", "training examples"),
            "dev": ("max_eval_examples", "examples of the development set")}
 

@@ -252,7 +252,9 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         return min(newest, last_step) if stops else last_step
 
     def _restore(self):
-        """Removes the rows after the newest checkpoint, and restores the best weights.
+        """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
+
+        Removes the evaluations of later steps from the table.
 
         Returns:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
@@ -330,7 +332,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """Evaluates the weights of a training session; see `evaluate_and_add`.
 
         Args:
-          step: the step of the session.
+          step: the training step that the session has just completed.
           weights: the `evaluation.SessionWeights` of the session.
           session: the session.
         """

@@ -110,9 +110,9 @@ def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given.
 
     If --init_checkpoint names a model of the Hugging Face Hub, the model is first downloaded, unless it is in
-    Hugging Face's cache. The function then searches for the files in the directory of --init_checkpoint. A
-    run that does not train searches in --output_dir before this. If no searched directory contains the
-    vocabulary, the vocabulary is used that the run.json of --init_checkpoint names.
+    Hugging Face's cache. The function then searches for the files in the directory of --init_checkpoint. In a
+    run that does not train, it searches in --output_dir first. If none of these directories contains the
+    vocabulary, the function uses the vocabulary that the run.json of --init_checkpoint names.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.

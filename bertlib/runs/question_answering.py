@@ -59,7 +59,7 @@ class Evaluation:
     """Answers the questions of --predict_file and scores the answers.
 
     Attributes:
-      shown: {metric: its name in the picture}, the metrics in the picture of the learning curve.
+      shown: the metrics that the picture of the learning curve shows, as {metric: its name in the picture}.
     """
 
     def __init__(self, settings, estimator, examples, gold, tokenizer):

@@ -132,8 +132,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
-        # The total number of replicas is recorded, and not the value of --num_replicas. This value may be 0,
-        # or may count only the replicas of one machine.
+        # The total number of replicas is recorded instead of the value of --num_replicas, because the flag
+        # may be 0, or may count only the replicas of one machine.
         recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,
@@ -598,8 +598,8 @@ class RunRecord:
         train. The caller must hold the lock of the directory.
 
         Raises:
-          ValueError: another run wrote to the directory after the comparison, and this run cannot continue
-            the training of that run.
+          ValueError: since this object was created, another run wrote to the directory, and this run cannot
+            continue the training of that run.
         """
         if not self._trains:
             return

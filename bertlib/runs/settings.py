@@ -22,7 +22,7 @@ WEIGHTS = "weights"  # settings that change the trained weights
 SPEED = "speed"  # settings that change the phases or the speed of a run; the weights differ only by rounding
 MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
 CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
-# {flag: name of the file in a published checkpoint}
+# Maps each of these flags to the name that the file of the flag has in a published checkpoint.
 _PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": output_files.VOCABULARY}
 
 
@@ -78,11 +78,11 @@ class Settings:
         self._taken.update(values)
 
     def add_input_files(self, paths):
-        """Stores the paths of the data that the command reads, {flag: list of paths}."""
+        """Stores the paths of the data that the command reads. `paths` is {flag: list of paths}."""
         self._input_files.update({name: list(values) for name, values in paths.items()})
 
     def input_files(self):
-        """Returns {flag: paths of the data that the command reads}."""
+        """Returns the files with the data that the command reads, as {name of a flag: list of paths}."""
         return dict(self._input_files)
 
     def choose_phases(self):
@@ -138,8 +138,8 @@ def parse_profile_steps(text):
 
 
 def last_training_step(settings, num_train_steps):
-    """Returns the step at which a training ends: the smaller of the last step of its schedule and
-    --max_steps.
+    """Returns the step at which a training ends. This is the last step of its schedule, or --max_steps if
+    this number is smaller.
 
     Args:
       settings: a `Settings`.

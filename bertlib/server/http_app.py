@@ -186,7 +186,7 @@ async def _read_body(request, limits):
 
 
 def parse_inputs(text, predictor, max_texts):
-    """Returns the inputs of a body, and whether the body is a list.
+    """Parses and checks the body of a request.
 
     Args:
       text: str, the body: a JSON object, or a list of JSON objects.
@@ -198,7 +198,8 @@ def parse_inputs(text, predictor, max_texts):
       a list.
 
     Raises:
-      fastapi.HTTPException: the body is not JSON, or an input lacks a field or has an unknown one.
+      fastapi.HTTPException: the body is not JSON or has too many inputs, or an input lacks a field or has an
+        unknown field.
     """
     try:
         value = tables.parse_json(text)
@@ -240,7 +241,7 @@ async def _answer(request, batches, inputs, seconds):
     except request_batches.QueueFull:
         raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                                     {"Retry-After": "1"}) from None
-    gone = asyncio.ensure_future(request.receive())  # ends when the client disconnects
+    gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:
         await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():

@@ -78,7 +78,7 @@ class RequestBatches:
         self._max_queue, self._max_windows = max_queue, max_windows
         self._changed = threading.Condition()  # protects the next three attributes
         self._requests, self._unanswered, self._is_closed = collections.deque(), 0, False
-        self._waiting = collections.deque()  # contains `_Waiting` objects; only the thread uses it
+        self._waiting = collections.deque()  # contains `_Waiting` objects; only `self._thread` uses it
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 

@@ -24,7 +24,7 @@ class AnswerTable:
         self._fields, self._has_errors = list(fields), has_errors
         self._csv_safe, self._label_separator = csv_safe, label_separator
         self._read_fields = columns.FieldReader(None)
-        self._columns = None  # names of the answer's columns; None before the first answer
+        self._columns = None  # columns that contain the answer; None before the first answer
         self._waiting = []  # unusable lines before the first answer; not written yet
 
     def format(self, item, answer):
@@ -68,7 +68,7 @@ class AnswerTable:
         return self._start(item, answer)
 
     def _flatten(self, item, answer):
-        """Returns an answer as {name of a column: text or number}."""
+        """Converts an answer to the values of a row. Returns a dict: {name of a column: text or number}."""
         prediction_inputs.to_json(item, answer)  # raises an error if a number is not finite; no other effect
         found = {}
         for name, value in answer.items():

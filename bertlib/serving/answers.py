@@ -77,8 +77,8 @@ class _Texts:
         if self._num_texts == 1 and text_b is not None:
             raise ValueError("text_b: the model was trained on single texts. Leave text_b out.")
         if text_b is not None and self._model.bert_config.type_vocab_size < 2:
-            raise ValueError("text_b: the model cannot tell a second text from the first, because its "
-                             "type_vocab_size is 1. Leave text_b out.")
+            raise ValueError("text_b: the model cannot distinguish the second text from the first, because "
+                             "its type_vocab_size is 1. Leave text_b out.")
         example = classifier_features.InputExample("question", _text("text_a", text_a),
                                                    text_b if text_b is None else _text("text_b", text_b))
         windows, _ = classifier_features.make_windows(
@@ -143,8 +143,8 @@ class Vectors(_Texts):
 
     def __init__(self, model):
         super().__init__(model)
-        # The value 0 means that texts that are too long are truncated. The --doc_stride of a question
-        # answering model applies to contexts, and is not used for these texts.
+        # With the value 0, a text that is too long is truncated, and not divided into windows. The
+        # --doc_stride of a question answering model applies to contexts, and is not used for these texts.
         self._doc_stride = 0
 
     def postprocess(self, outputs, details):
@@ -308,8 +308,8 @@ def _null_threshold(model):
 
 
 class MaskedWords:
-    """Answers with {"masks": [[{"token", "probability"}, …], …]}, the five likeliest tokens of each [MASK].
-    """
+    """Answers with the five most likely tokens for each [MASK] of a text, in this form:
+    {"masks": [[{"token", "probability"}, …], …]}."""
 
     fields, required = ("text",), 1
     extra_inputs = ("masked_lm_positions",)

@@ -31,7 +31,8 @@ PACKAGE = "tensorflow-text"
 # Control and format characters that are not white space, and the character that replaces undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
-# Punctuation, and all ASCII characters except letters, digits, spaces and control characters.
+# Matches a punctuation mark. An ASCII character counts as one if it is not a letter, a digit, a space or a
+# control character.
 _PUNCTUATION = r"([!-/:-@\[-`{-~]|\p{P})"
 _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
@@ -286,8 +287,8 @@ def _encoder_inputs(model, first, second=None):
 
 
 def _text_signatures(model, task):
-    """Returns the signatures of a task with one or two texts. In the signature for two texts, an empty second
-    text means that an input has only one text."""
+    """Returns two signatures: one for pairs of texts, and one for single texts. In the signature for pairs,
+    an empty second text means that the input has only one text."""
     tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
@@ -376,9 +377,10 @@ def export(model, directory, task=None, warmup_requests=1):
     """
     task = answers.resolve_task(model, task)
     if task not in TASKS:
-        raise ValueError(f"{model.path} contains a model for {task}, and one graph with texts as inputs "
-                         "cannot compute the answers of this task. Use predict.py, or export the model "
-                         "without --text. The inputs of the exported model are then token ids.")
+        raise ValueError(f"{model.path} contains a model for {task}. --text is not possible for this "
+                         "task, because a single graph cannot compute the answers from the texts. Use "
+                         "predict.py, or export the model without --text. The inputs of the exported model "
+                         "are then token ids.")
     import_tensorflow_text()
     build = _word_signatures if task == "tagging" else _text_signatures
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)

@@ -143,8 +143,8 @@ def _rename(converted, names):
 
 
 def _set_weights(converted, weights):
-    """Changes the weights from inputs of the graph to constants. Then replaces each op in `_FOLDED_OPS` by
-    its result if all inputs of the op are constants.
+    """Turns the weights, which are inputs of the graph, into constants. Then replaces each op in
+    `_FOLDED_OPS` by its result if all inputs of the op are constants.
 
     Args:
       converted: a ModelProto of ONNX, in which the weights are inputs.

@@ -91,7 +91,8 @@ class LoadedModel:
             self._feeds = create_inputs(extra_inputs)
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
-            # `tf.train.Scaffold` would do the same, but writes a message to the log of the calling program.
+            # `tf.train.Scaffold` could load the weights too, but it writes a message to the log of the
+            # calling program.
             load_weights = checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())
             initialize = tf.global_variables_initializer()
             # This op must run after the weights are loaded, because it converts the loaded weights and stores
@@ -143,7 +144,7 @@ def pad(rows, names):
 
 
 def split(outputs, size):
-    """Splits the outputs of a batch of `size` rows, {name: array [B, …]}. Returns one dict for each row."""
+    """Splits the outputs of a batch, {name: array [B, …]}, into one dict for each of its `size` rows."""
     return [{name: values[index] for name, values in outputs.items()} for index in range(size)]
 
 

@@ -123,7 +123,7 @@ def run_all(keys, start, slots, descriptor):
     iteration must happen in one thread; see `child_command.ending_with_caller`.
 
     Args:
-      keys: list of objects.
+      keys: list of objects of any type, one for each child process.
       start: function that takes a key and returns (list of str: the command, path of the log). It is called
         directly before the child starts.
       slots: list of `Slot`, see `divide_machine`.

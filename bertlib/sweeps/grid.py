@@ -42,8 +42,8 @@ def parse(texts, parse_value):
         name, has_values, values = text.partition("=")
         name = name.strip().removeprefix("--")
         if not (name and has_values):
-            raise ValueError(f"--grid={text}: write a flag of the training command, =, and its values with "
-                             "commas between them, such as --grid=seed=0,1.")
+            raise ValueError(f"--grid={text}: write the name of a flag of the training command, an equals "
+                             "sign, and the values with commas between them. Example: --grid=seed=0,1")
         if name in grid:
             raise ValueError(f"--grid={text}: an earlier --grid already lists values of {name}. Write all "
                              "values of a flag in one --grid.")

@@ -79,8 +79,8 @@ def check_unchanged(output_dirs):
 
 
 def _hash(path, flag):
-    """Returns the fingerprint of a file or checkpoint, or None if it does not exist. `flag` is
-    described in `read_recorded`."""
+    """Returns the fingerprint of a file or checkpoint, or None if the file or checkpoint does not exist. For
+    the argument `flag`, see `read_recorded`."""
     if not files.exists(path) or files.is_directory(path):
         return run_record.hash_checkpoint(path)
     return vocabularies.fingerprint(path, flag) if flag else fingerprints.hash_files([path])["fingerprint"]

@@ -49,8 +49,8 @@ class SweepDirectory:
             self._check(record, files.read_json_object(record))
 
     def _check(self, path, stored):
-        """Checks that the stored sweep has the training command of this object. Reads the runs of the stored
-        sweep.
+        """Checks that the stored sweep and this object have the same training command. Then reads the runs of
+        the stored sweep.
 
         Args:
           path: path of sweep.json, for messages.

@@ -126,7 +126,7 @@ def _error(script, code, log):
 
 
 def _write_results(sweep, directory):
-    """Writes sweep.csv and sweep.html, and removes checkpoints. If a file cannot be written, the function
+    """Writes sweep.csv and sweep.html, and removes checkpoints. If it cannot write a file, the function
     logs a warning. The sweep continues, because the rows of the runs are already stored."""
     def write_page():
         sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_rows(),

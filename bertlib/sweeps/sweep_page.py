@@ -10,7 +10,7 @@ from bertlib.sweeps import run_rows
 # Names of flags whose values are random seeds.
 SEEDS = ("seed",)
 _MAX_STRIPS = 40  # largest number of groups in a chart
-_MAX_LABEL = 44  # longest label of a group, in characters
+_MAX_LABEL = 44  # largest number of characters in the label of a group
 
 
 def write_page(path, ended, metric, planned, script, base):
@@ -55,9 +55,9 @@ def _describe(settings, without=()):
 
 
 def _settings_cell(text):
-    """Returns the `Html` of a text that `_describe` returned. The browser breaks lines only between settings,
-    and inside of settings that are longer than `_MAX_LABEL`. The text can be split at commas, because no
-    value contains a comma."""
+    """Returns the `Html` of a text that `_describe` returned. A browser may begin a new line after each
+    setting. It may begin a new line within a setting only if the setting is longer than `_MAX_LABEL`. The
+    text can be split at commas, because no value contains a comma."""
     *parts, last = text.split(", ")
     return Html(" ".join(
         f'<span class="unbroken">{report_page.escape(part)}</span>' if len(part) <= _MAX_LABEL else
@@ -74,7 +74,8 @@ def _strips(rows, label_of, metric):
 
 
 def _strip_chart(title, strips, metric):
-    """Returns the `Html` of a chart of the first `_MAX_STRIPS` groups."""
+    """Returns the `Html` of a chart that shows the metric of each run. Each group of runs has one strip. The
+    chart shows at most `_MAX_STRIPS` groups."""
     def short(label):
         return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL - 1]}…"
 
@@ -108,7 +109,7 @@ def _order(text):
 
 
 def _seeds_section(ranked, settings, metric):
-    """Returns the chart and the table of the runs that differ only in their seed."""
+    """Returns the section with a chart and a table. They compare runs that differ only in their seed."""
     if not any(name in SEEDS for name in settings):
         return Html()
     strips = _strips(ranked, lambda row: _describe(row.settings, SEEDS) or "all runs", metric)
@@ -126,8 +127,8 @@ def _seeds_section(ranked, settings, metric):
 
 
 def _expected_section(ranked, metric):
-    """Returns the section that shows, for each number k, the best result that can be expected from k runs. It
-    is empty if there are fewer than two results."""
+    """Returns a section of the page. For each number k, it shows the best result that can be expected from k
+    runs. The section is empty if there are fewer than two results."""
     if len(ranked) < 2:
         return Html()
     expected = run_rows.expected_best([row.value(metric) for row in ranked],

@@ -133,7 +133,7 @@ def read_json_object(path):
     """
     try:
         value = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except ValueError as error:  # also raised for invalid UTF-8, and for numbers with thousands of digits
+    except ValueError as error:  # invalid UTF-8 and numbers with thousands of digits also raise it
         raise ValueError(f"{path} is not JSON: {error}.") from error
     except RecursionError as error:
         raise ValueError(f"{path} is damaged: its brackets are nested too deeply.") from error

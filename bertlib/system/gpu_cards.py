@@ -49,7 +49,7 @@ def _logged(title, lowest, highest=None):
 
 
 def _calculated(title, total, compute_capability):
-    """Returns the `GpuCard` of a card whose memory was not found in logs. The memory is estimated.
+    """Returns the `GpuCard` of a card for which no logs were found. Its usable memory is calculated.
 
     Args:
       title: str.

@@ -39,7 +39,7 @@ class InUseError(OSError):
 
 @contextlib.contextmanager
 def lock_directory(path):
-    """A context manager that holds the lock of an existing directory during the `with` block.
+    """Returns a context manager that holds the lock of an existing directory during the `with` block.
 
     A process may hold the same lock several times, also in several threads. The block that ends last releases
     the lock. Forked child processes do not inherit the lock.
@@ -134,7 +134,8 @@ def _acquire(what, folder, name, again=True):
 
 def _release(key, folder, name):
     with _held_lock:
-        if key not in _held:  # this process was forked inside of the block, and did not inherit the lock
+        # A process that was forked while the lock was held did not inherit the lock.
+        if key not in _held:
             return
         _held[key][1] -= 1
         if _held[key][1]:
@@ -161,7 +162,8 @@ def _open_locked(what, path):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_open_file(descriptor, path):
-                with contextlib.suppress(OSError):  # on a full disk, the file is locked but remains empty
+                # If the disk is full, writing fails. The file is locked nevertheless, but stays empty.
+                with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, _signature(), 0)
                 return descriptor

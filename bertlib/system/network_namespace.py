@@ -33,9 +33,9 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 # Constants for ioctl: the requests that read and set the flags of a network interface (SIOCGIFFLAGS,
 # SIOCSIFFLAGS), the format of struct ifreq, and the flag of an active interface (IFF_UP in net/if.h).
 _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
-# Largest number of descriptors in a message of the program (see `_main`).
+# Largest number of file descriptors that `_main` sends in one message.
 _MAX_DESCRIPTORS = 2
-# Longest time to wait for a message of the program.
+# `_ask` starts this file as a program, and waits at most this time for a message of the program.
 _TIMEOUT_SECONDS = 60
 # Matches command-line arguments that contain a path on a network file system. The path may be one of several
 # values, as in "--flag=a,b".
@@ -285,7 +285,7 @@ def _enter(descriptors):
 
 
 def _listen(descriptors):
-    """Returns the descriptor of a socket that listens in a namespace."""
+    """Moves this process into a namespace, and returns the descriptor of a socket that listens there."""
     _enter(descriptors)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", 0))

@@ -33,7 +33,7 @@ class StopRequest:
         self.awaited = False
 
     def set(self):
-        """Makes the request."""
+        """Requests that the run stops."""
         self._made.set()
 
     @property
@@ -51,8 +51,8 @@ class StopRequest:
     def being_awaited(self):
         """A context manager that sets `awaited` to True during the `with` block.
 
-        In the block, a signal such as SIGTERM only makes the request and raises no error. So the code in the
-        block must regularly check whether the request was made, and stop by itself.
+        In the block, a signal such as SIGTERM raises no error. It only makes the request to stop. So the code
+        in the block must regularly check whether the request was made, and stop by itself.
         """
         before, self.awaited = self.awaited, True
         try:

@@ -80,7 +80,8 @@ def flush_output():
     """
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(raw, _Output) and raw.error:  # `input` hides the error if its prompt cannot be written
+    # The function `input` hides the error if it cannot write its prompt. But `raw` has stored the error.
+    if isinstance(raw, _Output) and raw.error:
         raise raw.error
 
 
@@ -96,8 +97,9 @@ class _ClosedInput(io.RawIOBase):
 
 
 class _Output(io.FileIO):
-    """The standard output. The first error is raised, and all text after it is discarded without an error. If
-    an error were raised again, Python would keep the text, and would try to write it again at exit."""
+    """The standard output. If a write fails for the first time, an error is raised. After this error, `write`
+    discards all text without raising an error. If it raised an error again, Python would keep the text, and
+    would try to write it again at exit."""
 
     def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)

@@ -119,8 +119,8 @@ class _Worker:
 
 
 def _serve(connection):
-    """Runs in a worker: processes the received chunks until the connection is closed or the process at the
-    other end has ended."""
+    """Runs in a worker process. Computes and sends the results of each received chunk, until the connection
+    is closed or the process at the other end has ended."""
     sys.path[:] = connection.recv()
     start, function = connection.recv(), None
     while True:

@@ -116,7 +116,7 @@ def _check_signature(spec):
 
 
 def _check_gradients(spec, output, variables):
-    """Raises a ValueError if the module's output has no gradient."""
+    """Raises a ValueError if the module's output has no gradient with respect to any of the variables."""
     try:
         gradients = tf.gradients(output, variables)
     except LookupError as error:

@@ -48,7 +48,7 @@ def test_a_scope_ends_with_an_error():
 
 @pytest.mark.parametrize("scope, arguments, error, message", [
     ([len], dict(x=1), ValueError, "len is not decorated"), (3, {}, TypeError, "not int"),
-    ({}, dict(x=1), ValueError, "no further arguments are possible with an earlier scope; remove x")])
+    ({}, dict(x=1), ValueError, "an earlier scope was passed, so no other arguments are allowed. Remove x")])
 def test_a_scope_refuses(scope, arguments, error, message):
     with pytest.raises(error, match=message), framework.arg_scope(scope, **arguments):
         pass

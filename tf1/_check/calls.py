@@ -35,7 +35,8 @@ def written(node):
 
 
 class Names:
-    """Finds the dotted names of the expressions in a scope."""
+    """Finds the full names of functions and modules. For example, the expression `flags.DEFINE_string` has
+    the dotted name "tf.flags.DEFINE_string" after `from tensorflow import flags`."""
 
     def __init__(self, scope, methods):
         """Creates a resolver.
@@ -48,7 +49,7 @@ class Names:
         self.scope, self.methods = scope, methods
 
     def of(self, node):
-        """Returns the dotted name of an expression, or None."""
+        """Returns the dotted name of an expression; None if the expression has no known name."""
         return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def called(self, node):
@@ -107,7 +108,7 @@ def wrong(node, kind, problem, instead, note=False):
       kind: kind of the finding, such as PYTHON2.
       problem: description of what is wrong with the code of the node.
       instead: the code to write instead.
-      note: whether the finding is only a note.
+      note: True if the code still runs, so that the finding is only a hint for the user.
 
     Returns:
       (node, kind, text of the finding, instead, note).
@@ -116,8 +117,8 @@ def wrong(node, kind, problem, instead, note=False):
 
 
 # --- Python 2 --------------------------------------------------------------------------------------------
-# Each rule yields tuples like those that `wrong` returns: (node, kind, text of the finding, instead, note). A
-# rule can leave out `note`.
+# Each rule yields tuples (node, kind, text of the finding, instead, note); see `wrong`. A rule can leave out
+# `note`.
 
 
 def old_methods(call, names):
@@ -137,7 +138,8 @@ def old_methods(call, names):
 
 
 def lists_no_more(node, names):
-    """Reports subscripts and sums of values that are lists only in Python 2."""
+    """Reports code that works only in Python 2, because it uses a value as a list: a subscript, such as
+    `d.keys()[0]`, or a sum, such as `d.keys() + [1]`."""
     if isinstance(node, ast.Subscript):
         what = names.no_list(node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
@@ -335,8 +337,8 @@ def tables(node, names):
 
 
 def others(call, names):
-    """Reports calls of json, yaml and gensim with a removed argument, or without an argument that is now
-    required."""
+    """Reports calls of functions of json, yaml and gensim that fail today. In such a call, an argument was
+    removed or renamed, or an argument is missing that is now required."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
         yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
@@ -404,8 +406,8 @@ def metrics(function, names):
 
 
 def variable_ops(constant, names):
-    """Reports strings that are op types of variables, such as "VariableV2". Programs use such strings to
-    search or freeze graphs."""
+    """Reports strings that are types of a variable's op, such as "VariableV2". Programs search graphs for
+    such types, or freeze graphs with them."""
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: the ops of variables are not those of TensorFlow "
                                      f"1",

@@ -118,9 +118,10 @@ class Fork:
         return name in self._homes
 
     def is_called(self, package):
-        """Returns whether a package that does not exist is probably the checked folder under another name.
+        """Returns whether a missing package is probably the checked folder under another name.
 
-        This is the case if the folder contains all modules that the program imports from the package, and if
+        A program may import modules of its own folder from a package, but the folder may have been renamed.
+        This is assumed if the folder contains all modules that the program imports from the package, and if
         one of two conditions holds: the program imports more than one module from the package, or the name of
         the folder contains the name of the package.
         """
@@ -131,7 +132,7 @@ class Fork:
     def is_only_beside(self, name, path):
         """Returns whether a module is in the package of the given file and in no other folder.
 
-        In this file, `import name` finds the module with Python 2, but not with Python 3.
+        If so, `import name` in this file finds the module with Python 2, but not with Python 3.
 
         Args:
           name: name of the module, without a dot.

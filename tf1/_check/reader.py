@@ -14,8 +14,8 @@ from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
 # The subject of a finding is the kind of code that will not run, such as an import.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
-# {name of an exception: subjects}. If a `try` of the program catches the exception, the findings with these
-# subjects are not reported for the lines in the `try`.
+# Maps the name of an exception to the subjects of findings. If a `try` of the program catches the exception,
+# the findings with these subjects are not reported for the lines in the `try`.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -30,7 +30,8 @@ class Reader(ast.NodeVisitor):
     """Collects the findings of a file.
 
     Attributes:
-      found: list of (subject, Finding).
+      found: list of (subject, Finding). The subject says whether the finding is about an import, a name, an
+        attribute or a call.
     """
 
     def __init__(self, tree, path, fork):
@@ -46,16 +47,21 @@ class Reader(ast.NodeVisitor):
         self._scope = Scope(tree)
         self._runs_at_import = True
         self._annotations = True  # whether Python evaluates the annotations of this file
-        self._known = frozenset()  # names whose existence an `if` around the current line tests
+        self._known = frozenset()  # names that an `if` around the current line checks for existence
         self._on_tpus = False  # whether the current line runs only on TPUs
         self._packages = set()  # packages that were already reported
         self._block(tree.body)
 
     def _emit(self, about, node, kind, what, instead, note=False):
-        """Adds a finding. `about` is its subject; see `Finding` for the other arguments.
+        """Adds a finding, if the program does not avoid it.
 
-        If the line is inside of an `if` that tests the name or the version of the finding, no finding is
-        added. On a line that runs only on TPUs, no finding about TensorFlow is added.
+        No finding is added on a line inside of an `if` that tests the name or the version of the finding. No
+        finding about TensorFlow is added on a line that runs only on TPUs.
+
+        Args:
+          about: what the finding is about: `_CALL`, `_IMPORT`, `_NAME` or `_ATTRIBUTE`.
+          node: the part of the syntax tree with the problem.
+          kind, what, instead, note: see `Finding`.
         """
         if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
             self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
@@ -82,8 +88,8 @@ class Reader(ast.NodeVisitor):
                 holds = truth(node.test, self._scope)
                 taken = node.body if holds else node.orelse if holds is False else []
                 if taken and isinstance(taken[-1], _LEAVING):
-                    # On this version of Python, the branch `taken` always runs and leaves the block. So the
-                    # lines after the `if` are for other versions, and are not checked.
+                    # On this version of Python, the branch `taken` always runs. It ends with a statement
+                    # such as `return`, so the lines after the `if` never run here and are not checked.
                     return
 
     def generic_visit(self, node):
@@ -252,7 +258,8 @@ class Reader(ast.NodeVisitor):
     def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
         name = canonical(full)
-        # In `from tensorflow import X`, the full name is tensorflow.X, but a program uses X as `tf.X`.
+        # In `from tensorflow import X`, the full name of X is "tensorflow.X". The checker knows this name as
+        # "tf.X".
         if canonical(module) == "tf" and name.startswith("tensorflow."):
             name = "tf" + name.removeprefix("tensorflow")
         lacking = modules.missing(name)
@@ -278,7 +285,8 @@ class Reader(ast.NodeVisitor):
             return False
         root, *parts = name.split(".")
         if root == "builtins" and parts:
-            own_name = written(node).split(".")[0] == parts[0]  # false for an alias of a builtin
+            # `own_name` is false if the program gave the builtin another name, as in `text = unicode`.
+            own_name = written(node).split(".")[0] == parts[0]
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",

@@ -47,7 +47,7 @@ def shortened(code, most=70):
 
 # --- Python ----------------------------------------------------------------------------------------------
 
-# {builtin of Python 2: replacement}
+# Maps each builtin of Python 2 to the code that replaces it in Python 3.
 BUILTINS = {
     "apply": "function(*arguments)", "basestring": "str", "buffer": "memoryview",
     "cmp": "(a > b) - (a < b), or key= of sort", "coerce": "int() or float()",
@@ -56,7 +56,7 @@ BUILTINS = {
     "StandardError": "Exception", "unichr": "chr", "unicode": "str", "xrange": "range",
 }
 
-# {module of Python 2: module of Python 3}
+# Maps each module of Python 2 to the module of Python 3 that replaces it.
 MODULES = {
     "BaseHTTPServer": "http.server", "ConfigParser": "configparser", "Cookie": "http.cookies",
     "HTMLParser": "html.parser", "Queue": "queue", "SimpleHTTPServer": "http.server",
@@ -137,16 +137,16 @@ _DROPPED = {
 # Maps a dropped name of the standard library to (version of Python that dropped the name, replacement).
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# Methods that were removed from the classes of Python or NumPy, as {name: (kind of the finding, the method
-# call that replaces the method)}. All these methods are called without arguments.
+# Methods that Python or NumPy removed from their classes. The dict is {name of the method: (kind of the
+# finding, the call that replaces the method)}. All these methods are called without arguments.
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
     "isAlive": (PYTHON3, "is_alive()"), "tostring": (NUMPY, "tobytes()"),
 }
 
-# Packages whose classes still have methods with the names in the table above. So these methods are not
-# reported in a file that imports one of the packages.
+# Packages whose classes have methods with some of the names in METHODS. If a file imports one of these
+# packages, the checker does not report these methods in the file.
 WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------

@@ -231,7 +231,8 @@ class _Repair:
         if error.msg.startswith("expected an indented block") and number:
             if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
                 return False
-            # The indent is large, because a block must be indented more than the line above it.
+            # `pass` is the block that was missing. A block must be indented more than the line above it, and
+            # 100 spaces are more than any usual indent.
             lines[number - 1] = " " * 100 + "pass"
         elif lines[number].strip() in ("", "pass"):
             return False
@@ -259,7 +260,7 @@ def parsed(text):
     for attempt in range(_MOST_MENDED):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # warnings about escapes and about `is` with literals
+                warnings.simplefilter("ignore")  # ignores warnings about escapes and `is` with literals
                 return ast.parse(repair.text), repair.found
         except SyntaxError as error:
             if not attempt:

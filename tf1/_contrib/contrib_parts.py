@@ -30,9 +30,9 @@ from tf1._replicas import strategies
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# Maps each part of `tf.contrib` to the replacement for names that tf1 does not provide in this part. If the
-# replacement is None, the error message lists the names that tf1 provides in this part. tf1 has no parts of
-# `tf.contrib` that are not listed here.
+# Maps each part of `tf.contrib` to a replacement. If a program uses a name that tf1 does not provide in the
+# part, the error message recommends this replacement. If the replacement is None, the error message lists the
+# names that tf1 provides in the part. tf1 has no other parts of `tf.contrib`.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
@@ -78,7 +78,8 @@ def _contrib_namespace(part, own, base=None):
     return Namespace(f"tf.contrib.{part}", own, base, explain)
 
 
-# {part of contrib: {name: object}}
+# A dict. Each key is the name of a part of tf.contrib. The value is a dict with the names in this part:
+# {name: the function or class that tf1 provides under this name}.
 _NAMES_OF_PARTS = {
     "autograph": dict(convert=internals.autograph_convert,
                       do_not_convert=tf.autograph.experimental.do_not_convert,

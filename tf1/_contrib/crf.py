@@ -35,12 +35,12 @@ def crf_decode(potentials, transition_params, sequence_length):
 def _decode(potentials, transition_params, sequence_length, of_one):
     """Returns the best tags and their scores.
 
-    The ops are added to the current name scope. They get the names that TensorFlow 1.15 gives them if the
-    length of the sequences is known while the graph is built.
+    The ops are added to the current name scope. They get the names that they have in TensorFlow 1.15 if the
+    length of the sequences is known. These names depend on whether the length is 1.
 
     Args:
       potentials, transition_params, sequence_length: see `crf.crf_decode`.
-      of_one: whether the length is known to be 1.
+      of_one: whether the length of the sequences is known and is 1.
     """
     with tf.name_scope("rnn"):
         tags, scores = crf.crf_decode(potentials, transition_params, sequence_length)

@@ -57,8 +57,8 @@ def arg_scope(list_ops_or_scope, **kwargs):
     """
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
-            raise ValueError("arg_scope: no further arguments are possible with an earlier scope; remove "
-                             f"{', '.join(kwargs)}.")
+            raise ValueError("arg_scope: an earlier scope was passed, so no other arguments are allowed. "
+                             f"Remove {', '.join(kwargs)}.")
         scope = dict(list_ops_or_scope)
     elif isinstance(list_ops_or_scope, (list, tuple)):
         scope = dict(current_arg_scope())
@@ -218,7 +218,7 @@ def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg
 
 
 def assign_from_values(var_names_to_values):
-    """Returns (op, feed_dict). A session that runs the op with the feed_dict sets variables to given values.
+    """Returns (op, feed_dict). `session.run(op, feed_dict)` sets the variables to the given values.
 
     Args:
       var_names_to_values: {name: array}.

@@ -130,7 +130,8 @@ class _Copies(object):
 
     Attributes:
       _transformed_ops: {op: its copy}.
-      _transformed_ts: {tensor: its copy}. Programs read both dicts, so they have the names of TensorFlow 1.
+      _transformed_ts: {tensor: its copy}. Programs read both attributes directly, so the attributes have the
+        same names as in TensorFlow 1.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Defines tf.contrib.metrics. Like the functions of `tf.metrics`, each function returns (value, update)."""
+"""Defines tf.contrib.metrics. As in `tf.metrics`, each function returns the pair (value, update op)."""
 
 import tensorflow.compat.v1 as tf
 

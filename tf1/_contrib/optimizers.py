@@ -85,7 +85,7 @@ def extend_with_decoupled_weight_decay(base_optimizer):
       base_optimizer: a subclass of `tf.train.Optimizer`.
     """
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
-        """The optimizer, with decoupled weight decay."""
+        """The optimizer `base_optimizer`, with decoupled weight decay added."""
 
     return OptimizerWithDecoupledWeightDecay
 
@@ -188,7 +188,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
         self._averaged = None
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns the op that updates the weights and the averages."""
+        """Returns the op that updates the weights and their moving averages."""
         pairs = list(grads_and_vars)
         update = super().apply_gradients(pairs, global_step, name)
         variables = [variable for _, variable in pairs]

@@ -147,7 +147,7 @@ def sparsemax_loss(logits, sparsemax, labels, name=None):
 
 
 def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", tfprof_options=None):
-    """Calls tf.profiler.profile (contrib.tfprof.model_analyzer)."""
+    """Replaces contrib.tfprof.model_analyzer.print_model_analysis: calls tf.profiler.profile."""
     return tf.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options or {})
 
 
@@ -185,7 +185,8 @@ def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
 
 
 def string_to_index(tensor, mapping, default_value=-1, name=None):
-    """Returns the position of each string of a tensor in the vector `mapping`."""
+    """Looks up each string of `tensor` in the vector `mapping`. Returns the positions in `mapping`; a string
+    that `mapping` does not contain gets `default_value`."""
     return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
 
 

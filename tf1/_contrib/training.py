@@ -98,7 +98,7 @@ class HParams(object):
         return self.override_from_dict(json.loads(values_json))
 
     def values(self):
-        """Returns {name: value}."""
+        """Returns the hyperparameters as a dict: {name: value}."""
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def to_json(self, indent=None, separators=None, sort_keys=False):
@@ -150,7 +150,8 @@ def _cast(name, kind, value):
     """Converts a value to a type. Raises ValueError if the value has an incompatible type."""
     if kind is type(None):
         return value
-    # Text and bool values are not converted to other types. Other values are not converted to text or bool.
+    # A hyperparameter that is a text takes only a text, and one that is a bool takes only a bool. No other
+    # hyperparameter takes a text or a bool.
     wrong = any(issubclass(kind, types) != isinstance(value, types) for types in ((str, bytes), (bool,)))
     for number in (numbers.Integral, numbers.Number):
         wrong |= issubclass(kind, number) and not isinstance(value, number)

@@ -38,8 +38,8 @@ warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 def _is_shown_once(record):
     """Returns whether TensorFlow's log handler should write a record.
 
-    If the root logger also writes to the terminal, the result is False. If both wrote the record, the
-    terminal would show the message twice.
+    If the root logger also writes to the terminal, the result is False. Otherwise, the terminal would show
+    the message twice.
     """
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
 

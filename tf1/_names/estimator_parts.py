@@ -189,8 +189,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # `after_save` has already evaluated this step. At that time, the step was not yet known to be the
-            # last one. So an exporter that exported nothing, such as a FinalExporter, is called again.
+            # `after_save` has already evaluated this step, but did not know that it was the last one. So
+            # some exporters, such as FinalExporter, have exported nothing. They are called again.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 

@@ -13,8 +13,8 @@ def _whole(value):
 
 
 class _Int64ListType(type):
-    """Makes `Int64List` usable like the class of the protobuf message: calls return such messages, and
-    isinstance accepts them."""
+    """Makes `Int64List` usable like tf.train.Int64List, the class of the protobuf message: a call of
+    `Int64List` returns such a message, and each such message counts as an instance of `Int64List`."""
 
     def __call__(cls, value=()):
         return tf.train.Int64List(value=[_whole(number) for number in value])

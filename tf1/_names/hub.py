@@ -12,7 +12,8 @@ import importlib.util
 from bertlib.checkpoints import hub_export, hub_module
 from tf1._names.namespace import Namespace, own_names
 
-# Maps a name that the installed package provides to the module of the package that defines the name.
+# Names that are taken from the installed package tensorflow-hub: {name: module of the package that defines
+# this name}.
 _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": "module_v2"}
 REPLACEMENTS = {
     **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",

@@ -48,7 +48,8 @@ StagingArea = data_flow_ops.StagingArea
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
 # tf.contrib.framework.smart_cond accepts a Python bool, which the public `tf.cond` refuses.
 smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
-# `normalization` is a module of Keras. tensorflow.python.layers.normalization imports it by its old name.
+# `normalization` is a module of Keras. tensorflow.python.layers.normalization imports this module by a name
+# that the module had in earlier versions of Keras. `_contrib/slim.py` makes the import work.
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
@@ -148,10 +149,13 @@ def replace_apply_op(wrapper):
 
 
 def replace_confusion_matrix(wrapper):
-    """Replaces a function that metrics such as `tf.metrics.mean_iou` call. The replacement is
-    wrapper(function).
+    """Replaces TensorFlow's function `_streaming_confusion_matrix`.
 
-    The function was never public, but some programs import it.
+    Metrics such as `tf.metrics.mean_iou` call this function. It was never public, but some programs import
+    it.
+
+    Args:
+      wrapper: function that takes the original function and returns its replacement.
     """
     metrics_impl._streaming_confusion_matrix = wrapper(metrics_impl._streaming_confusion_matrix)
 
@@ -183,6 +187,6 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Makes the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper, use `module` as their
-    module `tf`."""
+    """Replaces TensorFlow in the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper. Where the
+    code of these wrappers uses `tf`, it then uses `module`."""
     legacy_cell_wrappers.tf = module

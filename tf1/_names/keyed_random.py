@@ -126,7 +126,8 @@ def _with_keyed_dropout(layer_class):
 
 
 def _with_keyed_shuffle(dataset_class):
-    """Makes `shuffle` of a Dataset class choose the same seed in every run if the caller gives no seed."""
+    """Replaces the method `shuffle` of a Dataset class. If the caller passes no seed, the new method uses a
+    seed that is the same in every run."""
     original = dataset_class.shuffle
 
     @functools.wraps(original)

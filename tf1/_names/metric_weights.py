@@ -21,12 +21,12 @@ def _for_each_label(weights, labels):
 
     Args:
       weights: tensor with a weight for each label ([B, T] or [B · T]), for each position ([T]) or for each
-        example ([B]). More than B · T weights are possible, too: the additional weights are ignored.
+        example ([B]). If there are more than B · T weights, the additional weights are ignored.
       labels: [B, T] or [B].
 
     Returns:
-      the weights, [B · T] or [B]. With any other number of weights, the session raises an
-      InvalidArgumentError.
+      the weights, [B · T] or [B]. If there are fewer weights than labels, and their number is neither T nor
+      B, the session raises an InvalidArgumentError.
     """
     count, size = tf.size(labels), tf.size(weights)
     label = tf.range(count)

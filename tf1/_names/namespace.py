@@ -10,7 +10,8 @@ import types
 
 
 class Namespace(types.ModuleType):
-    """Looks for a name among names of tf1 first, and then in another module."""
+    """A module with names from two places: it looks for a name among the names of tf1 first, and then in
+    another module."""
 
     def __init__(self, name, own, base=None, explain=None):
         """Creates a namespace.

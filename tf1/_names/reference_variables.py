@@ -26,8 +26,8 @@ def _initialized_value(self):
 
 
 def _new_tensor(operation):
-    """Returns the method for a statement such as `v += x`. The method returns a new tensor and does not
-    change v."""
+    """Returns the method that Python calls for a statement such as `v += x`. The method returns a new tensor
+    and does not change the variable v."""
     return lambda self, other: getattr(self, operation)(other)
 
 
@@ -43,7 +43,8 @@ def assign(ref, value, validate_shape=None, use_locking=None, name=None):
         changes_shape = not ref.shape.is_compatible_with(value.shape)
     if not changes_shape:
         return _assign(ref, value, validate_shape, use_locking, name)
-    # The same value without a static shape, because TensorFlow refuses a static shape that does not fit.
+    # TensorFlow refuses to assign a value whose static shape does not fit the variable. So remove the static
+    # shape of the value.
     unshaped = tf.placeholder_with_default(value, None)
     with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=ref.handle, value=unshaped)]):
         return tf.identity(value, name)
@@ -84,10 +85,11 @@ def _with_advice(apply_op):
 
 
 def _fetched(fetch):
-    """Returns the object that a session should fetch if the program asks for a name or tensor.
+    """Returns the object that a session has to fetch if the program asks it to fetch `fetch`.
 
     For a reference variable v, the name "v:0" meant the value of v. For a resource variable v, "v:0" is only
-    the handle of v. So for this name or tensor, the function returns the variable itself.
+    the handle of v. So if `fetch` is the name or the tensor of such a handle, the function returns the
+    variable itself. Otherwise, it returns `fetch`.
     """
     graph = tf.get_default_graph()
     if isinstance(fetch, str) and ":" in fetch:
@@ -102,7 +104,7 @@ def _fetched(fetch):
 
 
 def install():
-    """Changes TensorFlow's classes so that idioms of reference variables work on resource variables."""
+    """Changes TensorFlow's classes so that code for reference variables works with resource variables."""
     _VARIABLE.initialized_value = _initialized_value
     internals.add_reference(_VARIABLE)
     for name in ("add", "sub", "mul", "truediv", "pow"):

@@ -16,7 +16,7 @@ class BroadcastHook(tf.train.SessionRunHook):
 
         Args:
           group: the `replica_group.Group`, or None for a single process.
-          root: index of the replica that sends its values.
+          root: index of the replica whose values all other replicas get.
         """
         self._group, self._root = group, root
 

@@ -28,7 +28,8 @@ def _key(path):
 
 
 def _to_write(path):
-    """Returns the path to which this process writes a file."""
+    """Returns the path to which this process writes when the script writes the file `path`. This path is in a
+    temporary directory, unless the script itself divides the work."""
     global _directory
     if script_divides_work():
         return path

@@ -18,7 +18,7 @@ from tf1._replicas import broadcast, gradients, horovod_mode
 
 
 def init(*args, **kwargs):
-    """Records that the script itself divides the work between the processes. Call this function before all
+    """Tells tf1 that the script itself divides the work between the processes. Call this function before all
     other functions of this module."""
     horovod_mode.initialize()
 

@@ -7,7 +7,7 @@ _initialized = False
 
 
 def initialize():
-    """Records that the script has called `hvd.init()`."""
+    """Stores the fact that the script has called `hvd.init()`."""
     global _initialized
     _initialized = True
 

@@ -37,8 +37,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
         return None
     machines = cluster.from_environment()
     if machines is not None and machines.is_evaluator:
-        raise ValueError("TF_CONFIG makes this machine an evaluator, but in a script, replica 0 evaluates. "
-                         "Remove the evaluator from the cluster.")
+        raise ValueError("TF_CONFIG makes this machine an evaluator, but scripts have no separate "
+                         "evaluator: replica 0 evaluates. Remove the evaluator from the cluster.")
     count = replica_launcher.count_here(count)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None

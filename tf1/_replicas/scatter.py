@@ -27,5 +27,10 @@ def scatter_batches(dataset, group):
 
 
 def _zipped(components):
-    """Returns a dataset with the elements of a window. The elements can have any structure."""
+    """Returns a dataset with the elements of a window. The elements can have any structure.
+
+    Args:
+      components: the arguments that `flat_map` passes for a window. They have the structure of an element,
+        with a dataset in place of each tensor.
+    """
     return tf.data.Dataset.zip(components[0] if len(components) == 1 else tuple(components))

@@ -18,8 +18,8 @@ class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distri
 class Replicas(object):
     """The strategy that a process uses if it is one of several replicas.
 
-    The script can read the number of replicas from it. If the script names devices, these have no effect.
-    The launcher of the replicas has already chosen the device of each replica.
+    The script can read the number of replicas from this object. Names of devices in the script have no
+    effect, because the launcher of the replicas has already chosen the device of each replica.
     """
 
     def __init__(self, *args, **kwargs):

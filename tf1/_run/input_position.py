@@ -191,7 +191,8 @@ class _Digest(object):
         self._op, self._function = functools.cache(self._op), functools.cache(self._function)
 
     def of_iterators(self, handles):
-        """Returns one digest of the pipelines of all given iterators, as an int of 63 bits."""
+        """Returns a digest, as an int of 63 bits. The digest covers the pipelines of all iterators in
+        `handles` together."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
         digest = _hash([self._op(handle.op) for handle in handles]
                        + [self._op(op.inputs[0].op) for op in makers])

@@ -20,9 +20,9 @@ from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
-# Maps a folder of TensorFlow 1.15 below `tf.contrib` to the files in the folder. Programs import these files
-# as modules. Here, each module has all names of its part of `tf.contrib`, including names that a different
-# file defined in TensorFlow 1.15.
+# Maps each folder that TensorFlow 1.15 had below `tf.contrib` to the files in this folder. Old programs
+# import these files as modules. In this project, such a module has all names of its part of `tf.contrib`. For
+# example, `tensorflow.contrib.crf.python.ops.crf` has all names of `tf.contrib.crf`.
 # `_ESTIMATOR_FILES` lists the files of the Estimator, which programs also import as modules.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
@@ -78,7 +78,8 @@ def _with_packages(names):
 
 
 def _files():
-    """Returns {dotted name of a module of TensorFlow 1: the namespace with the names of this module}."""
+    """Returns a dict. Each key is the dotted name of a module of TensorFlow 1. The value is an object whose
+    attributes are the names that this module provides."""
     files = {}
     for folder, names in _CONTRIB_FILES.items():
         part = folder.partition(".")[0]
@@ -94,8 +95,8 @@ def _files():
 
 
 _FILES = _files()
-# {prefix of the name of a module: names of the parts of `tf` that `_find` provides with this prefix}. None
-# means all parts.
+# Maps the prefix of a module's name to names of parts of `tf`. For example, `_find` provides
+# "tensorflow.layers", because the prefix "tensorflow." has the part "layers". None means all parts.
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
                           "logging", "python_io", "resource_loader"),
@@ -103,8 +104,8 @@ _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
 
 
 def _find(name):
-    """Returns the module with a full name, such as "tensorflow.contrib.crf", or None if another finder has to
-    find it."""
+    """Finds a module by its full name, such as "tensorflow.contrib.crf". Returns None if another finder has
+    to find the module."""
     # Case 1: the module moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
@@ -127,8 +128,8 @@ def _find(name):
     is_public_part = root and not path[0].startswith("_")
     if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
         return None
-    # Case 5: the module `tf1` contains the part. Either TensorFlow lacks the part, such as
-    # tensorflow.contrib.crf, or the program imports the part from `tf1`, such as tf1.nn.
+    # Case 5: the module is an attribute of `tf1`. Either TensorFlow lacks the module, such as
+    # tensorflow.contrib.crf, or the program imports the module from `tf1`, such as tf1.nn.
     module = sys.modules["tf1"]
     for part in path:
         module = _part(module, part, name)

@@ -11,7 +11,7 @@ import types
 
 from tf1._run import rewriting
 
-# The frames of these files are left out of tracebacks.
+# A traceback does not show the lines of the files in `_HIDDEN`, because they do not belong to the script.
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/launching.py",
                                                       "_run/running.py", "_run/rewriting.py")),
@@ -73,7 +73,7 @@ def _main_module(path):
 
 def show_error(kind, error, traceback):
     """Prints an error in the way Python does, but without the frames of tf1's modules that run and import the
-    script. Adds advice if the script tried to read a checkpoint from a directory of Hugging Face."""
+    script. Adds advice if the script looked for a checkpoint in the directory of a Hugging Face model."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
     if advice := _advice_on_checkpoint(str(error)):
         print(advice, file=sys.stderr)

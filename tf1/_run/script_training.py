@@ -85,7 +85,8 @@ class TrainingSession(training_session.TrainingSession):
         """
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
-        # An `InputPosition`; None if the input can start at the batch of the global step by itself.
+        # The `InputPosition` moves the input to the saved position when a training is resumed. None if the
+        # input does not need it, because it starts at the batch of the global step by itself.
         self._position = None
         # With Horovod, each process reads its own input. A resumed run reads this input from the beginning.
         self._continues_input = not script_divides_work()
@@ -150,6 +151,6 @@ class TrainingSession(training_session.TrainingSession):
         super().take_steps(session, built, vote)
 
     def ends_before(self, micro_batch):
-        # The position of the input can be saved only between two steps. So a training that saves it does not
-        # end between two micro-batches of a step.
+        # The position of the input can be saved only between two steps. So a training that saves this
+        # position does not end between two micro-batches of a step.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)

@@ -25,7 +25,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.replicas import replica_group
 from bertlib.system import workers
 
-_LARGEST = 64  # pools of at most this size are not changed, even if there are fewer cores
+# A thread pool with at most this number of threads is not changed, even if the machine has fewer cores.
+_LARGEST = 64
 _FIELDS = ("intra_op_parallelism_threads", "inter_op_parallelism_threads")
 
 
@@ -92,7 +93,8 @@ def install():
 
 
 def _with_adapted_config(create):
-    """Returns a replacement for the `__init__` of a class. The replacement adapts the argument config."""
+    """Returns a replacement for `create`, the `__init__` of a class. The replacement adapts the argument
+    `config`, and then calls `create`."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)

@@ -46,7 +46,8 @@ _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt"
                  "test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
                  "test_eval_results{}.json", "eval_predictions{}.csv", "eval_predictions{}.jsonl",
                  "test_predictions{}.csv", "test_predictions{}.jsonl", "eval_report{}.html")
-# {type of a task: {metric that the head of the task computes: name of the metric in the log}}.
+# For each type of a task: the metrics that the head of the task computes, and the name of each metric in the
+# log.
 _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
                  "regression": {"pearson": "Pearson", "spearman": "Spearman"},
                  "multilabel": {"f1_micro": "micro F1", "f1_macro": "macro F1"}}
@@ -184,7 +185,11 @@ def _examples(settings, processor, split):
 
 
 def _examples_of_sets(settings, processor, split):
-    """Returns a dict {name of a set: list of `InputExample`} of a split and its additional sets."""
+    """Returns the examples of a split, such as "dev", and of its additional sets, such as "dev_mismatched".
+
+    Returns:
+      {name of the set: list of `InputExample`}.
+    """
     examples = {split: _examples(settings, processor, split)}
     for name in _task_declaration(processor).further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
@@ -359,7 +364,7 @@ class _Phases:
         """
         self._settings, self._task, self._splits, self._target = settings, task, splits, target
         self._estimator, self._step = estimator, step
-        self._official = []  # for each split, a text with its official metrics
+        self._official = []  # one text for each split: the name of the split and its official metrics
         self._predicted = {}  # {split: the head's predictions for the examples of the split}
         self._input_fn = functools.cache(self._write_features)  # writes the features of a split only once
         self._of_task = task_suffix(settings)
@@ -545,7 +550,8 @@ class _Phases:
             logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
 
     def _sets(self, split):
-        """Returns a list of (name of the set, suffix of its files) for the sets of "dev" or "test"."""
+        """Lists all development sets (`split` is "dev") or all test sets (`split` is "test"). Each element of
+        the list is (name of the set, suffix for the names of its result files)."""
         return [(name, self._of_task + name.removeprefix(split)) for name in self._splits.examples
                 if name.startswith(split)]
 

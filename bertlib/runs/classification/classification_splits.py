@@ -1,5 +1,5 @@
-"""Makes the features and windows of the training, development and test examples of a classification, and the
-log messages about these examples.
+"""Makes the features and windows of the training, development and test examples of a classification. Also
+logs messages about these examples.
 """
 
 import collections
@@ -123,8 +123,8 @@ class Splits:
         records, has_labels = self._records[split], self.has_labels(split)
         losses = None
         if has_labels and not self._settings.doc_stride and all("loss" in row for row in predictions):
-            # These losses were computed from logits. They are used if possible, because the exact loss cannot
-            # be computed from a probability that was rounded to 1.
+            # The predictions contain losses that were computed from the logits. These losses are exact. A
+            # loss that is computed from a probability is not exact if the probability was rounded to 1.
             losses = [row["loss"] for row in predictions]
         elif has_labels:
             losses = task_head.example_losses(predictions, records.label_ids)

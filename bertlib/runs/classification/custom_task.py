@@ -231,11 +231,13 @@ def _read(settings, reader, record):
 
 
 def _draw_examples(settings, splits):
-    """Draws the examples of --max_train_examples and --max_eval_examples; see `example_limits`.
+    """Reduces each set to the number of examples in --max_train_examples or --max_eval_examples.
+
+    Which examples are drawn depends on their content; see `example_limits.draw_examples`.
 
     Args:
       settings: a `Settings`.
-      splits: dict of `row_examples.Split`, which is changed.
+      splits: {"train", "dev" or "test": `row_examples.Split`}. This function replaces the splits in the dict.
 
     Raises:
       ValueError: only one label is left for the training.
@@ -324,8 +326,11 @@ def _labels_before_reading(settings, record):
 
 
 def _labels_of_file(settings, train):
-    """Returns the labels in the training file, and a text that names the file. `train` is its `Split`, or
-    None.
+    """Returns the labels in the training file, and a text that names the file.
+
+    Args:
+      settings: a `Settings`.
+      train: the `Split` of the training file; None if the training file was not read.
 
     Raises:
       ValueError: the training file was not read.

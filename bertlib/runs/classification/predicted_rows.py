@@ -55,7 +55,7 @@ class PredictedRows:
         return label
 
     def _answer(self, numbers):
-        """Returns (prediction, probabilities) for the model's output for an example."""
+        """Returns (prediction, probabilities). `numbers` is the output of the model for one example."""
         if self._target.task_type == "regression":
             return _shortest(numbers), None
         probabilities = dict(zip(self._target.labels, map(_shortest, numbers)))

@@ -132,7 +132,8 @@ def _choose_phases(settings, processor):
     """If no phase was given, turns on each phase for which the task has examples.
 
     Raises:
-      ValueError: the task has no examples for a phase.
+      ValueError: a phase was given, but the task has no examples for it. Or no phase was given, and the task
+        has no training examples.
     """
     if not any(settings.is_given(phase) for phase in PHASES):
         for split, phase in _PHASE_OF.items():
@@ -447,8 +448,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
     # --- Examples
 
     def has_examples(self, split):
-        """Returns whether the user's class has the method that returns the examples of a set, or declares the
-        file of this set."""
+        """Returns whether the user's class provides a set. Either the class has the method that returns the
+        examples of the set, or it declares the file of the set."""
         base, method = classifier_data.DataProcessor, f"get_{split}_examples"
         return getattr(type(self.task), method) is not getattr(base, method) or split in self.task.files
 

@@ -32,8 +32,8 @@ class TextHead:
                       example, with the name "loss"
         metric_fn(losses, labels, scores, weights)
                       returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
-        apply(output, labels, is_training)
-                      builds the layers after the pooled output (the argument `output`, [B, W]). Returns four
+        apply(pooled_output, labels, is_training)
+                      builds the layers after the pooled output of the encoder, [B, W]. Returns four
                       values: the mean loss, a scalar; the loss of each example, [B]; the scores for
                       `metric_fn`; and the prediction. If labels is None, the first two values are None
         example_losses(predictions, label_ids)
@@ -90,8 +90,8 @@ class Classifier(TextHead):
     def metric_fn(self, *values):
         return metric_fn(*values)
 
-    def apply(self, output, labels, is_training):
-        loss, losses, logits, probabilities = classify(output, labels, self.num_outputs, is_training)
+    def apply(self, pooled_output, labels, is_training):
+        loss, losses, logits, probabilities = classify(pooled_output, labels, self.num_outputs, is_training)
         if is_training and (self._weights is not None or self._smoothing):
             loss = self._training_loss(losses, logits, labels)
         return loss, losses, logits, probabilities

@@ -183,8 +183,8 @@ class Layout(NamedTuple):
         return score
 
 
-# {private name in version 0.1: public name} for the attributes and methods that a subclass of `DataProcessor`
-# may define.
+# Maps old names of attributes and methods to new names. A subclass of `DataProcessor` may define these
+# attributes and methods. In version 0.1, their names were private.
 _OLD_NAMES = {"_FILES": "files", "_LABELS": "labels", "_LAYOUT": "layout", "_layout": "layout_of",
               "_FURTHER_LAYOUTS": "further_layouts", "_LABEL_ALIASES": "label_aliases"}
 
@@ -301,7 +301,8 @@ class DataProcessor:
                     for i, row in layout.rows(lines, self.language)]
 
     def get_further_examples(self, data_dir, split):
-        """Returns the list of `InputExample`s of a further set; None if the file of the set does not exist.
+        """Returns the `InputExample`s of an additional development or test set, as a list. Returns None if
+        the file of the set does not exist.
 
         Args:
           data_dir: the data directory.
@@ -632,7 +633,8 @@ class QnliProcessor(DataProcessor):
 
 
 class RteProcessor(DataProcessor):
-    """Recognizing textual entailment."""
+    """Recognizing textual entailment. The label says whether the first sentence implies the second
+    sentence."""
 
     name = "RTE"
     submission: ClassVar = {"RTE.tsv": ("test", 3000)}

@@ -79,7 +79,8 @@ def split_by_seed(split, fraction, seed):
 
 
 def text_key_of_row(row):
-    """Returns the key of a row's texts. Rows with equal keys are never divided between the two sets."""
+    """Returns the key of a row's texts. Rows with equal keys are in the same set: either all in
+    the training set, or all in the development set."""
     return text_keys.text_key(row.text_a, row.text_b)
 
 

@@ -18,7 +18,7 @@ _UNBOUNDED = (-math.inf, math.inf)
 
 
 class TestSet(NamedTuple):
-    """A test set of the benchmark.
+    """Describes a test set of GLUE.
 
     Attributes:
       task: key of `PROCESSORS`.

@@ -30,10 +30,10 @@ class MultilabelClassifier(classification_head.TextHead):
         labels = tf.cast(labels, tf.float32)
         return metric_fn(losses, labels, probabilities, weights, self._labels, self._threshold)
 
-    def apply(self, output, labels, is_training):
-        variables = classification_head.head_variables(output, self.num_outputs)
+    def apply(self, pooled_output, labels, is_training):
+        variables = classification_head.head_variables(pooled_output, self.num_outputs)
         with tf.variable_scope("loss"):
-            logits = classification_head.linear(output, *variables, is_training)
+            logits = classification_head.linear(pooled_output, *variables, is_training)
             probabilities = tf.nn.sigmoid(logits)
             if labels is None:
                 return None, None, probabilities, probabilities
@@ -97,8 +97,8 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
 
 def single_set_warning(labels, predicted):
-    """Returns a warning (str) if an evaluation predicted the same set of labels for all examples, although
-    the examples have different labels. Otherwise returns None.
+    """Returns a warning (str) if the predicted labels are the same for all examples, although the correct
+    labels of the examples differ. Otherwise returns None.
 
     Args:
       labels, predicted: lists with one tuple of str for each example: its labels, and its predicted labels.

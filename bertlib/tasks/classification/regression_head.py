@@ -23,10 +23,10 @@ class Regressor(classification_head.TextHead):
     def metric_fn(self, *values):
         return metric_fn(*values)
 
-    def apply(self, output, labels, is_training):
-        variables = classification_head.head_variables(output, 1)
+    def apply(self, pooled_output, labels, is_training):
+        variables = classification_head.head_variables(pooled_output, 1)
         with tf.variable_scope("loss"):
-            scores = tf.squeeze(classification_head.linear(output, *variables, is_training), axis=-1)
+            scores = tf.squeeze(classification_head.linear(pooled_output, *variables, is_training), axis=-1)
             if labels is None:
                 return None, None, scores, scores
             losses = tf.square(scores - labels)

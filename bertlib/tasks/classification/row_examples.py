@@ -178,10 +178,15 @@ class ExampleReader:
         return split
 
     def _add_fault(self, found, row, input_format):
-        """Adds a `columns.TextRow` with a problem to the `faults.FileFaults` of its file.
+        """Adds the problem of a row to the faults of its file.
+
+        Args:
+          found: the `faults.FileFaults` of the file.
+          row: the `columns.TextRow` that has a problem.
+          input_format: format of the file.
 
         Raises:
-          ValueError: this row prevents the reading of other rows.
+          ValueError: the other rows cannot be read without this row.
         """
         place = self._texts.place
         found.add(row.line, row.bad.kind, row.bad.problem,
@@ -248,11 +253,11 @@ class ExampleReader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # This file may have no labels, and its columns have no names. So the column at the label's position
-        # may contain something else. If a training file was read, the column is used as labels only if this
-        # file has as many columns as the training file. If no training file was read, the column is used as
-        # labels only if more than half of the rows have a known label in it. If the column is used, an
-        # unknown label in one of the rows is an error.
+        # This file may have no labels, and its columns have no names. So the column at the position of the
+        # label may contain other data. It counts as the column of the labels in two cases. In the first case,
+        # a training file was read, and this file has as many columns as the training file. In the second
+        # case, no training file was read, and more than half of the rows have a known label in this column.
+        # If the column counts as the column of the labels, an unknown label in it is an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):

@@ -111,7 +111,7 @@ class MultiLabel:
 
 
 def create_target(label_list):
-    """Returns the target for the argument `label_list` of the published functions.
+    """Converts the argument `label_list` of the published functions to a target.
 
     Args:
       label_list: list of the labels if an example has one label; None if an example has a score. `label_list`

@@ -393,7 +393,7 @@ def _shorten_errors():
 def serve(port):
     """Runs a worker process of the local runner. The command that started this process keeps the port open
     until all work is done or has failed. When the port is closed, this process ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the command handles Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C, not the workers
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
     try:
@@ -474,10 +474,11 @@ def parts_of_blocks(path, documents, first, end, size, blocks):
 
 
 def _records_of_block(make_block, grouped):
-    """Makes the records of a block, and yields them in parts. A part is (index of the block, index of the
-    part's first record among the records of the block, records, statistics).
+    """Makes the records of a block, and yields them in parts. A part is (block, first, records, statistics).
 
-    The first part contains the statistics of the block. In all other parts, the statistics are {}.
+    `block` is the index of the block. `first` is the index of the part's first record among all records of
+    the block. In the first part, `statistics` contains the statistics of the whole block. In the other
+    parts, it is {}.
 
     Args:
       make_block: see `Cluster.write`.
@@ -507,18 +508,20 @@ def _first_records(counts):
 def _parts_of_files(part, number, starts):
     """Distributes the records of a part of a block to the output files, in round-robin order.
 
-    Yields (index of the output file, ((block, index of the part's first record), records for this file)).
-
     Args:
       part: see `_records_of_block`.
       number: number of output files.
       starts: see `_first_records`.
+
+    Yields:
+      (index of an output file, (position, records for this file)). The position is (index of the block, index
+      of the part's first record in the block). By their positions, the parts of a file can be sorted later.
     """
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        # For the first part of the first block, a result is yielded for each file, even if the file gets no
-        # record. Without this result, a file without any record would not be written.
+        # The first part of the first block yields a result for each file, even if the part has no record for
+        # this file. Without such a result, a file that gets no record from any part would not be written.
         if share or not block and not first:
             yield file, ((block, first), share)
 
@@ -547,7 +550,7 @@ def _write_file(grouped, output_files):
 
 
 def _sum_counts(counts):
-    """Returns the sum of dicts of counts."""
+    """Adds several dicts of counts. Returns a dict with the sum for each key."""
     total = collections.Counter()
     for part in counts:
         total.update(part)

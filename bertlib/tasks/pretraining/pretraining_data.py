@@ -203,7 +203,7 @@ def find_trimming_problem(features):
     if not all(mask[:length]):
         return "input_mask has padding before a real token"
     for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
-        # The position 0 is always valid, because unused elements contain it.
+        # The position 0 is valid even if no token is real, because unused elements of the list contain 0.
         if position >= max(length, 1):
             return (f"masked_lm_positions has {position} at place {place} (from 0), but according to "
                     f"input_mask, only the first {length} positions are real tokens")
@@ -214,8 +214,8 @@ class Serializer:
     """Serializes instances as `tf.train.Example`s.
 
     The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`, but this class is
-    faster. The bytes around the ids, positions and labels depend only on a few lengths. So these bytes are
-    computed once for each combination of lengths, and then reused.
+    faster. Apart from the ids, positions and labels, the bytes of an example depend only on a few lengths. So
+    these other bytes are computed once for each combination of lengths, and then reused.
     """
 
     def __init__(self, max_seq_length, max_predictions_per_seq):
@@ -240,7 +240,8 @@ class Serializer:
           predictions: number of masked positions, without padding.
           is_random_next: bool.
         """
-        # The parts are passed in the alphabetical order of the fields' names.
+        # Each argument contains one or more encoded fields of the record. The fields are in the alphabetical
+        # order of their names.
         return example_encoding.join_encoded_fields(
             self._ids[len(ids)], ids, self._mask_of(first + second), self._labels[len(labels)], labels,
             self._positions[len(positions)], positions, self._label_of(predictions, is_random_next),

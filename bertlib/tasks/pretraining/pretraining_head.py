@@ -51,8 +51,8 @@ class Pretraining:
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
         # Replicas that share an evaluation send the arguments of the metrics to each other. To keep these
-        # messages small, the arguments contain only the ids of the likeliest words [B·P]. The log
-        # probabilities of all words would be [B·P, vocab_size].
+        # messages small, the arguments contain only the ids of the likeliest words [B·P]. A tensor with
+        # the log probabilities of all words would have the shape [B·P, vocab_size].
         metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
@@ -237,8 +237,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
 def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
              next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """Like `metric_fn`, but with the ids of the likeliest words (`words`, int32 [B·P]) instead of the log
-    probabilities of the masked words."""
+    """Returns the same metrics as `metric_fn`. Instead of the log probabilities of the masked words, it takes
+    `words`: int32 [B·P], the id of the likeliest word at each masked position."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
     with tf.variable_scope("masked_lm_baseline"):

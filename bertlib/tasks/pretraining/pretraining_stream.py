@@ -194,8 +194,8 @@ class _BlockMaker:
             keys[~candidates] = _NO_WORD
             return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
         starts = candidates & ~self._continues[ids]
-        # The first candidate of an instance counts as the start of a word, even if it continues a word whose
-        # start is no candidate, for example because the start was truncated.
+        # The first candidate of an instance may be in the middle of a word, for example because the start of
+        # the word was truncated. So the first candidate always counts as the start of a word.
         starts[everyone, candidates.argmax(1)] |= candidates.any(1)
         keys[~starts] = _NO_WORD
         word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among the words of all instances
@@ -253,7 +253,7 @@ class _RowPacker:
         """Encodes each number from 0 to `limit` - 1 in advance. Later calls only copy the stored bytes."""
         shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
         has_next_byte = np.arange(limit) >> shifts + 7 > 0
-        # [bytes of the longest varint, limit]
+        # uint8 [number of bytes of the longest varint, limit]. Column n contains the bytes of the number n.
         self._bytes = (np.arange(limit) >> shifts & 0x7F | has_next_byte << 7).astype(np.uint8)
         self._sizes = 1 + has_next_byte.sum(0)
 

@@ -42,5 +42,10 @@ def find_old_ids(words, tokenizer):
 
 
 def count_tokens(words, tokenizer):
-    """Returns the number of tokens of all occurrences of `words`, a dict {word: number of occurrences}."""
+    """Returns the number of tokens into which a tokenizer splits all words of a text.
+
+    Args:
+      words: {word: number of its occurrences in the text}.
+      tokenizer: the tokenizer.
+    """
     return sum(count * len(tokenizer.tokenize(word)) for word, count in words.items())

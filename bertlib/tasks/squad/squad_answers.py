@@ -80,7 +80,8 @@ class Prediction(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """The features of a window, and a start and an end logit for each token."""
+    """A window of a context. It has the features of the window, and two logits for each token: the logit of a
+    start of an answer, and the logit of an end."""
     feature: object
     start_logits: list
     end_logits: list
@@ -164,8 +165,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
 
 
 def _with_logits(features, results, skips_padding):
-    """Yields a `_Window` for each of the features. The features and the result of a window have the same
-    unique_id. With `skips_padding`, the logits of padding are left out."""
+    """Joins the features of each window with its result, which has the same unique_id. Yields a `_Window` for
+    each window. With `skips_padding`, the logits of padding are left out."""
     results = iter(results)
     early = {}
     for feature in features:

@@ -170,8 +170,9 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
                         input_file, len(mismatches), len(mismatches) + len(examples))
     if not examples:
         raise ValueError(f"{input_file}: the file contains no question" if not mismatches else
-                         f"{input_file}: none of the {len(mismatches)} answers matches its context; "
-                         "answer_start counts characters, not bytes, from 0")
+                         f"{input_file}: none of the {len(mismatches)} answers matches its context. "
+                         "Check answer_start: it counts characters, not bytes, and the first character has "
+                         "the number 0.")
     return examples
 
 
@@ -624,7 +625,7 @@ def feature_fields(seq_length, is_training):
 
 
 def _row(feature):
-    """Returns {name: value} for a window, with the names of `feature_fields`."""
+    """Returns the values of a window as {name of a field: value}; see `feature_fields`."""
     return {
         "unique_ids": feature.unique_id,
         "input_ids": feature.input_ids,

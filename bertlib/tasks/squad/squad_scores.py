@@ -109,8 +109,8 @@ def mean_scores(scores):
 
 
 def _official_threshold(scores, texts, null_odds, has_answer):
-    """Returns (best mean score in percent, threshold with this score), computed in the same way as in the
-    official script.
+    """Finds the best threshold in the same way as the official script. Returns (mean score in percent with
+    this threshold, the threshold).
 
     The search begins with a threshold at which all answers are empty. Then the answers are added one by one,
     from the lowest null odds to the highest, and the score is computed after each answer.
@@ -149,9 +149,11 @@ def find_null_threshold(gold, predictions):
 
 
 def one_sided_warning(gold, texts):
-    """Returns a warning (str) if all answers are empty although some questions have an answer, or if no
-    answer is empty although some questions have no answer. Otherwise returns None. The scores do not show
-    these problems.
+    """Returns a warning (str) if a model always or never answers.
+
+    There are two cases: all answers are empty although some questions have an answer, or no answer is empty
+    although some questions have no answer. The scores do not show these problems. In all other cases, the
+    result is None.
 
     Args:
       gold: {qas_id: list of right answers}.

@@ -14,7 +14,7 @@ from bertlib.tasks.tagging import tagging_data
 
 # File extensions of JSON Lines. Each extension may be followed by .gz.
 ENDINGS = tuple(ending for ending, name in tables.ENDINGS.items() if name == "jsonl")
-# Possible names of the lists in an object.
+# A JSON object has a list of words and a list of tags. These are the possible keys of the two lists.
 WORD_KEYS, TAG_KEYS = ("tokens", "words"), ("ner_tags", "tags")
 _MISSING_TAGS = f"the tags are missing. Add a list of tags with the key {' or '.join(map(repr, TAG_KEYS))}."
 

@@ -451,10 +451,9 @@ def merge_windows(rows, sentences, labels, scheme="IOB2"):
 
 
 class Window(NamedTuple):
-    """The features of a window, which are the input of the model. Each field is a list with an int for each
-    token, without padding.
+    """The features of a window, which is a part of a sentence that fits into one sequence of the model.
 
-    See `feature_fields`.
+    Each field is a list with an int for each token, without padding. See `feature_fields`.
     """
 
     input_ids: list
@@ -494,7 +493,7 @@ def window_bounds(sizes, room):
 
 
 def _last_word_that_fits(sizes, start, room):
-    """Returns the index after the last word that fits into a window that begins with the word `start`."""
+    """Returns the end of a window whose first word is `start`: the index after the last word that fits."""
     end, tokens = start, 0
     while end < len(sizes) and tokens + sizes[end] <= room:
         tokens += sizes[end]
@@ -551,7 +550,8 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`. If its class is not in
         `tokenization.TOKENIZERS`, a single process is used.
       max_seq_length: int, largest number of tokens in a window, including [CLS] and [SEP].
-      label_all_pieces: whether all pieces of a word are used in training. If false, only the first piece is.
+      label_all_pieces: whether all pieces of a word are used in training. If false, the training uses only
+        the first piece of each word.
       num_workers: number of processes; 0 for one process per core.
 
     Returns:

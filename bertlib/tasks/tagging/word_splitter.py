@@ -81,7 +81,7 @@ def choose_splitting(sentences):
       sentences: iterable of lists of str, the words of each sentence.
     """
     words = [word for sentence in sentences for word in sentence]
-    # Some rules apply only at the end of a text. "x" is put after each word, so that the word is not at the
-    # end. If the result has more than two words, the rules divide the word.
+    # Some rules of `split` apply only at the end of a text. So each word is followed by the word "x". If
+    # `split` returns more than two words, it has divided the word before "x".
     divided = sum(len(split(f"{word} x")) > 2 for word in words)
     return SPACES if divided > _MAX_DIVIDED * len(words) else PUNCTUATION
