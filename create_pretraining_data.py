@@ -401,8 +401,8 @@ def close_ports(settings):
 
 
 def command(argv):
-    """Runs `main`. Beam's local runner would open ports. To close them to other processes, the command first
-    restarts itself in a network namespace, if this is possible; see `close_ports`."""
+    """Runs `main`. If Beam's local runner will open ports, the command first restarts itself in a network
+    namespace, so that other processes cannot reach these ports; see `close_ports`."""
     close_ports(common_flags.read_settings())
     main(argv)
 

@@ -161,8 +161,8 @@ def main(_):
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:
-        # A change of the lines, the vocabulary or the tokenizer's settings changes the tokens and ids. So the
-        # fingerprint of the tokens and ids is enough.
+        # The replicas need not compare the vocabulary and the tokenizer's settings. If these or the lines
+        # differ, the tokens and ids also differ, and so does the fingerprint of the tokens and ids.
         run_record.check_replicas_agree(group, settings,
                                         input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
                                         bert_config=config.to_dict(),

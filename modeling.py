@@ -218,7 +218,8 @@ class BertModel(object):
         return self.all_encoder_layers
 
     def get_embedding_output(self):
-        """Returns float [B, F, W]: the sum of the embeddings after layer normalization and dropout."""
+        """Returns float [B, F, W]: the sum of the embeddings, to which layer normalization and then dropout
+        were applied."""
         return self.embedding_output
 
     def get_embedding_table(self):
@@ -654,7 +655,8 @@ def _check_encoder(encoder, input_width):
     if encoder.recompute not in RECOMPUTE:
         raise ValueError(f"Unknown recompute={encoder.recompute!r}; known: {', '.join(RECOMPUTE)}.")
     if encoder.recompute_segment < 1:
-        raise ValueError(f"recompute_segment={encoder.recompute_segment} layers: it must be at least 1.")
+        raise ValueError(f"recompute_segment={encoder.recompute_segment}; the number of layers must be at "
+                         "least 1.")
 
 
 def _layers(encoder, first, end, rows, attention_mask=None):
@@ -686,7 +688,7 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds `attention_layer`; returns [R, W].
+    """Builds the self-attention of a layer. Returns the result of `attention_layer`, float [R, W].
 
     The queries are computed from `queries`, which contains the rows of the first `length` positions of each
     example. The keys and values are computed from `rows`, which contains the rows of all positions.

@@ -539,7 +539,7 @@ class LossScale(object):
     def apply_if_finite(self, gradient_norm, apply):
         """Returns an op that runs the update only if the norm is finite.
 
-        In both cases, the op also sets the loss scaling factor of the next step.
+        Whether the norm is finite or not, the op also sets the loss scaling factor of the next step.
 
         Args:
           gradient_norm: scalar; it is not finite if any gradient is not finite.
@@ -672,7 +672,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
           gradient: dense tensor.
           variable: the variable.
           slots: list of its slots, in the order of `slot_shapes`.
-          rate: η in the variable's dtype.
+          rate: the learning rate η, in the variable's dtype.
           name: the variable's name.
         """
         raise NotImplementedError
@@ -798,8 +798,8 @@ class LambOptimizer(_WeightDecayOptimizer):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
             update = m.read_value() / (1.0 - power_1) / deviation
-            # A variable that is excluded from weight decay gets neither the decay that is added in the next
-            # block, nor the trust ratio of the block after it.
+            # The first `if` adds the weight decay, and the second `if` applies the trust ratio. A variable
+            # that is excluded from weight decay gets neither of the two.
             if self._do_use_weight_decay(name):
                 # Without this dependency, TensorFlow could compute the product of rate and weights early. The
                 # product would then be in memory together with the temporary tensors of `update`.

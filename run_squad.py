@@ -174,7 +174,8 @@ def read_examples(settings):
 
     Returns:
       (examples, gold). `examples` is a dict that maps "train" and "eval" to a list of `SquadExample`. `gold`
-      contains the right answers to the questions of "eval", as `read_gold` returns them, or is None.
+      contains the right answers to the questions of "eval", as `read_gold` returns them. Without --do_eval,
+      it is None.
     """
     examples, gold = {}, None
     if settings.do_train:
@@ -212,7 +213,7 @@ def main(_):
     init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     examples, gold = read_examples(settings)
 
-    # As published, the number of steps is computed from the number of questions, not from the number of
+    # As in the published code, the number of steps depends on the number of questions, not on the number of
     # windows.
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "question")
     checks.check_disk(settings, num_train_steps, head_shapes(bert_config), bert_config)

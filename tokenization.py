@@ -278,7 +278,7 @@ def _check_required(path, lines):
 
 
 def _load_model(path):
-    # The import is inside the function, because WordPiece does not need this package.
+    # The import is inside the function, because a tokenizer for WordPiece does not need the package.
     import sentencepiece
 
     try:
@@ -325,7 +325,7 @@ def _check_size(path, entries, vocab_size, file="vocab.txt", unit="line"):
         message += f"from {unit} {vocab_size + 1} on, tokens have no embedding. "
     else:
         message += f"the embeddings after {unit} {entries} belong to no token. "
-    raise ValueError(message + f"Pass the {file} and the bert_config.json of one and the same checkpoint.")
+    raise ValueError(message + f"Pass a {file} and a bert_config.json that belong to the same checkpoint.")
 
 
 def convert_by_vocab(vocab, items):
@@ -383,7 +383,7 @@ class _Tokenizer:
             if token.split() != [token] or token not in self.vocab:
                 raise ValueError(
                     f"Special token {token!r} cannot be protected: it is not in the vocabulary. "
-                    "Check whether the token is written in the right case, or leave it out of never_split "
+                    "Check the upper and lower case of its letters, or leave it out of never_split "
                     "(in a command: leave --protect_special_tokens out)."
                 )
         if never_split:
@@ -648,8 +648,8 @@ class SentencePieceTokenizer(_Tokenizer):
                 yield index, piece, start, end
                 continue
             for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
-                # The number was encoded alone, so SentencePiece has put a "▁" before it. If the piece had no
-                # "▁", it is removed again.
+                # The number was encoded alone, so SentencePiece has put a "▁" before it. If the original
+                # piece did not begin with "▁", this "▁" is removed again.
                 if not piece.startswith(WORD_START):
                     part = part.removeprefix(WORD_START)
                     index = self._model.piece_to_id(part)

@@ -1,4 +1,4 @@
-"""Compares trainings whose batch is split into different numbers of micro-batches: is the model the same?
+"""Measures how much the number of micro-batches in a batch changes the trained model.
 
     python benchmarks/accumulation.py [--splits=1,2,4,8,16,32] [--steps=20] [--results=NAME] \\
       [flags of run_classifier.py]

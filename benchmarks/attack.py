@@ -56,7 +56,8 @@ class Servers(dict):
 
 
 class Worker:
-    """Runs cases one after the other, on its own servers."""
+    """Runs cases one after the other. The commands of the cases run in processes that only this worker uses;
+    see `Servers`."""
 
     def __init__(self, arguments, directory, models):
         self._arguments, self._directory, self._models = arguments, directory, models
@@ -111,7 +112,7 @@ def numbers(arguments):
 
 
 def report(case, verbose):
-    """Prints a bad case. If `verbose` is true, it also prints the other cases."""
+    """Prints a case if it is bad, or if `verbose` is true."""
     if case.verdict not in FINE or verbose:
         print(f"\n--- case {case.number}: {case.verdict.upper()}: {case.kind}: {case.done}\n{case.repeat}\n"
               f"{case.detail}", flush=True)
@@ -144,7 +145,7 @@ def parsed():
     parser.add_argument("--jobs", type=int, default=2, help="number of cases that run at the same time")
     parser.add_argument("--limit", type=float, default=60, help="seconds of CPU that a run may take")
     parser.add_argument("--models", help="directory of trained models, which is made if it is missing")
-    parser.add_argument("--keep", action="store_true", help="keep the directories of the cases")
+    parser.add_argument("--keep", action="store_true", help="do not remove the directories of the cases")
     results.add_flag(parser)
     arguments = parser.parse_args()
     if unknown := set(arguments.kinds.split(",")) - set(KINDS):
@@ -153,8 +154,9 @@ def parsed():
 
 
 def _models(arguments, above):
-    """Trains the models in the directory `above`, if they are missing there. If a chosen attack needs it,
-    also writes `above`/template, the directory of which each case gets a copy.
+    """Trains the models in the directory `above`, if they are missing there. Cases of some kinds (`_SPOILED`)
+    start with a copy of the directory `above`/template. If --kinds names such a kind, this function also
+    writes that directory, unless it exists.
 
     Returns the `world.World`.
     """

@@ -125,8 +125,8 @@ class Work:
         Args:
           side: name of the program.
           settings: {setting: value}.
-          turn: int, the round, counted from 0. With None, the run is short, because it only compares
-            settings.
+          turn: int, the round, counted from 0. None: the run is not part of a round. It only helps to
+            choose the settings, so it is short.
         """
         raise NotImplementedError
 
@@ -152,8 +152,8 @@ class Step(Work):
 
 
 class Inference(Work):
-    """Measures the evaluation or the prediction of the dev pairs. A short run uses only some of the pairs. A
-    long run uses each pair at least once."""
+    """Measures the evaluation or the prediction of the pairs in dev.tsv. A short run uses only some of the
+    pairs. A long run uses each pair at least once."""
 
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
@@ -478,7 +478,7 @@ def describe(settings):
 
 
 def in_words(quality):
-    """Returns {metric: value} as text."""
+    """Returns the metrics of a program as text. `quality` is {metric: value}."""
     return ", ".join(f"{name} {value:.4f}" for name, value in quality.items())
 
 
@@ -523,7 +523,7 @@ def table(lines, products):
 
 
 def works(arguments, directory):
-    """Yields the kinds of work that the command line names."""
+    """Yields a `Work` for each name in --work. For `step`, yields one `Work` for each precision."""
     for name in arguments.work.split(","):
         if name == "step":
             yield from (Step(arguments, directory, precision)
@@ -542,8 +542,8 @@ def parse_arguments():
     parser.add_argument("--garden_python", help="path of a Python that has the Model Garden")
     parser.add_argument("--data_dir", help="directory of MRPC; only `step` does not need it")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
-    parser.add_argument("--precisions", default="fp32,bf16", help="precisions to try: "
-                        "`step` measures each of them, and the other kinds of work use the fastest one")
+    parser.add_argument("--precisions", default="fp32,bf16", help="precisions to try. "
+                        "--work=step measures all of them. All other kinds of work use the fastest one.")
     parser.add_argument("--batch_sizes", default="32,8,64",
                         help="batch sizes to try: `evaluate` and `predict` use the fastest one")
     parser.add_argument("--rounds", type=int, default=3)

@@ -4,7 +4,8 @@
     python benchmarks/featurization.py --unicode_strings=20000
 
 The first command converts all splits of MRPC and CoLA. It prints CPU seconds, and the wall time for several
-workers. The second command compares the tokens of random strings and of each code point.
+workers. The second command tokenizes random strings, and strings with each code point. It compares the tokens
+with and without the cache.
 
 Each measurement has a new tokenizer, so the cache is empty at its start. The exit code is 1 if the cache
 changes a token or a byte.
@@ -143,7 +144,8 @@ def main():
                         default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=16, help="the worker processes are measured "
-                        "with two files; the longer file has this number of copies of each example")
+                        "with two files. The shorter file contains each example once. The longer file "
+                        "contains each example this number of times")
     parser.add_argument("--unicode_strings", type=int, default=0)
     results.add_flag(parser)
     arguments = parser.parse_args()

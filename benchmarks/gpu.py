@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                         every part, several hours
     python benchmarks/gpu.py --parts=losses,repeat   some parts
-    python benchmarks/gpu.py --peer_python=PYTHON    compares the speed with PyTorch in this interpreter
+    python benchmarks/gpu.py --peer_python=PYTHON    also measures PyTorch, with the interpreter PYTHON
 
 The parts:
 
@@ -194,12 +194,13 @@ class Session:
 
         Args:
           part: name of the part.
-          labels: dict that names the measurement.
+          labels: dict with the settings that distinguish this measurement from others of the same part.
           function, *arguments: the function and its arguments. The function returns a dict. If the dict
             contains "ok": False, a check failed.
 
         Returns:
-          The dict of the function with "seconds". If the function raised an exception: {"error", "seconds"}.
+          The dict of the function, with the additional key "seconds". If the function raised an exception,
+          {"error", "seconds"}.
         """
         began = time.time()
         try:
@@ -277,8 +278,8 @@ def judge_losses(measured, reference, noisy):
     def distance(one):
         return max(abs(a - b) for a, b in zip(one, reference))
 
-    # The noise in the weights may change no loss. Even then the bound must not be 0, because each loss has a
-    # rounding error.
+    # It is possible that the noise in the weights changes none of the losses. Even in this case, the bound
+    # must not be 0, because each loss has a rounding error.
     least = 4 * 2.0**-24 * max(map(abs, reference))
     bound = max(least, BOUND_FACTOR * max(map(distance, noisy)))
     return {"ok": distance(measured) <= bound, "difference": distance(measured), "bound": bound,
@@ -335,7 +336,7 @@ def kill_after_checkpoint(process, output_dir):
 
     If the training ends before it has saved a checkpoint, returns the exit code of the training instead.
     """
-    saved = os.path.join(output_dir, "checkpoint")  # this file names the complete checkpoints
+    saved = os.path.join(output_dir, "checkpoint")  # this file lists the complete checkpoints
     deadline = time.time() + TIME_LIMIT_SECONDS
     while process.poll() is None and time.time() < deadline:
         if os.path.exists(saved) and re.search(r"ckpt-[1-9]", read_text(saved)):
@@ -389,8 +390,9 @@ def compare_memory(step, plans, index, cap):
     Args:
       step: (config, length, recompute, precision).
       plans: list of the planner's results, or the planner's error.
-      index: index of the card in `plans`.
-      cap: bytes of the simulated card; None to use all memory of this card.
+      index: index in `plans` of the result to compare with.
+      cap: number of bytes that the step may use, to simulate a smaller card. None to use all memory of the
+        installed card.
     """
     if isinstance(plans, RuntimeError):
         raise RuntimeError(f"in the planner: {plans}")
@@ -490,9 +492,11 @@ def parse_arguments():
                         help="sequence lengths; default: 128,384,512 with a GPU, 32 without a GPU")
     parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--recompute", type=names(("none", "attention", "layers")),
-                        help="for the part `memory`; default: all three with a GPU, layers without a GPU")
+                        help="for the part `memory`: values of --recompute; "
+                        "default: none,attention,layers with a GPU, layers without a GPU")
     parser.add_argument("--cards", type=names(CARDS), default=["rtx3060", "t4"],
-                        help="for the part `memory`: smaller cards that this card simulates")
+                        help="for the part `memory`: smaller cards. The memory of this GPU is limited to "
+                        "the usable memory of each of these cards")
     parser.add_argument("--tokens", type=int, default=8192, help="for the part `speed`: tokens in a batch")
     parser.add_argument("--steps", type=int, default=10,
                         help="for the parts `losses` and `speed`: number of steps to measure")

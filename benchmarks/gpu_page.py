@@ -108,7 +108,8 @@ def _ops_table(rows):
     return "\n\n".join(filter(None, [heading, *lists]))
 
 
-# {part: (title, explanation, function (rounds) -> text of the table)}
+# Maps each part to (title, explanation, function). The function takes the rounds of the part, and returns the
+# table as text.
 _TABLES = {
     "losses": ("Losses", "The largest difference between a loss of the device and the same loss of the CPU "
                "in float32. The docstring of `benchmarks/gpu.py` explains the bound.", _columns(

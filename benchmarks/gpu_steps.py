@@ -177,7 +177,8 @@ def losses(task, config, variants, start, init_checkpoint, size, length, count):
             for name, variant in variants.items():
                 if variant["precision"] == precision:
                     tf.config.experimental.enable_tensor_float_32_execution(variant.get("tf32", False))
-                    # A new session: no state of the optimizer or of the loss scale is left.
+                    # Each variant gets a new session, in which the states of the optimizer and of the loss
+                    # scale start again.
                     with tf.Session() as session:
                         step.initialize(session)
                         _set_weights(session, start, variant.get("noise", 0), variant.get("seed", 0))
@@ -186,9 +187,10 @@ def losses(task, config, variants, start, init_checkpoint, size, length, count):
 
 
 def _set_weights(session, start, noise, seed):
-    """Sets the trainable variables to the arrays of the file `start`, changed by noise.
+    """Sets the trainable variables to the arrays of the file `start`, with noise.
 
-    If the file does not exist, writes the present values of the variables to it first.
+    Each number of an array is multiplied by 1 + `noise` or 1 - `noise`, chosen at random. If the file does
+    not exist, the present values of the variables are first written to it.
     """
     variables = {variable.op.name: variable for variable in tf.trainable_variables()}
     if not tf.gfile.Exists(start):
@@ -246,7 +248,7 @@ def largest_batch(config, length, recompute, precision, guess, cap):
             tf.config.experimental.reset_memory_stats(GPU)
         try:
             if not is_gpu and cap and _memory_need(model, length, recompute, precision, size).total > cap:
-                raise tf.errors.ResourceExhaustedError(None, None, "the simulated memory is above the cap")
+                raise tf.errors.ResourceExhaustedError(None, None, "the simulated memory is above the limit")
             take_steps(config, _step(length, precision, size, recompute=recompute), 2)
         except tf.errors.ResourceExhaustedError:
             return False
@@ -375,7 +377,8 @@ def traffic(metadata):
       metadata: a tf.RunMetadata with a full trace and the partition graphs.
 
     Returns:
-      {"bytes": {"matrix products", "other ops"}, "on_cpu": {op type: calls}}; see `ops`.
+      a dict with two entries; see `ops`. "bytes" is {"matrix products": number, "other ops": number}.
+      "on_cpu" is {op type: number of calls}.
     """
     nodes = {node.name: node for graph in metadata.partition_graphs for node in graph.node}
     sizes, ran = {}, {}

@@ -52,7 +52,8 @@ def compare(first, second):
 
 
 def main():
-    """Prints a line for each kill, and the comparison. The exit code is 1 if a condition is not met."""
+    """Prints a line for each kill, and the comparison of the trainings. If a condition in the docstring of
+    this module is not met, the exit code is 1."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")

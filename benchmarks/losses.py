@@ -33,7 +33,7 @@ import run_classifier
 import tokenization
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", None, "Directory of MRPC.", required=True)
+flags.DEFINE_string("data_dir", None, "Directory with the data of MRPC.", required=True)
 flags.DEFINE_string("output", None, "The .npz file to write.", required=True)
 flags.DEFINE_integer("steps", 50, "Number of steps to record.")
 flags.DEFINE_string("results", None, "Store the losses as benchmarks/results/NAME.json.")

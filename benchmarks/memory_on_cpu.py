@@ -4,9 +4,9 @@
 
 The measured value is the peak resident size during a step, minus the resident size before the step. Before
 the measurement, the same step runs once, and its memory is returned to the system. Each configuration runs in
-a separate process. In this process, oneDNN is off, because its allocator does not return memory, and glibc
-has its default thresholds. The measured value is compared only with the predicted activations, because the
-memory of the variables does not change during a step.
+a separate process. In this process, oneDNN is off, because its allocator does not return memory. The
+thresholds of malloc in glibc are the defaults. The measured value is compared only with the predicted
+activations, because the memory of the variables does not change during a step.
 """
 
 import argparse
@@ -29,8 +29,8 @@ import modeling
 import optimization
 
 Sizes = collections.namedtuple("Sizes", ["recompute", "layers", "width", "length", "batch_size"])
-# The batches are large for this reason: glibc returns freed blocks above 32 MiB to the system, but keeps
-# smaller ones.
+# The batches are so large that the activations need blocks above 32 MiB. glibc returns such blocks to the
+# system when they are freed, but keeps smaller blocks.
 CONFIGURATIONS = [Sizes("none", 3, 256, 128, 272), Sizes("attention", 3, 256, 384, 91),
                   Sizes("layers", 6, 256, 128, 272)]
 

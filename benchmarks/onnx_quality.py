@@ -4,10 +4,10 @@
 
 A model is the output directory of run_classifier.py with a task of GLUE, or of run_ner.py. The data of its
 training must still exist. export.py writes the ONNX files into a temporary directory. The quality of a
-classifier is its accuracy, and the quality of a tagger is the F1 of its entities. CPU seconds are the time of
-all answers, without loading.
+classifier is its accuracy, and the quality of a tagger is the F1 of its entities. The CPU seconds are the sum
+over all answers. The time to load the model is not included.
 
-The models may be measured by several commands: render.py uses all results whose names begin with
+Each model can be measured with a separate command, because render.py uses all results whose names begin with
 onnx_quality.
 """
 
@@ -30,7 +30,8 @@ from bertlib.tasks.tagging.tagging_data import entity_spans
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
          "learning_rate": ""}
 TRAINING = ("seed", "num_train_epochs", "learning_rate", "train_batch_size")  # recorded flags
-SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}  # {model: flags of export.py}
+# Maps each compared form of a model to the flags with which export.py writes it. None: no export is needed.
+SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}
 
 
 def gold_of(model):
@@ -63,7 +64,8 @@ def export(model_dir, directory, flags):
 
 
 def measure(model_dir, recorder):
-    """Measures a model with TensorFlow and with each ONNX file of `SIDES`. Prints and records the results."""
+    """Measures the quality and the CPU time of a model, in TensorFlow and as each ONNX file of `SIDES`.
+    Prints and records the results."""
     model = model_directory.read(model_dir)
     inputs, gold, first = training_texts.read_dev_inputs(model), gold_of(model), None
     for side, flags in SIDES.items():

@@ -3,12 +3,11 @@
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
       [--workers] [--results=NAME]
 
-The streamed program is this project's. The published algorithm is in tests/plain_pretraining.py. The two
-programs run alternately. Each run has a new
-tokenizer, whose cache of words is empty. The programs draw different random numbers, so their results agree
-only in the counts. With `--workers`, the script also compares the files that 1, 2 and 4 processes write, and
-prints the wall times. The exit code is 1 if these files differ, or if the published algorithm takes less than
-5 times the CPU seconds of the streamed one.
+The streamed program is the one of this project. The published algorithm is in tests/plain_pretraining.py. The
+two programs run alternately. Each run has a new tokenizer, whose cache of words is empty. The programs draw
+different random numbers, so their results agree only in the counts. With `--workers`, the script also
+compares the files that 1, 2 and 4 processes write, and prints the wall times. The exit code is 1 if these
+files differ, or if the published algorithm takes less than 5 times the CPU seconds of the streamed program.
 """
 
 import argparse
@@ -54,7 +53,7 @@ def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
 
 
 def measure(write, clock, *arguments):
-    """Measures the function `write`, which writes two files.
+    """Measures the time of the function `write`, and computes the hashes of the two files that it writes.
 
     Args:
       write: the function.

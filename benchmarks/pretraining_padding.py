@@ -53,7 +53,13 @@ WAYS = {"padded": False, "without padding": True}
 
 
 def record_lengths(count, padding, longest):
-    """Returns the lengths of `count` records, in tokens, in ascending order."""
+    """Returns the lengths of records in tokens, in ascending order.
+
+    Args:
+      count: number of records.
+      padding: a key of `LENGTHS`.
+      longest: the largest possible length.
+    """
     mean, deviation = LENGTHS[padding]
     quantiles = ((index + 0.5) / count for index in range(count))
     logarithms = (mean + deviation * statistics.NormalDist().inv_cdf(quantile) for quantile in quantiles)
@@ -155,7 +161,8 @@ def main():
     for name, default in (("num_hidden_layers", 4), ("hidden_size", 768), ("length", 512), ("batch", 16),
                           ("micro_batches", 4),
                           ("records", 16), ("predictions", 77)):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+        parser.add_argument(f"--{name}", type=int, default=default,
+                            help=f"size of the model or of the data; the default is {default}")
     results.add_flag(parser)
     arguments = parser.parse_args()
     recorder = results.Recorder(arguments.results, {"tokens": "", "cpu": "CPU s",

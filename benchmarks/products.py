@@ -24,10 +24,10 @@ import modeling
 
 
 def forms(rows, width, units, pixels):
-    """Returns the ways to compute the matrix products of a dense layer.
+    """Returns the forms in which the matrix products of a dense layer can be computed.
 
     Returns:
-      {name of the product: {name of the way: function}}. Each function takes three matrices: the inputs, the
+      {name of the product: {name of the form: function}}. Each function takes three matrices: the inputs, the
       weights and the gradient of the outputs.
     """
     images = [rows // pixels, 1, pixels]
@@ -69,7 +69,7 @@ def cpu_seconds(run, times=10, rounds=4):
 
 
 def main():
-    """Prints a line for each product."""
+    """Prints a line for each matrix product, with the speed of each way to compute it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=4096,
                         help="rows of the input matrix: number of examples times their length in tokens")

@@ -1,12 +1,12 @@
-"""Simulates the largest batch of google-research/bert's graph that fits on a card.
+"""Finds, by simulation, the largest batch with which google-research/bert's graph fits on a card.
 
     python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
 
 The same simulation plans the batches of this project. For each length, the script prints the largest batch of
 google-research/bert's graph, and the largest batch of this project with each kind of recomputation. The
 README of google-research/bert has measured values for a Titan X. For the six lengths of the command above,
-they are 64, 32, 16, 14, 12 and 6 for BERT-Base, and 12, 6, 2, 1, 0 and 0 for BERT-Large. The script builds
-google-research/bert's graph from TensorFlow's own ops, with the same operations.
+they are 64, 32, 16, 14, 12 and 6 for BERT-Base, and 12, 6, 2, 1, 0 and 0 for BERT-Large. The script builds a
+graph with the operations of google-research/bert's graph, from TensorFlow's own ops.
 """
 
 import argparse
@@ -49,8 +49,8 @@ def _loss(outputs, batch_size, task):
 def published_step(config, batch_size, length, task):
     """Builds a training step that needs the same memory as the published step, and returns its op.
 
-    The step has reference variables, dropout with a state, layers of separate ops as in the published code,
-    and Adam from elementwise ops.
+    As in the published step, the variables are reference variables, dropout is a stateful op, each layer
+    consists of separate ops, and Adam consists of elementwise ops.
 
     Args:
       config: a `modeling.BertConfig`.
@@ -134,9 +134,8 @@ def _published_update(loss):
 
 
 def simulations(config, length, task):
-    """Returns {program: function of the batch size that simulates a step}.
-
-    The programs are the published code, and this project with each kind of recomputation.
+    """Returns a dict. Each key is the name of a program: the published code, or this project with one of the
+    values of --recompute. The value is a function that takes the batch size and simulates a training step.
     """
     model = plan_memory.task_model(config, task)
 
@@ -150,7 +149,7 @@ def simulations(config, length, task):
 
 
 def main():
-    """Prints a line for each length and program."""
+    """Prints the largest batch size and its memory, in one line for each sequence length and program."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="base", choices=sorted(plan_memory.MODELS))

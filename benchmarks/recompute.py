@@ -7,11 +7,11 @@
 
 A mode is "none", "attention", "layers", or "layers:k" for segments of k layers. With "+xla", XLA compiles the
 computations between the matrix products (--use_xla). Each mode is measured in a separate process. The process
-trains with the optimizer of optimization.py and with glibc's default thresholds.
+trains with the optimizer of optimization.py. The thresholds of malloc in glibc are the defaults.
 
 CPU seconds are user and system time of all threads. The modes run alternately. In each round, the CPU seconds
-of a mode are divided by those of the first mode. The script prints the median of these ratios. The word
-`start` in the output is the time that the first step takes longer than the other steps.
+of a mode are divided by those of the first mode. The script prints the median of these ratios. The number
+after `start` in the output is the CPU time of the first step minus the median CPU time of the other steps.
 
 Activation memory is the peak resident size of a step (with XLA, of the second step), minus the resident size
 after a step with a single example of 8 tokens. After the small step, all objects exist that do not depend on
@@ -54,7 +54,7 @@ def build(sizes, mode):
 
 
 def shape(sizes):
-    """Returns {name of a flag: value}: the sizes of the model and of the batch."""
+    """Returns the sizes of the model and of the batch as a dict, {name of a flag: value}."""
     return {name: getattr(sizes, name) for name in SIZES}
 
 
@@ -155,7 +155,8 @@ def main():
                         "mode")
     parser.add_argument("--threads", type=int, default=2)
     for name, (for_time, for_memory) in SIZES.items():
-        parser.add_argument(f"--{name}", type=int, help=f"default {for_time}; with --memory {for_memory}")
+        parser.add_argument(f"--{name}", type=int, help=f"the default is {for_time}; with --memory, it is "
+                            f"{for_memory}")
     results.add_flag(parser)
     arguments = parser.parse_args()
     recorder = results.Recorder(arguments.results, {"cpu": "CPU s per example", "activations": "MiB"})

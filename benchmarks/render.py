@@ -40,7 +40,8 @@ PAGES = find_pages()
 
 
 def rows_of(result, **labels):
-    """Returns the rounds of a result that have the given values, such as length=128, in their fields."""
+    """Returns the rounds of a benchmark's result in which each given field has the given value. For example,
+    length=128 selects the rounds whose field `length` is 128."""
     return [row for row in result.get("rounds", ()) if all(row.get(name) == value
                                                           for name, value in labels.items())]
 
@@ -87,7 +88,8 @@ def run_seconds(result):
 
 
 def cpu_ratio(row):
-    """Returns the ratio of CPU seconds as text, with the smallest and the largest ratio of all rounds."""
+    """Returns the CPU seconds of this project, divided by those of the other program, as text. The smallest
+    and the largest ratio of all rounds follow in brackets."""
     return f"{row['cpu_ratio']:.2f} ({row['cpu_ratio_smallest']:.2f}–{row['cpu_ratio_largest']:.2f})"
 
 
@@ -150,7 +152,7 @@ def mrpc_table():
 
 
 def sample_line():
-    """Returns the line about the sample on which `make mrpc` trains."""
+    """Returns a sentence with the scores and the CPU time of `make mrpc`, which trains on the sample data."""
     texts = []
     for name, seeds in (("sample_one_seed", "seed 0"), ("sample", "five seeds")):
         result = results.read(name)
@@ -172,7 +174,8 @@ def tasks_table():
     for work, (metric, title) in metrics.items():
         row, quality = comparison(result, work), [
             mean_and_each(values_of(result, metric, work=work, side=side), 3) for side in (OURS, PEER)]
-        counts = values_of(result, "examples_of_a_run", work=work) or [1]  # 1: the CPU time is of a whole run
+        # If the result lacks the number of examples of a run, its CPU times are already those of whole runs.
+        counts = values_of(result, "examples_of_a_run", work=work) or [1]
         cpu = [f"{row[field] * counts[0]:.0f}" for field in ("cpu", "peer_cpu")]
         rows.append([title, *quality, ", ".join(cpu), cpu_ratio(row),
                      f"{row['peak']:.2f}, {row['peer_peak']:.2f}", f"{row['memory_ratio']:.2f}"])
@@ -227,8 +230,8 @@ def card_table():
 
 
 def planner_line():
-    """Returns a sentence that compares the predicted memory of training steps with the measured memory, on a
-    CPU."""
+    """Returns a sentence that compares the predicted memory of training steps with the memory that was
+    measured on a CPU."""
     texts = [f"`{row['recompute']}` {row['predicted']:,.0f} and {row['measured']:,.0f} MB "
              f"(ratio {row['predicted'] / row['measured']:.2f})"
              for row in results.read("memory_on_cpu")["rounds"]]
@@ -405,9 +408,9 @@ def interval(row, value, low, high):
 
 
 def server_table():
-    """Returns the text about the server: the table of its speed, its memory, threads and files before and
-    after malformed requests, and a line that names the command, the machine and the date of the
-    measurement."""
+    """Returns the text about the server. It consists of three parts: a table of the speed; the memory, the
+    threads and the open files, before and after malformed requests; and a line that names the command, the
+    machine and the date of the measurement."""
     result, rows = results.read("server_load"), []
     names = {("loop", 1): "loop over the predictor, one text in a call",
              ("loop", 32): "loop over the predictor, 32 texts in a call",
@@ -457,22 +460,24 @@ def onnx_table():
 
 
 def onnx_base_table():
-    """Returns one table for each machine. A table contains the CPU time of predictions with BERT-Base, and
-    the ratios of the CPU times of the programs."""
-    titles = ["BERT-Base", "CPU ms for each pair", f"compared with {OURS}", f"compared with {PEER}"]
+    """Returns one table for each result, as text. A table contains the CPU time of predictions with
+    BERT-Base, and the ratios of the CPU times of the programs."""
+    titles = ["BERT-Base", "precision", "CPU ms for each pair", f"compared with {OURS}",
+              f"compared with {PEER}"]
     parts = []
     for result in map(results.read, COMPARE_PREDICT):
-        sides = dict.fromkeys(row["side"] for row in rows_of(result, work="predict") if "side" in row)
-        rows = [[side, f"{1000 * statistics.median(values_of(result, 'cpu', side=side)):.0f}",
-                 *onnx_ratios(result, "cpu", side)] for side in sides]
+        settings = {row["side"]: row["settings"].split(", ")
+                    for row in rows_of(result, work="predict") if "side" in row}
+        rows = [[side, chosen[1], f"{1000 * statistics.median(values_of(result, 'cpu', side=side)):.0f}",
+                 *onnx_ratios(result, "cpu", side)] for side, chosen in settings.items()]
         parts += [table(titles, rows), onnx_origin(result)]
-    return "\n\n".join([*parts, "The pairs are a part of MRPC's development set, in batches of 32. All sides "
-                        "have two threads, and fp32\nwhere int8 is not named."])
+    return "\n\n".join([*parts, "The pairs are a part of MRPC's development set, in batches of 32. All "
+                        "sides have two threads."])
 
 
 def onnx_ratios(result, field, side):
-    """Compares a program with this project and with Hugging Face. Returns two texts with the ratios of their
-    values.
+    """Returns two ratios as texts: the value of a program divided by the value of this project, and divided
+    by the value of Hugging Face's program. Each text contains the median, the minimum and the maximum.
 
     Args:
       result: the stored result.
@@ -561,8 +566,8 @@ ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY = (
     for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability"))
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
-# A page contains the name of each table in a comment. {name: (function that returns the text of the table,
-# names of the results that this text is made of)}.
+# {name of a table: (function that returns the text of the table, names of the results in this text)}. A page
+# marks the place of a table by a comment with this name.
 TABLES = {
     "compare": (compare_table, ["compare"]),
     "serving": (serving_table, ["serving", "serving_this_project"]),
@@ -637,7 +642,7 @@ def rendered(page):
         function, files = TABLES[match[2]]
         text, mark = function(), state(files)
         if mark and text.startswith("| "):
-            text = f"| {mark}: {text[2:]}"  # the first column title begins with the mark
+            text = f"| {mark}: {text[2:]}"  # the title of the first column begins with the warning
         return f"{match[1]}{text}\n{match[3]}"
 
     return _BLOCK.sub(block, page)

@@ -50,7 +50,8 @@ from bertlib.system import network_namespace  # noqa: E402
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
           "--log_steps=1", "--max_seq_length=32", "--num_train_epochs=0.32"]
 ALL_PHASES = ["--do_eval=true", "--do_predict=true"]
-# The additional seconds that the machine may need beyond the timeout.
+# After a fault, a run must end within a time that is computed from the timeout. This number of seconds is
+# added to that time, because the machine may be slow.
 SLACK = 6.0
 LONGEST = 240.0
 # {moment of a fault: (text that the log must contain before the fault, largest number of seconds between this
@@ -184,7 +185,7 @@ def launchers_of(process):
 
 
 def replicas_of(process):
-    """Returns the process numbers of the replicas of a run, in order."""
+    """Returns the process numbers of the replicas of a run, sorted by the index of the replica."""
     return [pid for launcher in launchers_of(process) for pid in children(launcher)]
 
 
@@ -301,7 +302,8 @@ def _peer_is(found, pid):
 
 @dataclasses.dataclass
 class Case:
-    """A test: the fault, the replica that it hits, its moment, and whether --max_restarts is set."""
+    """A test: a fault, the replica that the fault hits, the moment of the fault, and whether
+    --max_restarts is set."""
 
     number: int
     fault: str
@@ -314,7 +316,7 @@ class Case:
 
 
 def contents(directory):
-    """Returns {file: fingerprint} of a directory, without the files that differ between equal runs."""
+    """Returns {path of a file: fingerprint} for a directory. Leaves out files that differ in equal runs."""
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(pathlib.Path(directory).rglob("*"))
             if path.is_file() and not OF_A_RUN.search(str(path.relative_to(directory)))}
@@ -329,7 +331,7 @@ def saves(directory):
 
 
 class Faults:
-    """Runs cases, and counts their results."""
+    """Runs tests, and counts their results. A test is a `Case`: one fault at one moment of a run."""
 
     def __init__(self, arguments, flags):
         self.flags, self.fresh, self.timeout = flags, arguments.fresh, arguments.timeout
@@ -345,7 +347,7 @@ class Faults:
                 f"--replica_timeout={self.timeout:g}", f"--max_restarts={restarts}"]
 
     def start(self, case, output, log, restarts=0):
-        """Starts the run of a case. Returns what the function `start` returns."""
+        """Starts the run of a case. Returns its process, or a `Machines`; see the function `start`."""
         return start(self.command(case, output, restarts), log, self.fresh, self.machines and case.replicas)
 
     def finish(self, process, seconds):
@@ -387,7 +389,7 @@ class Faults:
         return None if process.poll() is not None or len(pids) <= case.index else pids
 
     def run(self, case):
-        """Runs a case, and prints a line."""
+        """Runs a case, and prints its result: a line, and a further line for each problem."""
         expected = self.undisturbed(case)
         output, log = self.directory / f"{case.number}", self.directory / f"{case.number}.log"
         process = self.start(case, output, log, 3 * case.restarts)
@@ -436,7 +438,8 @@ class Faults:
 
     def after(self, case, process, log, struck, pids):
         """Checks the end of a run after its fault. Returns (problems, message of the run)."""
-        # If a machine is lost before all machines are connected, the others wait longer. See cluster.md.
+        # If a machine is lost before all machines are connected, the remaining machines wait longer. See
+        # cluster.md.
         waits = self.machines and case.moment in ("start", "meeting")
         limit = self.timeout * (1 + replica_meeting.START_TIMEOUTS * waits) + SLACK
         goes_on = case.restarts and case.fault in ("kill", "stop", "cut", "silence")
@@ -507,7 +510,7 @@ class Faults:
 
 
 def stacks(pid):
-    """Prints the stack of a process, if a tool for this is installed."""
+    """Prints the stacks of a process with py-spy. Prints nothing if py-spy is not installed."""
     try:
         done = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True,
                               timeout=20)
@@ -532,7 +535,8 @@ def cases(count, seed):
 
 
 def main():
-    """Prints a line for each fault, and the counts. The exit code is 1 if a condition is not met."""
+    """Prints a line for each fault, and the counts. The exit code is 1 if a run did not end as the docstring
+    of this module requires."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--first", type=int, default=0, help="number of the first fault")

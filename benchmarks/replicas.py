@@ -6,10 +6,11 @@
     python benchmarks/replicas.py --work=pieces [--replicas=2,3,4]
 
 A step has 4 micro-batches of `rows` sequences of random words. The model has the shape of the installed
-model. R replicas compute N micro-batches each, with R × N = 4. They are compared with one process that
-accumulates 4 micro-batches. The same R processes do all of this work, one kind of work after the other
-(benchmarks/peers/replica_steps.py). Each kind of work has its own session. Its first steps are not measured,
-so the time of the start has no influence. The figures are medians over the rounds.
+model. Two ways to compute this step are compared: R replicas compute N micro-batches each, with R × N = 4, or
+one process accumulates 4 micro-batches. In further kinds of work, the processes leave out a part of the step.
+The same R processes do all kinds of work, one after the other (benchmarks/peers/replica_steps.py). Each kind
+of work has its own session. Its first steps are not measured, so the time of the start has no influence. The
+figures are medians over the rounds. They are computed as follows; "CPU" means the CPU seconds of a step:
 
     alone           = CPU of one process with accumulation
     outside of sums = CPU of replicas that leave out the sums / `alone`
@@ -67,8 +68,8 @@ def run(count, options, turns, **more):
       **more: more settings for replica_steps.py.
 
     Returns:
-      a dict. A key is (kind, dtype). For the kind "ring", the key is the number of bytes of the first sum.
-      The value is a list with one `Turn` for each round.
+      a dict. Each value is a list with one `Turn` for each round. A key is (kind, dtype), with one exception:
+      for turns of the kind "ring", a key is the number of bytes of the first sum.
     """
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
@@ -134,7 +135,8 @@ def ratios(count, dtype, found):
 
 
 def measure_ring(options):
-    """Measures the bare all-reduce at several sizes. Prints the times and the fitted lines."""
+    """Measures an all-reduce without a training, for several sizes. Prints the times, and fits a linear
+    function to them; see `fitted`."""
     print("| replicas | bytes | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         found = run(count, options, [["ring", "fp32"]], sizes=[[size] for size in SIZES])
@@ -147,8 +149,8 @@ def measure_ring(options):
 
 
 def measure_pieces(options):
-    """Measures how long the replicas need to sum `PIECES` MiB of numbers, which are divided into pieces.
-    Prints the time for each size of the pieces."""
+    """Measures how long the replicas need to sum 48 MiB of numbers (`PIECES`). The numbers are divided into
+    pieces of equal size. Prints the time for each size."""
     print("| replicas | pieces of, MiB | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         sizes = [[size * 2**20] * (PIECES // size) for size in (48, 16, 8, 4, 2, 1)]
@@ -162,7 +164,8 @@ def fitted(points):
 
     Returns (latency, slope).
     """
-    # The equation of each point is divided by its seconds, so that all sizes have the same weight.
+    # Each point gives an equation. Both sides of the equation are divided by the seconds of the point, so
+    # that all sizes have the same weight.
     rows = [(1 / seconds, size / seconds) for size, seconds in points]
     a, b, d = (sum(one[i] * one[j] for one in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     e, f = (sum(one[i] for one in rows) for i in (0, 1))

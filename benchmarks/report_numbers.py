@@ -34,7 +34,9 @@ import sklearn.metrics
 TOLERANCE = 1e-6
 ROWS = 10_000
 SHOWN_ERRORS = 50
-EVAL_BATCH = 8  # default of --eval_batch_size; the metric "loss" is the mean of the losses of the batches
+# The default of --eval_batch_size. This size is needed to compute the metric "loss", which is the mean of the
+# losses of the batches.
+EVAL_BATCH = 8
 NO_ENTITY = "(no entity)"
 WORDS = {
     "sport": "match goal player season coach league stadium score referee training",
@@ -45,10 +47,10 @@ WORDS = {
 }
 FILLER = 'the a of this was with my very and then it we they said about, after = "quoted" 3.5 -2 @home'
 GENERATED = ("topics", "labels", "scores")
-# {name of a set: task type}.
+# Maps the name of each data set to the type of its task.
 SETS = {"topics": "classification", "labels": "multilabel", "scores": "regression", "CoLA": "classification",
         "STS-B": "regression", "CoNLL-2003": "tagging"}
-# {task type: metric that shows whether the model has learned something}.
+# Maps each task type to a metric that shows whether the model has learned something.
 QUALITY = {"classification": "eval_matthews", "multilabel": "eval_f1_micro", "regression": "eval_pearson",
            "tagging": "eval_f1"}
 
@@ -129,7 +131,8 @@ def mean_of_batches(losses):
 
 
 def most_confident(rows, confidences, numbers):
-    """Returns the expected list of errors: (line, numbers) of the rows with the largest confidences.
+    """Returns the errors that the report must show: a list of (line, numbers). The list contains the wrong
+    rows with the largest confidences.
 
     Args:
       rows: list of rows of the table.
@@ -143,7 +146,7 @@ def most_confident(rows, confidences, numbers):
 
 
 def recompute_classification(rows, names):
-    """Computes the metrics and the numbers in the report of a classification.
+    """Computes the metrics of a classification, and the numbers in its report.
 
     Args:
       rows: list of rows of the table of predictions.
@@ -332,7 +335,8 @@ def numbers_of_report(page, metrics, sections):
 
 
 def pairs_of(name, found, computed):
-    """Yields (name, number of `found`, number of `computed`) for each position of these two lists."""
+    """Pairs the elements of two lists. For each position, yields (name, element of `found`, element of
+    `computed`)."""
     if len(found) != len(computed):
         yield f"{name}, count", len(found), len(computed)
     for one, other in zip(found, computed):

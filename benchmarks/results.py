@@ -68,7 +68,7 @@ class Recorder:
         if not name:
             return
         if not re.fullmatch(r"[\w-]+", name):
-            raise SystemExit(f"--results={name}: a name has letters, digits, _ and - only.")
+            raise SystemExit(f"--results={name}: a name may contain only letters, digits, _ and -.")
         if os.path.exists(path_of(name)):
             raise SystemExit(f"--results={name}: {os.path.relpath(path_of(name))} exists. Remove this file "
                              "first, or choose another name.")
@@ -101,7 +101,7 @@ def add_flag(parser):
 
 
 def path_of(name):
-    """Returns the path of a result."""
+    """Returns the path of the JSON file that contains a result."""
     return os.path.join(DIRECTORY, f"{name}.json")
 
 
@@ -165,7 +165,7 @@ def _short(word):
 
 
 def describe(about, installed):
-    """Returns a description of a machine and its versions.
+    """Returns a text that describes a machine and the versions of its packages.
 
     Args:
       about: see `machine`.
@@ -177,7 +177,8 @@ def describe(about, installed):
 
 
 def commit_of_tree():
-    """Returns (hash of the commit, whether the working tree equals it); (None, None) without git."""
+    """Returns a pair: the hash of the current commit, and whether the working tree equals this commit, apart
+    from benchmarks/results. Returns (None, None) if git cannot answer."""
     def git(*words):
         return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True,
                               encoding="utf-8").stdout.strip()
@@ -203,7 +204,7 @@ def machine():
 
 
 def versions(peers=()):
-    """Returns {package: version}: Python, TensorFlow and NumPy, and the packages of the peers.
+    """Returns {package: version} for Python, TensorFlow, NumPy, and the packages of other programs.
 
     Args:
       peers: Python interpreters of other programs. None and empty strings are skipped.

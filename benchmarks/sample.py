@@ -1,4 +1,4 @@
-"""Measures scores on the sample of MRPC: of a trained model, and of simple baselines.
+"""Measures the scores of a trained model and of simple baselines on the sample of MRPC.
 
     python benchmarks/sample.py [--seeds=5] [--results=NAME] [any flag of run_classifier.py]
 
@@ -51,7 +51,7 @@ def run_once(seed, flags):
 
 
 def main():
-    """Prints the baselines, a row for each seed, and the means."""
+    """Prints the accuracy of the baselines, then a row for each seed, and then the means of these rows."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
     results.add_flag(parser)

@@ -1,4 +1,6 @@
-"""Computes the table of docs/development/scaling.md about 8, 64 and 1,024 replicas, from its formulas.
+"""Computes a table for docs/development/scaling.md: the time of a step with 8, 64 and 1,024 replicas.
+
+The formulas are explained on the same page.
 
     python benchmarks/scaling.py
 
@@ -46,14 +48,14 @@ def step(model, replicas, batch, width, tree):
     sequence = model.operations / OPERATIONS
     sums = seconds_of_sum(replicas, model.parameters * width, network, model.sums, tree)
     last = seconds_of_sum(replicas, model.last * width, network, 1, tree)
-    backward = 2 / 3 * min(rows, model.rows) * sequence  # seconds, for the last micro-batch
+    backward = 2 / 3 * min(rows, model.rows) * sequence  # seconds of the last backward pass
     return rows * sequence, max(sums - backward, last), model.parameters * BYTES_OF_UPDATE / MEMORY
 
 
 def main():
     print("| model | replicas | data type of the gradients | time of the sums: tree "
           "| time of the sums: ring |"
-          + "".join(f" batch {batch:,}: step, share |" for batch in BATCHES) + "\n"
+          + "".join(f" batch {batch:,}: time of a step, share of computation |" for batch in BATCHES) + "\n"
           + "|---" * (5 + len(BATCHES)) + "|")
     for name, model in MODELS.items():
         for replicas, network in NETWORKS.items():

@@ -53,7 +53,8 @@ def read_runs(sweep_dir, metric):
         first = first or table
         scored = paired_predictions.score(table, first.labels)
         if metric not in scored.metrics:
-            raise SystemExit(f"--metric={metric}: the predictions have only {', '.join(scored.metrics)}.")
+            raise SystemExit(f"--metric={metric}: the predictions have only the metrics "
+                             f"{', '.join(scored.metrics)}.")
         runs.append({flag: row[flag] for flag in flags})
         metrics.append(scored.metrics[metric])
     if len(runs) < 2:

@@ -165,7 +165,7 @@ class _Deadline:
 
 
 class _Countdown:
-    """A function that returns true after `count` calls."""
+    """A function that returns false for the first `count` calls, and true for all later calls."""
 
     def __init__(self, count):
         self._left = count

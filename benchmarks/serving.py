@@ -37,7 +37,7 @@ UNITS = {"load and first answer, CPU ms": "CPU ms", "load and first answer, ms":
 def pairs_of(path, count):
     """Returns `count` pairs of texts from a file in the format of MRPC.
 
-    The pairs are repeated if necessary.
+    If the file has fewer pairs, its pairs are repeated.
     """
     with open(path, encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]

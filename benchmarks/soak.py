@@ -36,11 +36,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 import results  # noqa: E402
 import tiny  # noqa: E402  its model and its data
 
-# Seconds between two samples, and the smallest number of samples for a conclusion.
+# Seconds between two samples of the measured quantities, such as the memory; and the smallest number of
+# samples. With fewer samples, the check fails.
 _SECONDS, _FEWEST = 0.5, 20
 _MEGABYTE = 2**20
 # Three places in the list of samples: after 20 %, 60 % and 100 % of the samples. The value at a place is the
-# median of the last samples before this place. Their number is a tenth (`_WIDTH`) of all samples.
+# median of a window of samples that ends at this place. A window contains a tenth (`_WIDTH`) of all samples.
 _PLACES = {"start": 0.2, "middle": 0.6, "end": 1.0}
 _WIDTH = 0.1
 _BEGUN = re.compile(r"step [1-9]\d*/|Extracting")
@@ -86,7 +87,7 @@ class Parts:
         self._common = dict(self._model.flags, bert_config_file=self._model.shallow)
 
     def _training(self, **changes):
-        """Returns a `Part` of the test, which trains a classifier on 64 examples."""
+        """Returns a `Part` that trains a classifier on 64 examples. `changes` are additional flags."""
         data = self._here / "mrpc"
         if not data.exists():
             data.mkdir()
@@ -201,7 +202,8 @@ def sample(pid, directory):
 
 
 def watch(part, directory):
-    """Runs a command, and samples its memory, threads and files. Returns (samples, exit code, log)."""
+    """Runs a command. Until the command ends, regularly measures its memory, and counts its threads and
+    files. Returns (list of the measured samples, exit code, log)."""
     log, temporary = directory / "log", directory / "tmp"
     temporary.mkdir(parents=True)
     output = {"output_dir": directory / "output"} if part.flags.get("do_train") else {

@@ -88,8 +88,10 @@ class Task:
                                                  report=False))
 
     def scores(self, directory):
-        """Returns {name: score} of the answers in a directory. For SQuAD 2.0, it contains the scores with the
-        threshold 0, and the scores with the best threshold (`tuned_…`).
+        """Returns {name: score} for the answers in a directory.
+
+        For SQuAD 2.0, the dict also contains the best null threshold, "threshold". Names with the prefix
+        "tuned_" are scores with this threshold. All other scores are computed with the threshold 0.
         """
         def content(name):
             with open(os.path.join(directory, name), encoding="utf-8") as reader:
@@ -233,10 +235,12 @@ def main():
     parser.add_argument("--num_train_epochs", default="8,3", help="numbers of epochs, one "
                         "for each of the --versions")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--start", help="output directory of a training; the training of the first version "
-                        "starts from its weights")
+    parser.add_argument("--start", help="output directory of an earlier training. The weights in this "
+                        "directory are the starting weights for the first of the --versions. The default is "
+                        "the installed model.")
     parser.add_argument("--peer_python", help="path of a Python that has torch and transformers")
-    parser.add_argument("--losses", action="store_true", help="compare losses without dropout, not scores")
+    parser.add_argument("--losses", action="store_true", help="train without dropout, and compare the "
+                        "losses instead of the scores")
     results.add_flag(parser)
     for name, value in RECIPE.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)

@@ -1,4 +1,4 @@
-"""Measures the share of the CPU seconds of run_squad.py's evaluation that is spent after the logits.
+"""Measures which share of its CPU seconds run_squad.py's evaluation needs after it has computed the logits.
 
     python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 

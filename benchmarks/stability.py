@@ -45,7 +45,8 @@ from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs 
 from bertlib.sweeps import run_rows  # noqa: E402
 from bertlib.system import files  # noqa: E402
 
-# {name of the data: (name of the task, metric, flags)}. The development set of MRPC-2490 is that of MRPC.
+# {name of the data: (name of the task, metric, flags)}. "MRPC-2490" means MRPC with 2,490 training examples.
+# It has the same development set as MRPC.
 DATA = {"MRPC": ("MRPC", "eval_accuracy", ["--num_train_epochs=3"]),
         "MRPC-2490": ("MRPC", "eval_accuracy", ["--num_train_epochs=3", "--max_train_examples=2490"]),
         "CoLA": ("CoLA", "eval_matthews", ["--num_train_epochs=2"]),
@@ -87,9 +88,11 @@ def as_run(data, setting, seed, status, message, value):
     """Returns a run as {"data", "setting", "seed", "failed", name of the metric: value}.
 
     Args:
-      data, setting, seed: what was trained.
+      data: name of the data set.
+      setting: name of the setting.
+      seed: seed of the training.
       status: `run_rows.DONE` or `run_rows.DIVERGED`.
-      message: the warning about the results.
+      message: the warning about the results, or "".
       value: the metric; None if the run diverged. In this case, the result has no entry for the metric.
     """
     failed = status == run_rows.DIVERGED or message.startswith(run_rows.DEGENERATE)
@@ -226,8 +229,8 @@ def parse_settings(names, own):
     for text in own:
         name, equals, flags = text.partition("=")
         if not (equals and re.fullmatch(r"[\w.-]+", name)):
-            raise SystemExit(f"--setting={text}: pass NAME=FLAGS. A name has letters, digits, _, . and - "
-                             "only.")
+            raise SystemExit(f"--setting={text}: pass NAME=FLAGS. A name may contain only letters, digits, "
+                             "and the characters in '_.-'.")
         known[name] = shlex.split(flags)
     chosen = [PUBLISHED, *(known if names is None else names.split(","))]
     unknown = [name for name in chosen if name not in known]
@@ -247,8 +250,8 @@ def read_stored(names, settings, flags):
       flags: list of the flags of all trainings.
 
     Raises:
-      SystemExit: a file of results does not exist. Or the trainings of a file had other flags than `flags`,
-        or one of its settings had other flags than in `settings`.
+      SystemExit: a file of results does not exist, or does not fit the arguments. It does not fit if its
+        trainings had other flags than `flags`, or if a setting in it had other flags than in `settings`.
     """
     found = {}
     for name in filter(None, names.split(",")):
@@ -257,8 +260,8 @@ def read_stored(names, settings, flags):
         except FileNotFoundError as error:
             raise SystemExit(f"--stored={name}: {error.filename} does not exist.") from error
         if result.get("flags") != shlex.join(flags):
-            raise SystemExit(f"--stored={name}: all its trainings had the flags {result.get('flags')!r}, and "
-                             f"not {shlex.join(flags)!r}. Pass the same flags.")
+            raise SystemExit(f"--stored={name}: its trainings had the flags {result.get('flags')!r}, and not "
+                             f"{shlex.join(flags)!r}. Pass the flags that its trainings had.")
         for run in result["rounds"]:
             if "seed" not in run:  # a summary of all runs of a setting
                 now = shlex.join(settings.get(run["setting"], shlex.split(run["flags"])))
@@ -301,12 +304,14 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--glue_dir", required=True)
     parser.add_argument("--work_dir", required=True, help="directory of the sweeps")
-    parser.add_argument("--seeds", type=int, default=8, help="number of seeds, from seed 0 on")
+    parser.add_argument("--seeds", type=int, default=8, help="number of seeds; the seeds are 0, 1, 2, …")
     parser.add_argument("--data", default=",".join(DEFAULT_DATA), help="names of "
                         f"data sets, with commas between them. The possible names are {', '.join(DATA)}")
-    parser.add_argument("--settings", help="names of settings; the published recipe is always included")
+    parser.add_argument("--settings", help="names of settings, with commas between "
+                        "them; default: all. The published recipe is always included")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=FLAGS")
-    parser.add_argument("--peer_python", help="interpreter that trains Hugging Face's model, too")
+    parser.add_argument("--peer_python", help="Python interpreter that trains Hugging Face's "
+                        "model. Without this flag, Hugging Face's model is not trained")
     parser.add_argument("--peer_precision", default="bf16", choices=("bf16", "fp32"))
     parser.add_argument("--stored", default="", help="names of earlier results, separated by commas; "
                         "their runs are not trained again")

@@ -41,7 +41,8 @@ Count = collections.namedtuple("Count", ["kernels", "bytes"])
 
 
 def size(tensor):
-    """Returns the bytes of a tensor in a graph; 0 for a resource and for integers that describe a shape."""
+    """Returns the size of a tensor in bytes. Returns 0 for resources, variants and strings. Also returns 0
+    for scalars and vectors of integers, because they usually describe shapes."""
     if tensor.dtype in (tf.resource, tf.variant, tf.string):
         return 0
     if tensor.dtype.is_integer and tensor.shape.ndims in (0, 1):
@@ -115,7 +116,8 @@ def product(shape):
 
 
 def count(model, settings, precision, use_xla):
-    """Returns {type of op: `Count`} of a training step. For a compiled function, the type is its name."""
+    """Counts the kernels of a training step, and the bytes that they read and write. Returns {type of op:
+    `Count`}. For a compiled function, the key is the name of the function."""
     step = StepConfig(max_seq_length=settings.length, precision=precision, train_batch_size=settings.batch,
                       recompute=settings.recompute)
     calls = CompiledCalls()

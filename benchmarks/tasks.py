@@ -32,7 +32,7 @@ BATCH_SIZE, LENGTH = compare.BATCH_SIZE, compare.LENGTH
 
 
 class Task:
-    """The kind of work that fine-tunes a model for a whole task; see `compare.Work`."""
+    """A task. The cost of fine-tuning a model for this task is measured; see `compare.Work`."""
 
     operations = 0  # floating point operations of an example; they are not counted here
 
@@ -68,8 +68,9 @@ class Task:
                 **({"attention": attention} if side == compare.HUGGING_FACE else {})}
 
     def command(self, side, count, settings, seed=0):
-        """Returns the command that trains for `count` steps. If `count` is the number of steps of the whole
-        training, the command also evaluates the model."""
+        """Returns the command line of a training of `count` steps. If `count` is the number of steps of the
+        whole training, the command also evaluates the model. `side` is the name of the program that trains.
+        """
         whole = count == self.steps
         if side == compare.HUGGING_FACE:
             return [self.arguments.peer_python, os.path.join(compare.PEERS, "hf_tasks.py"), json.dumps({
@@ -143,7 +144,8 @@ def main():
                         "benchmarks/compare.py already measures this task")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", default="bf16,fp32",
-                        help="precisions, separated by commas; short runs find the fastest precision")
+                        help="precisions, separated by commas. Each precision is tried in a short run, "
+                        "and the fastest one is used")
     parser.add_argument("--attention", default="sdpa,eager",
                         help="attention kernels of the library transformers, separated by commas. Each "
                         "kernel is tried in a short run, and the fastest one is used")

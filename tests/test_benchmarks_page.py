@@ -102,7 +102,7 @@ def test_nothing_is_overwritten(directory):
     (directory / "mrpc.json").write_text("{}")
     with pytest.raises(SystemExit, match=r"--results=mrpc: .*mrpc\.json exists\. Remove this file"):
         results.Recorder("mrpc", {})
-    with pytest.raises(SystemExit, match="--results=../mrpc: a name has letters"):
+    with pytest.raises(SystemExit, match="--results=../mrpc: a name may contain only letters"):
         results.Recorder("../mrpc", {})
 
 

@@ -115,7 +115,7 @@ def _warn_of_unused_card():
 
 
 def main():
-    """Runs the command line: a script, a module, a check or a list of names."""
+    """Does what the command line says: runs a script or a module, checks files, or lists names."""
     parser = _parser()
     options = parser.parse_args()
     packages = [name for name in options.also.split(",") if name]

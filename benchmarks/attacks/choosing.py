@@ -19,7 +19,8 @@ _FORMS = ("csv", "jsonl", "tsv")
 
 
 class Questions:
-    """A file of questions to be written, and the texts and labels that a reader must find.
+    """Describes a file of questions that an attack writes, and the texts and labels that the commands must
+    find in it.
 
     The class is similar to `sheets.Sheet`. `must` says how run_swag.py must end with this file: "right",
     "refused" or "either". `must_predict` says the same for predict.py.
@@ -75,7 +76,7 @@ class Questions:
 
 
 def plain(file):
-    """Changes nothing."""
+    """Leaves the file as it is. In this case, nothing in the file is unusual."""
 
 
 def shuffled_columns(file):
@@ -108,9 +109,9 @@ def fewer_endings(file):
 
 
 def more_endings(file):
-    """Adds one ending more than the model was trained with.
+    """Adds a fifth ending to each question. The model was trained with four endings.
 
-    run_swag.py scores this ending, too. predict.py must refuse the file instead of leaving the ending out.
+    run_swag.py scores the fifth ending, too. predict.py must refuse the file instead of ignoring this ending.
     """
     file.columns.append("ending4")
     for row in file.rows:
@@ -140,13 +141,14 @@ def numbers_from_1(file):
 
 
 def named_otherwise(file):
-    """Gives the columns other names, and passes these names by a flag."""
+    """Renames the columns of the texts, and passes the new names as --text_column."""
     file.shown = {name: f"col {index}" for index, name in enumerate(file.texts)}
     file.flags = {"text_column": ",".join(file.shown.values()), "label_column": "label"}
 
 
 def row_of_another_width(file):
-    """Writes a row with fewer endings than the other rows; JSON Lines only."""
+    """Removes an ending from a row, so that the row has fewer endings than the other rows. Changes only JSON
+    Lines."""
     if file.form == "jsonl":
         del file.any_row()["ending3"]
         file.must = "refused"  # only for run_swag.py: predict.py also accepts rows with fewer endings
@@ -165,7 +167,7 @@ def null_ending(file):
 
 def bad_label(file):
     file.any_row()["label"] = file.chance.choice(["4", "-1", "1.0", "a", "", "ending1", "٢"])
-    file.must = "refused"  # predict.py does not read labels
+    file.must = "refused"  # only for run_swag.py: predict.py does not read labels
 
 
 def label_as_text(file):

@@ -1,4 +1,4 @@
-"""Lets commands read a user's file: predict.py, and run_classifier.py in each of its phases.
+"""Lets predict.py, and each phase of run_classifier.py, read a user's file.
 
 The answers must belong to the rows that the attack wrote, in the same order. The metrics must be equal to
 those that scikit-learn and SciPy compute from the files that the commands wrote.
@@ -35,7 +35,7 @@ def check_answers(trial, name, questions, found):
 
 
 def read_answers(path):
-    """Returns the answers in a JSON Lines file. The file must be strict JSON."""
+    """Returns the answers in a JSON Lines file. Raises `Bad` for NaN and Infinity, which are not JSON."""
     def refuse(text):
         raise Bad("wrong result", f"{text} in JSON output")
     content = path.read_bytes()
@@ -59,7 +59,8 @@ def rows(trial):
 
 
 def _read_plainly(path, sheet):
-    """Raises an error if the simple reader finds other texts in a valid file than the attack wrote."""
+    """Reads a valid file with the simple reader. Raises an error if the texts differ from those that the
+    attack wrote."""
     texts = [sheet.shown.get(name, name) for name in sheet.texts]
     found = [tuple(row[name] for name in texts)
              for row in oracle.rows_of(path, sheet.delimiter, sheet.has_header)]
@@ -125,7 +126,7 @@ def _check_skipped(trial, trained, sheet, found):
 
 
 def _check_labels(trained, found):
-    """Checks that the labels agree with the probabilities."""
+    """Checks that the label or the labels of each answer follow from its probabilities."""
     for answer in found if trained.labels else ():
         probabilities = answer["probabilities"]
         if trained.name == "several":

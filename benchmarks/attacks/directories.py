@@ -335,7 +335,8 @@ def splits(trial):
 
 
 def collisions(trial):
-    """Starts runs whose inputs or outputs collide. The command must refuse this, or print a warning."""
+    """Starts runs whose inputs or outputs conflict, for example with one file for training and evaluation.
+    The command must refuse such a run, or print a warning."""
     chance = trial.chance
     kind = chance.choice(["two files of one name", "dev is train", "test of another task", "output is data"])
     trial.note(kind)

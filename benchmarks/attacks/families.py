@@ -1,4 +1,4 @@
-"""Lists the kinds of random cases whose exact result is known.
+"""Lists the kinds of random test cases for which the attack knows the exact result.
 
 Each kind has a function, which takes a `Trial`, and a weight. A kind with a larger weight is drawn more
 often.
@@ -20,7 +20,8 @@ _FILES = 10  # number of files in a case of `all_readers`
 
 
 def all_readers(trial):
-    """Makes random files with the module `readers`. All readers must read the same content from each file."""
+    """Makes random files, and reads each of them in all ways that the module `readers` compares, such as
+    training and predict.py. All ways must give the same content."""
     seed, found = trial.chance.randrange(10**6), []
     trial.command = "readers.py"
     trial.note(f"{_FILES} files")

@@ -49,7 +49,8 @@ class Fault:
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        # A server starts the process. In the first 0.1 s, the server may not have handed the process over.
+        # The run is a fork of a server process. In the first 0.1 s, the fork may not yet have the arguments
+        # and the signal handlers of the run. So the fault occurs later.
         self._moment = 0.1 + chance.uniform(0, 2) ** 2
         if "fresh" in self.values:
             self._moment += chance.uniform(0, 3)
@@ -80,8 +81,8 @@ class Fault:
             os.symlink("/dev/full", f"{self._output}.partial")
 
     def during(self, pid):
-        """Waits until the moment of the fault or the end of the run. Then sends the signal, or removes the
-        output directory. Does nothing if the fault is neither of these two."""
+        """Causes the fault if it is a signal or the removal of the output directory. Before that, waits until
+        the moment of the fault or the end of the run. Does nothing if the fault is of another kind."""
         if "signal" not in self.values and "removed" not in self.values:
             return
         end = time.time() + self._moment

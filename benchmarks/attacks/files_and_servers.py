@@ -1,4 +1,6 @@
-"""Attacks commands with GLUE's files, lines of text, vectors, conversions, submissions and downloads."""
+"""Attacks commands that read GLUE's files or lines of text, extract vectors, convert checkpoints, check
+submissions to GLUE, or download files.
+"""
 
 import json
 import os
@@ -87,8 +89,8 @@ def text_lines(trial):
 
 # --- Conversions -----------------------------------------------------------------------------------------
 
-# No model of the attack has as many layers as this number. A checkpoint can have more layers than the
-# configuration names; these additional layers are not converted.
+# A checkpoint can have more layers than its configuration names. These additional layers are not converted,
+# so the attack does not compare them. This number is larger than the number of layers of all its models.
 _MOST_LAYERS = 12
 
 
@@ -161,7 +163,8 @@ def _squad(chance):
 
 
 def downloads(trial):
-    """Lets download.py read from a server. Wrong data must be refused, and must not get their final name."""
+    """Lets download.py read from a server. The command must refuse wrong data, and must not write them under
+    the final name of the file."""
     chance = trial.chance
     kind = chance.choice(["right", "empty", "HTML", "{}", "cut off", "no zip", "escapes", "absolute", "clash",
                           "bomb", "files missing", "damaged zip", "not JSON", "404", "resumed"])
@@ -252,7 +255,7 @@ def submissions(trial):
     finished = trial.run("glue_submission.py", *paths, partial=True)
     made = (trial.here / "glue_submission.zip").exists()
     if trial.expect(finished, must) != made:
-        raise Bad("wrong result", f"exit code {finished.code}, zip file exists: {made}")
+        raise Bad("wrong result", f"the exit code {finished.code} does not fit the zip file (exists: {made})")
 
 
 # --- Vectors ---------------------------------------------------------------------------------------------

@@ -1,8 +1,13 @@
-"""inside.py FAULTS SCRIPT FLAGS: runs a script in a process with a fault.
+"""inside.py FAULTS SCRIPT FLAGS: runs a script in a process with faults.
 
-FAULTS is JSON: {"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone":
-directory}. The script runs in the directory "gone", which is removed before the script starts. A memory limit
-counts only the memory that the script takes in addition to the memory that the process already has.
+FAULTS is a JSON object. All of its keys are optional:
+
+    limits    the resource limits of the process, for example {"RLIMIT_FSIZE": number of bytes}
+    stdout    the state of the standard output: "closed", "full" or "none"
+    gone      path of a working directory that is removed before the script starts
+
+A memory limit counts only the memory that the script takes in addition to the memory that the process already
+has.
 """
 
 import json

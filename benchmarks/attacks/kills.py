@@ -50,7 +50,7 @@ def _arguments(run, output):
 
 
 def write_headlines(directory):
-    """Writes the training data of the run "a fork" into a new directory."""
+    """Writes the file train.tsv into a new directory. The run with the name "a fork" trains on this file."""
     directory.mkdir()
     chance = random.Random(3)
     (directory / "train.tsv").write_text("".join(f"{topic}\t{tiny.sentence(chance)}\n" for topic in (
@@ -58,7 +58,8 @@ def write_headlines(directory):
 
 
 def tensors_of(directory):
-    """Returns (name of the last checkpoint, {tensor: bytes}), without the state of the input."""
+    """Returns (name of the last checkpoint, {name of a tensor: its bytes}). The saved states of the input are
+    left out."""
     prefix = tf.train.latest_checkpoint(str(directory))
     reader = tf.train.load_checkpoint(prefix)
     types = reader.get_variable_to_dtype_map()
@@ -74,7 +75,8 @@ def attack(scripts, chance, here, undisturbed, limit):
       chance: random.Random.
       here: directory, a copy of the template.
       undisturbed: {setting: (seconds, tensors)} of undisturbed runs. This function adds entries.
-      limit: function that starts to watch a `Running`, and returns a function that ends the watch.
+      limit: function of a `Running`. It starts to watch the run, so that a run that does not end is killed.
+        It returns a function that ends the watch.
 
     Returns:
       (description of the kills, the last `Finished`, description of the fault or None, [script, arguments]).

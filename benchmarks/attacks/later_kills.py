@@ -19,7 +19,7 @@ from attacks.files_and_servers import _SQUAD_PATHS, _squad
 from attacks.trial import Bad, contents_of, unfinished_in
 from file_server import Server
 
-# TensorFlow writes a random number into this file.
+# TensorFlow writes a random number into this file, so the file is not compared.
 _RANDOM_FILES = ("fingerprint.pb",)
 _TRAINING = dict(world.STEPS, num_train_epochs=4, save_checkpoints_steps=2)
 _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="data/tags.conll",
@@ -91,9 +91,10 @@ def kill(trial):
 
 
 def _is_there(trial, script, written, expected):
-    """Returns whether a conversion was killed after its output was complete.
+    """Returns whether the complete output of a conversion exists.
 
-    A conversion never overwrites files. So if it is started again in this case, it is right that it fails.
+    A conversion may be killed after its output is complete. If it is then started again, it has to fail,
+    because a conversion never overwrites files.
     """
     return script == "convert_checkpoint.py" and _state(trial.here / "out", written) == expected
 
@@ -152,8 +153,8 @@ def _state(directory, written):
         versions = sorted(path for path in directory.iterdir() if path.name.isdigit())
         found = {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
                                          if os.path.basename(name) not in _RANDOM_FILES}
-        # With text, saved_model.pb contains random names of tables. Their length is fixed, so only the size
-        # of the file is compared.
+        # If the exported model takes text, its saved_model.pb contains random names of tables. The names
+        # have a fixed length, so only the size of the file is compared.
         if found and "text" in written:
             found["saved_model.pb"] = (versions[-1] / "saved_model.pb").stat().st_size
         return found

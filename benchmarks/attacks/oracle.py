@@ -145,7 +145,7 @@ def tags(right, predicted):
 
 
 def differing(found, expected, tolerance=2e-6):
-    """Returns {name: (found, expected)} of the metrics that differ.
+    """Returns the metrics that differ, as {name: (found, expected)}.
 
     NaN equals NaN, and an undefined metric equals 0.
     """

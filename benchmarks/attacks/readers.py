@@ -103,8 +103,12 @@ def _sentence(chance, signs=""):
 
 
 def _table(chance, signs):
-    """Returns a random table as a tuple: the examples, a list of (texts, label); the names of all columns;
-    the names of the columns with texts; the name of the column with labels; and the rows, a list of dicts."""
+    """Makes a random table.
+
+    Returns:
+      (list of the examples (texts, label), list of the names of all columns, names of the columns with texts,
+      name of the column with labels, list of the rows as dicts).
+    """
     number = chance.choice([1, 2])
     texts = (USUAL if chance.random() < 0.4 else NAMES)[number]
     extra = chance.sample(["id", "note", " source"], chance.randint(0, 2))
@@ -160,7 +164,8 @@ def _rows(chance, kind):
 
 
 def _joined(row, delimiter, chance):
-    """Returns a row as the text of a line: the fields with the delimiter between them."""
+    """Returns a line of a file: the fields of a row with the delimiter between them. Except for tabs, it is
+    decided at random whether all fields are in quotes, or only those that need quotes."""
     if delimiter == "\t":
         return "\t".join(row) + "\n"
     text = io.StringIO()
@@ -315,7 +320,8 @@ _OBJECTS = [
 
 
 class Readers:
-    """All parts of this project that read a user's file, such as training, predict.py and export."""
+    """Reads a file with each part of this project that reads files of users. Examples of such parts are
+    training, predict.py and export."""
 
     def __init__(self, directory):
         """Creates the readers. The files of the cases are written into `directory`."""
@@ -378,8 +384,8 @@ class Readers:
         return found
 
     def _asked(self, task, model, path, ahead):
-        """Reads a file in the same way as predict.py does, and lets the predictor check the texts. Returns a
-        `Seen`."""
+        """Reads a file in the same way as predict.py does, and divides each row into windows, which also
+        checks the texts. Returns a `Seen`. For `ahead`, see `prediction_inputs.InputReader.read`."""
         def read():
             source = prediction_inputs.InputReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:

@@ -1,7 +1,8 @@
 """Defines valid runs of every command on a tiny model, and checks their output. The attack changes these
 runs.
 
-All paths are relative to the working directory of a run. This directory is a copy of the template.
+`write_template` writes the input files of all runs into a directory, the template. The working directory of
+each run is a copy of the template. All paths are relative to this working directory.
 """
 
 import collections
@@ -104,7 +105,15 @@ OWN = ("output", "trained", "records", "chart.svg")
 
 
 def write_squad(path, chance, size, version_2=False, lines=False):
-    """Writes questions in the format of SQuAD. The answers are words of the context."""
+    """Writes questions in the format of SQuAD. Each answer is a word of the context.
+
+    Args:
+      path: pathlib.Path of the file.
+      chance: random.Random.
+      size: number of questions.
+      version_2: whether a third of the questions have no answer, as in SQuAD 2.0.
+      lines: whether to write JSON Lines instead of the JSON of SQuAD.
+    """
     questions = []
     for index in range(size):
         words = chance.sample(tiny.WORDS[:24], 14)
@@ -150,7 +159,8 @@ def write_template(here, scripts):
         run = RUNS[name]
         finished = scripts.run(run.script, *arguments({**run.flags, **changes}), cwd=here)
         if finished.code:
-            raise RuntimeError(f"{name} failed without any damage:\n{finished.err}")
+            raise RuntimeError(f"The run '{name}' failed, although its files are not damaged:\n"
+                               f"{finished.err}")
 
 
 def arguments(flags):

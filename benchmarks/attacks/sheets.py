@@ -1,8 +1,9 @@
-"""Makes files of rows that differ from a plain file in one way. Knows the rows that a correct reader finds.
+"""Makes files of rows that differ from a plain file in one way, and the list of the rows that a correct
+reader finds.
 
-A `Sheet` starts as a plain file with the columns of a model. A function in `KINDS` changes the sheet. It also
-sets the required end of each phase: "right" (the phase must succeed), "refused" (it must fail), or "either".
-If a phase succeeds, its rows are compared with the expected rows.
+A `Sheet` starts as a plain file with the columns of a model. A function in `KINDS` changes the sheet. The
+function also sets how each phase must end: "right" (the phase must succeed), "refused" (it must fail), or
+"either". If a phase succeeds, its rows are compared with the expected rows.
 """
 
 import csv
@@ -50,7 +51,7 @@ class Sheet:
         self.must.update(dict.fromkeys(phases or PHASES, must))
 
     def bad(self, index):
-        """Marks a row that cannot be read."""
+        """Marks a row as bad, and requires that each phase refuses the file."""
         self.expected[index] = None
         self.expect("refused")
 

@@ -56,8 +56,8 @@ class Spoiled:
         shutil.copytree(self._template, here, symlinks=True)
         os.remove(here / "hard.txt")
         os.link(here / "text.txt", here / "hard.txt")
-        # If this program runs as root, a command could replace a device of the machine. So the case gets its
-        # own devices.
+        # If this program runs as root, a command could replace a device of the machine, such as /dev/null. So
+        # each case gets its own device files in the directory `here`.
         if not os.geteuid():
             for name, minor in DEVICES.items():
                 os.mknod(here / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
@@ -154,7 +154,7 @@ def _start_fresh(*arguments, cwd, **environment):
 
 
 def absolute(value, here):
-    """Returns the value of a flag, with absolute paths."""
+    """Returns the value of a flag. If the value consists of paths, they are made absolute."""
     is_path = value == "output" or isinstance(value, str) and ("." in value or os.path.exists(here / value))
     if is_path:
         return ",".join(os.path.join(here, part) for part in value.split(","))

@@ -1,4 +1,7 @@
-"""Tests unusual outputs of commands, TF_CONFIG, runs with several replicas or machines, and exports."""
+"""Tests commands whose output is, for example, a link or a device, and commands with nonsense in TF_CONFIG.
+
+Also tests exports, and runs with several replicas or machines.
+"""
 
 import json
 import os
@@ -35,7 +38,7 @@ def _inputs(trial):
 
 
 def outputs(trial):
-    """Passes an output that is not a plain file.
+    """Runs a command whose output path is not a plain file, but for example a device or a link.
 
     The command must write to the device or through the link, or refuse the output. It must not replace a link
     or a device by a file.
@@ -100,7 +103,8 @@ def outputs(trial):
         if received[:2] != b"\x1f\x8b" and script in ("predict.py", "extract_features.py"):
             raise Bad("wrong result", f"{name} is not compressed")
         return
-    # Each of these commands writes the same bytes in every run. `expected` was read from a plain file.
+    # Each of these commands writes the same bytes in every run, to every kind of output. `expected` contains
+    # the bytes that the command wrote to a plain file.
     if received is not None and received != expected:
         raise Bad("wrong result", f"{place}: the {len(received)} bytes of the output differ from the "
                   f"{len(expected)} bytes of a plain file")
@@ -130,7 +134,7 @@ class _Reader:
                 self._ended.wait(0.02)
 
     def end(self):
-        """Returns the bytes that were read."""
+        """Reads the remaining bytes, closes the FIFO, and returns all bytes that were read."""
         self._ended.set()
         self._thread.join()
         os.close(self._file)
@@ -179,7 +183,7 @@ def tf_configs(trial):
         key = chance.choice(["index", "type"])
         value = chance.choice(_TASKS)
         if key == "index" and value in (1, True):
-            value = 7  # with the valid index 1, the command would wait for another machine
+            value = 7  # the index must be invalid: with 1, the command would wait for another machine
         changed["task"][key] = value
         if len(changed["cluster"]["worker"]) > 1 and key == "type" and value is None:
             changed["task"][key] = "x"
@@ -258,7 +262,8 @@ def machines(trial):
     _disagree(trial, kind, other)
     ports = _free_ports(2)
     started = []
-    for index in (1, 0):  # the second server needs time to start, and the chief should not wait for it
+    # Server 1 needs time to start. So it gets its command first, and the chief (server 0) need not wait.
+    for index in (1, 0):
         at = "" if index == 0 else "other/"
         environment = {"TF_CONFIG": json.dumps({
             "cluster": {"worker": [f"127.0.0.1:{port}" for port in ports]},
@@ -277,7 +282,8 @@ def machines(trial):
     ended = trial.finish_all(started[::-1])
     codes = [one.code for one in ended]
     if command == "predict.py" and "lines" in kind and codes == [0, 0]:
-        # Only machine 0 reads the lines and writes.
+        # Only machine 0 reads the input lines and writes the answers. So it is no error if the lines on the
+        # other machine are different.
         rows = [json.loads(line)["text"] for line in (trial.here / "asked.jsonl").read_text().splitlines()]
         answers = read_answers(trial.here / "out.jsonl")
         check_answers(trial, "single", [(text,) for text in rows],
@@ -360,7 +366,8 @@ def two_exports(trial):
     whole = [version for version in versions if version.name.isdigit() and (
         version / "saved_model.pb").exists() and list((version / "variables").glob("*.data-*"))]
     if len(whole) != codes.count(0) or not whole:
-        raise Bad("wrong result", f"exit codes {codes}, exports {[version.name for version in versions]}")
+        raise Bad("wrong result", f"the two commands ended with the exit codes {codes}, and the directory "
+                  f"contains the exports {[version.name for version in versions]}")
     if len({len(contents_of(version)) for version in whole}) > 1:
         raise Bad("wrong result", "the exported versions contain different numbers of files: "
                   f"{[contents_of(one) for one in whole]}")

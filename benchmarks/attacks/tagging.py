@@ -1,6 +1,6 @@
 """Lets run_ner.py, predict.py and run_squad.py read changed sentences and questions.
 
-seqeval checks the scores of the tags.
+The scores of the tags must be equal to those that seqeval computes.
 """
 
 import json
@@ -201,7 +201,8 @@ def lines(trial):
     expected = trial.world.answers(name, [(one,) for one in words])
     if [answer["tags"] for answer in found] != [answer["tags"] for answer in expected]:
         raise Bad("wrong result", f"the command returns {[answer['tags'] for answer in found][:3]}, but the "
-                  f"predictor {[answer['tags'] for answer in expected][:3]}, for the words {words[:3]}")
+                  f"predictor returns {[answer['tags'] for answer in expected][:3]}. The first words are "
+                  f"{words[:3]}")
 
 
 # --- Questions -------------------------------------------------------------------------------------------
@@ -244,10 +245,10 @@ def questions(trial):
     written = json.loads((trial.here / "results/predictions.json").read_text("utf-8"))
     for row, answer in zip(rows, read_answers(trial.here / "answers.jsonl"), strict=True):
         if written[row["id"]] != answer["answer"] and kind != "id twice":
-            raise Bad("wrong result", f"{row}: run_squad.py answers {written[row['id']]!r}, predict.py "
-                      f"{answer['answer']!r}")
+            raise Bad("wrong result", f"{row}: run_squad.py answers {written[row['id']]!r}, but "
+                      f"predict.py answers {answer['answer']!r}")
         if len(answer["answer"].split()) > world.MAX_ANSWER_LENGTH:
-            raise Bad("wrong result", f"{answer['answer']!r} is longer than the trained "
+            raise Bad("wrong result", f"{answer['answer']!r} has more words than the training allows with "
                       f"--max_answer_length={world.MAX_ANSWER_LENGTH}")
 
 

@@ -31,7 +31,8 @@ _NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descr
                               r"[Rr]eplicas differ|no such", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
                     r"terminate called|core dumped")
-# The control characters C0, DEL and C1 without tab and newline. A terminal would act on them.
+# The control characters C0, DEL and C1, except tab and newline. A terminal would not show these characters,
+# but act on them.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Names of unfinished files and directories.
 _UNFINISHED = re.compile(r"\.partial$|^temp-|^\.convert_checkpoint\.|^\.tmp|\.tmp$|\.tempstate|^tmp")
@@ -155,7 +156,7 @@ def contents_of(directory):
 
 
 class Trial:
-    """One case.
+    """One test case: writes input files, runs commands, and checks their results.
 
     Attributes:
       chance: the `random.Random` of the case.
@@ -223,7 +224,7 @@ class Trial:
         self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
                                        {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
                                            stdout, "")]).strip())
-        if stdout == "none":  # not with a server: the processes that it forks always have a standard output
+        if stdout == "none":  # no server: its processes always have a standard output
             started = Fresh([INSIDE, inside, str(ROOT / script), *line], self.here, environment, closes=True)
         else:
             started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,

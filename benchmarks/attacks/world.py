@@ -17,8 +17,8 @@ STEPS = dict(train_batch_size=8, num_train_epochs=2, learning_rate=0.01, save_ch
 LABELS = {"single": ["no", "yes"], "pair": ["agree", "differ", "other"], "odd": ["no", "yes"],
           "numbered": ["no", "yes"], "json": ["no", "yes"], "several": ["big", "old", "red"],
           "split": ["no", "yes"], "unfinished": ["no", "yes"], "empty": ["no", "yes"]}
-# {name of a model that is trained on a user's own file: (columns of the texts, column of the label, extension
-# of the file's name, whether the file has a header row)}.
+# Some models are trained on a user's own file. This dict maps the name of such a model to the form of its
+# file: (columns of the texts, column of the label, extension of the name, whether there is a header row).
 LAYOUTS = {
     "single": (["text"], "label", ".csv", True),
     "pair": (["question", "answer"], "label", ".csv", True),
@@ -79,8 +79,12 @@ def rows(chance, name, count):
 
 
 def _table(name, found):
-    """Returns the content of a training file, as text. `name` is the name of the model, which decides the
-    format, and `found` is a list of (texts, label)."""
+    """Returns the content of a training file, as text.
+
+    Args:
+      name: name of the model, which decides the format of the file.
+      found: list of (texts, label), the examples.
+    """
     texts, label, ending, header = LAYOUTS.get(name, LAYOUTS["single"])
     if ending == ".jsonl":
         return "".join(json.dumps({**dict(zip(texts, values)), label: value}) + "\n"
@@ -178,7 +182,7 @@ class World:
     def _run(self, script, **flags):
         finished = self._scripts.run(script, *tiny.flags(**flags), cwd=self.directory)
         if finished.code:
-            raise RuntimeError(f"{script} {flags} failed without any damage:\n{finished.err[-3000:]}")
+            raise RuntimeError(f"{script} {flags} failed on undamaged files:\n{finished.err[-3000:]}")
 
     def _cut(self, name, step):
         """Keeps only the checkpoint of one step, as if the training was killed after this step."""

@@ -38,7 +38,8 @@ def tokenizer(path):
 
 
 def batches(settings, rows):
-    """Yields (arguments of the model, labels), each batch padded to its longest pair."""
+    """Yields (arguments of the model, labels) for each batch. All pairs of a batch are padded to the length
+    of the longest pair."""
     size = settings["batch_size"]
     for first in range(0, len(rows), size):
         some = rows[first:first + size]
@@ -148,8 +149,8 @@ def infer(settings, model, rows):
 
 
 def evaluate(settings):
-    """Reads pairs of texts from a file, and computes their probabilities. The weights of the model are
-    random."""
+    """Reads pairs of texts from a file, and computes the probabilities of the two classes for each pair. The
+    weights of the model are random."""
     model = random_model(settings)
     if settings["precision"] == "bf16 weights":
         model = model.to(torch.bfloat16)
@@ -164,7 +165,7 @@ def matmul(settings):
 
 
 def main():
-    """Reads the settings from the command line, and runs the function of this module that they name."""
+    """Reads the settings from the command line. Then runs the work that they name, such as "step"."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings.get("seed", 0))

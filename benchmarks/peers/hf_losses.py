@@ -2,7 +2,7 @@
 
     python benchmarks/peers/hf_losses.py MODEL_DIR LOSSES.npz
 
-The optimizer is the published one.
+The optimizer updates the weights in the same way as the published optimization.py.
 """
 
 import sys
@@ -28,8 +28,8 @@ class PublishedAdam:
                                                "exp_avg": torch.zeros_like(parameter),
                                                "exp_avg_sq": torch.zeros_like(parameter)}
         # In the published code, the gradient of the word embeddings has one row for each token of the batch,
-        # and the norm is computed from these rows. In PyTorch, it has one row for each word of the
-        # vocabulary.
+        # and the norm is computed from these rows. In PyTorch, the gradient has one row for each word of the
+        # vocabulary. So a hook gets the rows of the tokens.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
 
@@ -51,7 +51,8 @@ class PublishedAdam:
 
 
 def main():
-    """Repeats the recorded steps, and prints the largest difference between new and recorded losses."""
+    """Trains on the batches in LOSSES.npz, and prints the largest difference between the new losses and the
+    losses in this file."""
     recorded = np.load(sys.argv[2])
     model = BertForSequenceClassification.from_pretrained(
         sys.argv[1], num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

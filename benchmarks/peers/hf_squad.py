@@ -88,7 +88,8 @@ def main():
     torch.manual_seed(recorded["seed"].item())
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
-    # With a padding_idx, torch would not train the embedding of [PAD]. But the loss depends on it.
+    # The loss also depends on the embedding of [PAD], so this embedding must be trained. With a padding_idx,
+    # torch would not train it.
     model.bert.embeddings.word_embeddings.padding_idx = None
     head_in_fp32(model)
     results = {"losses": train(model, recorded)}

@@ -1,6 +1,8 @@
 """Measures the CPU time and the wall time of this project's predictions. benchmarks/serving.py starts it.
 
     python benchmarks/peers/our_answers.py MODEL_DIR PAIRS CALLS
+
+PAIRS is a JSON file with a list of pairs of texts. CALLS is the number of calls with one pair.
 """
 
 import os

@@ -69,8 +69,8 @@ class Group:
 class Exchange(collectives.AllReduce):
     """Sums gradients over the replicas, and records the size of each sum.
 
-    In a turn of the kind "none", it leaves out the sums. In a turn of the kind "late", the sums begin only
-    after the last gradient is ready.
+    The top of this file lists the kinds of turns. In a turn of the kind "none", the object leaves out the
+    sums. In a turn of the kind "late", the sums begin only after the last gradient is ready.
     """
 
     def __init__(self, group, kind, exchange_dtype):
@@ -87,8 +87,8 @@ class Exchange(collectives.AllReduce):
         return super().sum(tensor)
 
     def sum_variables(self, pairs):
-        """Sums the values of variables over all replicas, as in training. In a turn of the kind "late", the
-        sums begin only after the values of all variables are computed."""
+        """Sums the values of variables over all replicas, as in training. If `self.kind` is "late", the sums
+        begin only after the values of all variables are computed."""
         if self.kind == "late":
             everything = tf.group(*[add for _, add in pairs])
             pairs = [(variable, everything) for variable, _ in pairs]
@@ -144,7 +144,8 @@ class Turn:
         self._feed = {ids: random.randint(1000, config.vocab_size, shape), labels: np.ones(shape[:1])}
 
     def measure(self, target, config, warm_up, count):
-        """Takes steps in a separate session. Returns the values to print."""
+        """Runs steps in a separate session: first `warm_up` steps, and then `count` steps that are measured.
+        Returns the measured values as a dict, which is printed later."""
         walls, said, last = [], [], 0.0
         with tf.Session(target, self._graph, config) as session:
             for op in self._start:

@@ -1,4 +1,6 @@
-"""Measures the calls inside a program that benchmarks/compare.py starts, without the first calls."""
+"""Measures the time of function calls in a program that benchmarks/compare.py starts. The first calls are not
+measured.
+"""
 
 import json
 import time

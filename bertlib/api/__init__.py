@@ -29,7 +29,7 @@ _SCRIPT = "run_classifier.py"
 _RECORD = "run.json"  # the same as `output_files.RECORD`; an import of `output_files` would load TensorFlow
 _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the user's own data
 _FOLDER = "data"  # folder of an output directory; data that are passed as objects are written to it
-# {flag: argument of `train` that sets this flag}.
+# Maps a flag to the argument of `train` that sets this flag.
 _ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 # Flags that the user cannot pass as settings: the functions of this module set them, or they have no use in
 # Python.

@@ -692,7 +692,7 @@ def all_checkpoints(model_dir):
         return _find_unlisted(model_dir)
     try:
         state = tf.train.get_checkpoint_state(model_dir)
-    except ValueError:  # the file names no checkpoint
+    except ValueError:  # the file does not contain the name of a checkpoint
         state = None
     if state is None:
         raise ValueError(f"{path} is damaged: it names no checkpoint. Remove this file, and run the same "

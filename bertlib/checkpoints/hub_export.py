@@ -22,7 +22,7 @@ FORMAT_3 = b"\x08\x03"
 ATTACHMENTS = "hub_module_attachments"
 _SIGNATURES = "hub_signatures"
 _KEYS = tf.GraphKeys
-# Names of the collections that are kept in a module. All other collections are removed.
+# Names of the graph collections that are stored in a hub module. All other collections are removed.
 _COLLECTIONS = (ATTACHMENTS, _KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
                 _KEYS.MODEL_VARIABLES, _KEYS.REGULARIZATION_LOSSES, _KEYS.TABLE_INITIALIZERS,
                 _KEYS.TRAINABLE_VARIABLES, _KEYS.UPDATE_OPS, _KEYS.WHILE_CONTEXT)

@@ -32,13 +32,13 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 # the module.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
 # Maps the type of a random op to the type of the stateless op that replaces it. The replaced op draws numbers
-# that depend on all earlier draws. The numbers of the stateless op depend only on a seed, its second input.
+# that depend on all earlier draws. The numbers of the stateless op depend only on its second input, a seed.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
 # Name under which the module `custom_gradient` registers its gradient functions. A hub module can be trained
 # without these functions, because TensorFlow's own gradients of the same ops have the same values.
 _OWN_GRADIENT = "OwnGradient"
-# Collections with the contexts of tf.cond and tf.while_loop.
+# Names of the collections that contain the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
 
 
@@ -587,7 +587,7 @@ def _unused_scope(name):
     """Returns the name of a variable scope that does not exist yet: `name`, or `name` with a number.
 
     Raises:
-      RuntimeError: there is no variable scope with the returned name, but a name scope with this name exists.
+      RuntimeError: a name scope already has the name that would be returned.
     """
     with tf.name_scope(_parent_name_scope(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:

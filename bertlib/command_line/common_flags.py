@@ -242,10 +242,10 @@ def define_classification_flags():
                              "0: long texts are truncated instead.",
                              lower_bound=0)
     with section("Task", WEIGHTS):
-        flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs separated "
-                            "by commas, such as 0:1,1:3, or only the weights in the order of the labels, "
-                            "such as 1,3. balanced: the weights are chosen so that all classes have the same "
-                            "total weight. Only the ratios of the weights matter.")
+        flags.DEFINE_string("class_weights", None, "Weights of the classes in the loss. Pass label:weight "
+                            "pairs, such as 0:1,1:3, or only the weights in the order of the labels, such as "
+                            "1,3. With --class_weights=balanced, the command chooses weights with which all "
+                            "classes have the same total weight. Only the ratios of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
     define_example_limits()
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,

@@ -69,7 +69,8 @@ def follow(coordinator, timeout):
             step = newest and checkpoint_files.step_in_name(newest)
             if step and step != evaluated:  # at step 0, nothing is trained yet
                 code = _evaluate(signals)
-                # If the training has removed this checkpoint in the meantime, a failed evaluation is ignored.
+                # If the training has removed the checkpoint in the meantime, the evaluation may have failed
+                # for this reason. Such a failure is ignored.
                 if code and files.exists(f"{newest}.index"):
                     # The process of the evaluation has already printed the error.
                     return replica_launcher.End(code, None, False)

@@ -105,7 +105,11 @@ def open_input(settings):
 
 
 def input_directory(source):
-    """Returns the directory of the input, in which its configuration and vocabulary are expected."""
+    """Returns the directory of a checkpoint. The configuration and the vocabulary should be there, too.
+
+    Args:
+      source: the `Checkpoint` that is converted.
+    """
     return source.path if files.is_directory(source.path) else os.path.dirname(source.path)
 
 

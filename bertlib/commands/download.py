@@ -61,10 +61,10 @@ def select_files(settings):
         try:
             selected.update(published_files.find_published(getattr(settings, flag) or [], known))
         except ValueError as error:
-            raise ValueError(f"--{flag}: {error} --list prints the known names.") from error
+            raise ValueError(f"--{flag}: {error} To see the known names, pass --list.") from error
     if not selected:
-        raise ValueError("Name checkpoints with --model, or data sets with --data. --list prints the known "
-                         "names.")
+        raise ValueError("Name checkpoints with --model, or data sets with --data. To see the known names, "
+                         "pass --list.")
     return selected
 
 

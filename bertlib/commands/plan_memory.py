@@ -40,8 +40,8 @@ MODELS = {
                   intermediate_size=4096, type_vocab_size=2),
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
-# {value of --task: (head of the model, fields, batch totals)}. `fields` is a function that takes a sequence
-# length and returns the fields of a training example. For the batch totals, see
+# Maps each value of --task to (head of the model, fields, batch totals). `fields` is a function that takes a
+# sequence length and returns the fields of a training example. For the batch totals, see
 # `input_pipeline.record_dataset`.
 TASKS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
@@ -143,8 +143,9 @@ def check_flags(settings):
                          f"--gpu_memory_gb={settings.gpu_memory_gb}. Lower --reserve_gb.")
     if settings.output_file:
         if settings.batch_size:
-            raise ValueError("--batch_size and --output_file cannot be combined, because the chart shows the "
-                             "largest micro-batches. Leave one of them out.")
+            raise ValueError("--batch_size and --output_file cannot be combined: the chart in --output_file "
+                             "shows the largest micro-batches, which are not computed with --batch_size. "
+                             "Leave one of the two flags out.")
         if not settings.output_file.endswith(".svg"):
             raise ValueError(f"--output_file={settings.output_file}: "
                              "the chart is an SVG file. Pass a name that ends in .svg.")

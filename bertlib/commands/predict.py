@@ -320,9 +320,9 @@ def check_replicas(settings, group):
         raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "
                          "the work. Leave --num_replicas out.")
     if settings.max_restarts and "-" in (settings.input_file, settings.output_file):
-        raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file: a "
-                         "restarted run cannot read the standard input again, or take back lines of the "
-                         "standard output.")
+        raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file. "
+                         "Without these files, the run could not restart: it could not read the standard "
+                         "input again, and could not take back lines of the standard output.")
 
 
 def main(_):

@@ -57,7 +57,7 @@ _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICT
                  output_files.SKIPPED_LINES,
                  *(name.replace(".txt", ".json") for name in _RESULTS.values()),
                  *(f"{name}.{ending}" for name in _TABLES.values() for ending in prediction_files.FORMATS))
-# {metric: its name in the picture of the learning curve}.
+# Maps each metric in the picture of the learning curve to its name in this picture.
 _SHOWN = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
 
@@ -335,8 +335,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                                              **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
-        """Returns a pair: the `tagging_data.Prediction` of each sentence of a split, and the scores of the
-        predicted tags. The scores are None if the split has no tags."""
+        """Returns a pair: a list with the `tagging_data.Prediction` of each sentence of a split, and the
+        scores of the predicted tags. The scores are None if the split has no tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
         predicted = tagging_data.merge_windows(rows, data.splits[split].sentences, data.labels, data.scheme)
         if not data.splits[split].is_tagged:
@@ -431,11 +431,16 @@ def write_report(settings, file, predicted, scores):
 
 
 def scores_of(data, split, predicted, others):
-    """Returns the scores of the `tagging_data.Prediction`s for a split, together with the entries of
-    `others`.
+    """Returns {name: value}: the scores of the predicted tags of a split, and the entries of `others`.
 
-    eval_loss is left out if the split has tags that the model does not know, because an unknown tag has no
+    If the split has tags that the model does not know, eval_loss is left out, because an unknown tag has no
     loss.
+
+    Args:
+      data: the data of the run. `data.splits[split]` contains the right tags.
+      split: name of the split.
+      predicted: list of a `tagging_data.Prediction` for each sentence of the split.
+      others: {name: value}, with eval_loss.
     """
     sentences = data.splits[split].sentences
     scores = tagging_data.score_tags([sentence.tags for sentence in sentences],

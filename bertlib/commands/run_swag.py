@@ -50,7 +50,7 @@ _REPORT = "eval_report.html"
 _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], _REPORT, output_files.SKIPPED_LINES,
                  *(f"{name}.{ending}" for name in _RESULTS.values() for ending in ("txt", "json")),
                  *(f"{name}.{ending}" for name in _TABLES.values() for ending in prediction_files.FORMATS))
-# {metric: its name in the picture of the learning curve}.
+# Maps each metric in the picture of the learning curve to its name in this picture.
 _SHOWN = {"eval_accuracy": "accuracy"}
 # The sample is small, so the training needs more epochs and a higher learning rate than with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_rate": 1e-4}

@@ -94,7 +94,8 @@ def _check_base(command, own, parsed):
     Raises:
       ValueError: the runs would share a directory, or would not train and evaluate.
     """
-    # A flag file may contain --output_dir, because each run overrides this flag.
+    # --results_dir is refused everywhere. --output_dir is refused only on the command line: a flag file may
+    # contain it, because each run overrides it.
     for name, given in (("output_dir", own), ("results_dir", parsed)):
         if name in given:
             raise ValueError(f"--{name}={given[name]}: all runs would write to this directory. Remove the "
@@ -156,5 +157,5 @@ def main(argv):
     if failed:
         raise ChildProcessError(
             f"{failed} of {len(runs)} runs failed. sweep.csv contains their error messages. Their logs are "
-            f"in {os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only these "
-            "runs.")
+            f"in {os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only the "
+            "failed runs.")

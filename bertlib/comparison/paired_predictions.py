@@ -58,8 +58,8 @@ def find_table(path, name=TABLE):
 def read_tables(paths):
     """Returns the `Table`s in one or two files.
 
-    The run.json in the directory of a table describes the table. A --results_dir contains no run.json. For a
-    table in such a directory, the run.json of the other table is used.
+    A table is described by the run.json in its directory. If there is no run.json, because the directory is a
+    --results_dir, the run.json of the other table is used.
 
     Raises:
       ValueError: a file is not a table of predictions with labels.
@@ -87,7 +87,7 @@ def _read_csv(path):
         text = files.read_bytes(path).decode("utf-8")
         return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: not a CSV table in UTF-8: {error}. Restore the file.") from error
+        raise ValueError(f"{path} is not a CSV table in UTF-8: {error}. Restore the file.") from error
 
 
 def _read_json_lines(path):
@@ -97,9 +97,10 @@ def _read_json_lines(path):
             try:
                 rows.append(json.loads(line))
             except ValueError as error:
-                raise ValueError(f"{path}, line {number}: not JSON: {error}. Restore the file.") from error
+                raise ValueError(f"{path}, line {number}: the line is not JSON ({error}). Restore the "
+                                 "file.") from error
             if not isinstance(rows[-1], dict):
-                raise ValueError(f"{path}, line {number}: not an object. Restore the file.")
+                raise ValueError(f"{path}, line {number}: the line is not a JSON object. Restore the file.")
     return rows
 
 
@@ -189,10 +190,10 @@ class Scored(NamedTuple):
 
 
 def score(table, labels=None):
-    """Returns the `Scored` of a `Table`.
+    """Prepares the metrics of a table of predictions. Returns a `Scored`.
 
     Args:
-      table: the table.
+      table: a `Table`.
       labels: list of str, the labels of a classification in the order of the model's outputs.
     """
     return {"questions": _score_questions, "tagging": _score_tagging, "regression": _score_regression,

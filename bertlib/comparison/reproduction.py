@@ -183,12 +183,13 @@ def _parse(overrides):
     for word in overrides:
         match = _FLAG.fullmatch(word)
         if not match:
-            raise ValueError(f"{word!r} is not a flag. Write flags of the training after --, as "
-                             "--name=value.")
+            raise ValueError(f"{word!r} is not a flag. After the separator --, write only flags "
+                             "of the training, in the form --name=value.")
         if match[1] in (*_OURS, "do_train", "flagfile"):
             other = {"max_steps": " Pass --until before the --.", "output_dir": " Pass --output_dir before "
                      "the --."}.get(match[1], " Leave it out.")
-            raise ValueError(f"--{match[1]} cannot follow --: reproduce.py sets this flag itself.{other}")
+            raise ValueError(f"--{match[1]} must not be passed after the separator --, because "
+                             f"reproduce.py sets this flag itself.{other}")
         given[match[1]] = match[2]
     return given
 
@@ -244,10 +245,10 @@ def _find_starting_weights(flags, record, given):
 
 
 def _compare_inputs(record, flags, given, notes):
-    """Compares the files of data and the starting weights with their fingerprints in the record.
+    """Compares the data files and the starting weights with their recorded fingerprints.
 
     Returns:
-      list of {"path", "old", "new"}, the files that were changed.
+      list of {"path", "old", "new"} for the files that were changed. "old" and "new" are fingerprints.
 
     Raises:
       FileNotFoundError: files are missing. The message names them.
@@ -266,9 +267,9 @@ def _compare_inputs(record, flags, given, notes):
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
     if any(name.endswith(PATH_SUFFIXES) for name in given):
-        # With the flags after --, the repetition may read other files than the recorded ones, for example if
-        # --input_file contains another pattern. So a missing file is not an error here. If the repetition
-        # needs the file, its command reports the error.
+        # A flag that the user passes for the repetition can name other files than the recorded ones, for
+        # example if --input_file contains another pattern. So a recorded file that is missing is not an error
+        # here. If the repetition needs the file, its command reports the error.
         unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
         notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
         paths = {path: new for path, new in paths.items() if path not in unknown}
@@ -280,7 +281,8 @@ def _compare_inputs(record, flags, given, notes):
             missing.append(f"{value} (--{name})")
     if missing:
         raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing) + ". "
-                                "Name their new place after --, for example: -- --data_dir=DIR.")
+                                "To name their new place, add a separate -- and a flag to the command. For "
+                                "example: -- --data_dir=DIR.")
     changed = []
     for path, new in paths.items():
         now = fingerprints.hash_files([new])["fingerprint"]

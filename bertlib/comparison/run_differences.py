@@ -128,7 +128,9 @@ def _difference(old, new):
 
 
 def compare_weights(original, repeated, last_step):
-    """Compares the checkpoints that both directories have, bit by bit.
+    """Compares the checkpoints of the original training and of its repetition, bit by bit.
+
+    Only steps up to `last_step` are compared, and only those for which both directories have a checkpoint.
 
     Returns:
       a list with a dict for each checkpoint: {"step", "variables": number of variables, "different": number
@@ -242,7 +244,7 @@ def compare_environments(old, new):
 
 
 def _flat(record):
-    """Returns {name: value} of the versions and the environment in a record."""
+    """Returns the versions and the environment of a record in one dict without nesting, {name: value}."""
     return {**{f"version of {name}": version for name, version in record.get("versions", {}).items()},
             **environment.flatten(record)}
 

@@ -85,7 +85,8 @@ class Prefixes(dict):
 
 
 class Encoder:
-    """Serializes rows to the bytes that `tf.train.Example.SerializeToString(deterministic=True)` returns."""
+    """Serializes rows. The bytes of a row are the same as those of a `tf.train.Example` that is serialized
+    with `SerializeToString(deterministic=True)`."""
 
     def __init__(self, fields):
         """Creates an encoder. Encodes the names and types of the fields here, and not in each call, because
@@ -125,7 +126,7 @@ class Encoder:
             else:
                 length, packed = len(values), varints(values) if is_integer else _floats(values)
             if length > size:
-                raise ValueError(f"Field {name} has {length} values, but is declared with {size}.")
+                raise ValueError(f"Field {name} has {length} values, but is declared with {size} values.")
             packed += bytes((size - length) * (1 if is_integer else 4))
             entries += prefixes[len(packed)], packed
         return b"".join(entries)

@@ -405,8 +405,8 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         raise ValueError("micro_batches, batch_totals and unequal_micro_batches are for training only. Leave "
                          "them out, or pass is_training=True.")
     if unequal_micro_batches and not trimmed_fields:
-        raise ValueError("unequal_micro_batches=True needs trimmed_fields, because all examples have the "
-                         "same number of tokens without trimming.")
+        raise ValueError("unequal_micro_batches=True needs trimmed_fields, because without trimming, all "
+                         "examples have the same number of tokens.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
     if is_training:
         dataset = _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals,

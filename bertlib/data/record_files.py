@@ -25,7 +25,7 @@ def open_writer(path):
 
 
 def read_first_records(path, number):
-    """Returns the first records of a file as a list of at most `number` bytes objects.
+    """Returns the first records of a file, at most `number`, as a list of bytes.
 
     Raises:
       ValueError: the file contains no TFRecords, or is damaged.
@@ -106,7 +106,7 @@ def encode_example(fields, row):
     for field in fields:
         if len(values[field.name]) != math.prod(field.shape):
             raise ValueError(f"Field {field.name} has {len(values[field.name])} values, but is declared "
-                             f"with {math.prod(field.shape)}.")
+                             f"with {math.prod(field.shape)} values.")
     return _encoder(tuple(fields))(values)
 
 

@@ -108,15 +108,15 @@ def _metric_ops(spec):
 def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
     """Yields the predictions of each batch. A batch is computed when its predictions are requested.
 
-    Replicas share the batches if `input_pipeline` makes the batches. For any other input, replica 0 computes
-    all predictions and broadcasts them.
+    If `input_pipeline` makes the batches, the replicas divide the batches among themselves. For any other
+    input, replica 0 computes all predictions and broadcasts them.
 
     Args:
       input_fn, predict_keys, hooks: see `Estimator.predict`.
       builder, config, checkpoint, group: see `evaluate`.
     """
-    # The code of the caller runs after each `yield`. This graph must not be the default graph at that time.
-    # So the `with` block of the graph ends before the first `yield`.
+    # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
+    # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
         if group:

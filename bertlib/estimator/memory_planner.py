@@ -175,7 +175,8 @@ def _with_ancestors(op):
 
 
 def _check(op):
-    """Raises a ValueError if the simulation cannot count the memory of an op, or only a small part of it."""
+    """Raises a ValueError if the simulation would not count the memory of an op, or would count only a part
+    of it."""
     problem = None
     for name, value in op.node_def.attr.items():
         if value.HasField("func") or value.list.func:
@@ -245,8 +246,8 @@ def _allocations(graph_def, timeline):
                 size[tensor] = described.tensor_description.allocation_description.allocated_bytes
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
         # A tensor is freed only after the last use of its aliases. Example: MatMul → Reshape → Add. The
-        # Reshape allocates no memory, so the output of MatMul is freed after Add. For each variable, `owner`
-        # returns None, so all variables share the key None in `last_use`. This key has no size below, because
+        # Reshape allocates no memory, so the output of MatMul is freed after Add. For a variable, `owner`
+        # returns None, so `last_use` may contain the key None. `size` does not contain this key, because
         # `_variable_bytes` counts the memory of the variables.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
@@ -307,9 +308,10 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # If the memory is not nearly linear in the batch size, a line predicts the next size badly, and each
-        # simulation may exclude only one size. The search would then take very long. So after eight simulated
-        # sizes, the search no longer draws lines, but tries the middle of the interval.
+        # `_crossing` assumes that the memory is a linear function of the batch size. If this is far from
+        # true, each of its guesses may exclude only one size, and the search would take very long. So after
+        # eight simulated sizes, the next size is the middle between the largest size that fits and the
+        # smallest size that does not fit.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))

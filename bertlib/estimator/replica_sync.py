@@ -195,10 +195,12 @@ class StepVote:
         self._seconds = fetched[0] - self._started if fetched else None
 
     def exchange(self, session, stop):
-        """Exchanges the votes, the computing times and the news of a saved checkpoint with the other
-        replicas. Returns whether the training stops now.
+        """Sends this replica's vote and computing time to the other replicas, and receives theirs. Replica 0
+        also tells the other replicas whether it has saved a checkpoint. Returns whether the training stops
+        now.
 
-        Logs a warning if a replica is slow, or if weights differ and are replaced.
+        Logs a warning if a replica is slow. Also logs a warning if a replica has different weights, which are
+        then replaced.
 
         Args:
           session: the `tf.train.SingularMonitoredSession` of the training.

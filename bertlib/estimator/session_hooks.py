@@ -23,9 +23,8 @@ from bertlib.system import files
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
 # loss is scaled (for example in fp16).
 _MOST_SKIPPED_IN_A_ROW = 20
-# Errors that an event writer raises. For some problems, other code of TensorFlow raises a
-# tf.errors.OutOfRangeError, but the event writer raises an IndexError. If the disk is full, the event writer
-# raises a RuntimeError.
+# Errors that an event writer raises. If the disk is full, it raises a RuntimeError. In the cases in which
+# other code of TensorFlow raises a tf.errors.OutOfRangeError, the event writer raises an IndexError.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError, RuntimeError
 
 
@@ -145,10 +144,10 @@ class _WholeSaver(object):
 
 @contextlib.contextmanager
 def quiet_event_writers():
-    """Returns a context manager that silences the threads of TensorFlow's event writers in its block.
+    """Returns a context manager. In its block, the threads of TensorFlow's event writers print no messages.
 
-    An error of a writer is raised in the code that uses the writer. Without this context manager, the thread
-    of the writer would also print a traceback.
+    If a writer fails, the code that uses the writer raises the error. Without this context manager, the
+    thread of the writer would also print a traceback.
     """
     def is_of_writer(thread):
         return thread is not None and thread.name == "EventLoggerThread"
@@ -181,7 +180,7 @@ def close_event_files():
 
 
 def warn_of_events(error):
-    """Logs the warning that summaries are missing, with the reason."""
+    """Logs a warning. It says that summaries are missing, and names the reason."""
     reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
     logging.warning("Some summaries for TensorBoard could not be written (%s). All other files are complete.",
                     reason)

@@ -74,7 +74,7 @@ class StepConfig:
 
     @property
     def micro_batches(self):
-        """Number of micro-batches of all replicas in an effective batch."""
+        """Number of micro-batches in an effective batch, counted over all replicas."""
         return self.gradient_accumulation_steps * self.num_replicas
 
     @property

@@ -32,8 +32,8 @@ Attributes:
 
 
 def starts_at_global_step():
-    """Returns whether the input of the current graph itself starts at the batch of the global step. If it
-    does not, the training needs a hook that moves the input to this batch."""
+    """Returns whether the input of the current graph starts directly at the batch of the global step. If the
+    input starts at another batch, the training needs a hook that moves the input to the right batch."""
     return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 

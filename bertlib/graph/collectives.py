@@ -64,7 +64,7 @@ class AllReduce:
     @property
     def name(self):
         """Returns the name of the first collective op. An exported MetaGraph stores this name in place of
-        the object."""
+        this `AllReduce` object."""
         return self.unconditional_ops[0].name
 
     @property

@@ -66,13 +66,14 @@ def crf_marginals(inputs, sequence_lengths, transition_params):
 
 
 def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=None):
-    """Returns the log-likelihood of tags, and the transition scores.
+    """Returns the log-likelihood of the given tags of each example, and the transition scores.
 
     Args:
-      inputs: s, float [B, T, N].
-      tag_indices: y, integer [B, T].
-      sequence_lengths: integer [B].
-      transition_params: A, float [N, N]; None for the variable "transitions".
+      inputs: s, the score of each tag at each position, float [B, T, N].
+      tag_indices: y, the given tag at each position, integer [B, T].
+      sequence_lengths: the number of positions of each example, integer [B].
+      transition_params: A, the score of each transition from one tag to another, float [N, N]. None to use
+        the variable "transitions".
 
     Returns:
       a pair: the log-likelihoods (float [B]), and A.
@@ -121,8 +122,8 @@ def viterbi_decode(score, transition_params):
     """Finds the tags with the highest score for one sequence, in NumPy.
 
     Args:
-      score: s, float [T, N].
-      transition_params: A, float [N, N].
+      score: float [T, N], the score of each tag at each position.
+      transition_params: float [N, N], the score of the transition from each tag to each tag.
 
     Returns:
       a pair: the list of T tags, and the score of this list.

@@ -55,7 +55,7 @@ def graph_seed():
 
 
 def philox_key(seed, site):
-    """Returns the 64-bit Philox key (int) for a seed and the name of a site."""
+    """Returns the 64-bit Philox key (int) for a seed and a site. `site` is a name from `new_site`."""
     digest = hashlib.blake2b(f"{seed}/{site}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
@@ -109,11 +109,13 @@ def repeatable(function):
 
 
 def _record(recorded, outer_source, kind, make):
-    """Makes a value, records it and returns it; see `_make_or_repeat`.
+    """Returns a value in the first call of a `repeatable` function, and records the value for later calls.
 
-    If a `repeatable` function is called inside of another `repeatable` function, `outer_source` is the source
-    of the outer function. Then `outer_source` makes the value or repeats an earlier one. If there is no outer
-    function, `outer_source` is None, and `make` makes the value.
+    Args:
+      recorded: {kind: list of the recorded values of this kind}. The returned value is added to it.
+      outer_source: None, unless the `repeatable` function is called inside of another `repeatable` function.
+        In this case, `outer_source` is a function that makes the value or repeats an earlier one.
+      kind, make: see `_make_or_repeat`. If `outer_source` is None, the value is make().
     """
     recorded[kind].append(outer_source(kind, make) if outer_source else make())
     return recorded[kind][-1]
@@ -232,8 +234,9 @@ def stateless_seed(site):
 def permutation(seed, epoch, size):
     """Returns a permutation of range(size) as an int64 array. It depends only on the arguments.
 
-    The permutation is the order that sorts raw Philox numbers. NumPy guarantees that the stream of a bit
-    generator never changes, but does not guarantee that `Generator.permutation` never changes.
+    Raw numbers of the bit generator Philox are drawn, and the permutation is the order that sorts them.
+    `Generator.permutation` is not used: a new version of NumPy may change its result. NumPy guarantees only
+    that the raw numbers of a bit generator never change.
     """
     generator = np.random.Philox(key=philox_key(seed, f"epoch {epoch}"))
     return np.argsort(generator.random_raw(size), kind="stable")
@@ -255,7 +258,7 @@ def _make_or_repeat(kind, make):
 
 
 def _stream(shape, site, values_per_block):
-    """Returns the arguments with which a stateless op draws the values of a site, as a dict: the key, the
+    """Returns a dict with arguments for the stateless op that draws the values of a site: the key, the
     counter at which the draw starts, and TensorFlow's number for the Philox algorithm."""
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
@@ -286,8 +289,8 @@ def _zero_when_run():
 
 
 def _seed_and_position():
-    """Returns (seed, step, list). The list contains the index of the micro-batch; it is empty if no index was
-    set. Random numbers depend only on these values and on the site where they are drawn."""
+    """Returns (seed, step, list). The list contains the index of the micro-batch, or is empty if no index was
+    set. Random numbers depend only on these values and on their site (see `new_site`)."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 

@@ -72,8 +72,8 @@ def recompute_grad(function):
             with tf.control_dependencies(gradients):
                 fenced = fence(inputs_and_parameters)
             fenced_inputs, fenced_parameters = fenced[:len(inputs)], iter(fenced[len(inputs):])
-            # The function asks for its variables in the same order as in the first computation. So the n-th
-            # request gets the n-th fenced parameter.
+            # `repeated_function` requests its variables in the same order as in the first computation. So its
+            # n-th request gets the n-th fenced parameter.
             number_of_ops = len(tf.get_default_graph().get_operations())
             with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(fenced_parameters),
                                    auxiliary_name_scope=False):
@@ -84,7 +84,7 @@ def recompute_grad(function):
             # XLA would keep all tensors that are needed to compute these gradients.
             fenced_gradients = iter(fence([gradient for gradient in computed
                                            if isinstance(gradient, tf.Tensor)]))
-            # A gradient that is None or tf.IndexedSlices is not fenced.
+            # `fence` takes only tensors. A gradient that is None or tf.IndexedSlices is returned unchanged.
             return [None] * len(outputs) + [
                 next(fenced_gradients) if isinstance(gradient, tf.Tensor) else gradient
                 for gradient in computed]

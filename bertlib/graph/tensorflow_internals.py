@@ -63,9 +63,10 @@ def set_attribute(op, name, value):
     """Sets an attribute of an existing op to a tf.AttrValue.
 
     Public functions can set only some attributes, and only on new ops. For example,
-    `tf.xla.experimental.jit_scope` sets `_XlaCompile` on all new ops. Its argument may be a function that
-    returns True or False for each op. But this function cannot leave the attribute out. Without the
-    attribute, XLA decides whether it compiles an op. With the value True, XLA must compile the op.
+    `tf.xla.experimental.jit_scope` sets `_XlaCompile` to True or False on all new ops. It cannot leave the
+    attribute out for a part of the ops. This matters because XLA treats three kinds of ops differently. With
+    the value True, XLA must compile the op. With False, XLA must not compile it. Without the attribute, XLA
+    decides.
     """
     op._set_attr(name, value)
 
@@ -81,7 +82,8 @@ class Saver(tf.train.Saver):
     """
 
     def removes(self, prefix):
-        """Returns whether `remove` must remove this checkpoint. If not, TensorFlow removes the checkpoint."""
+        """Returns whether the method `remove` must remove the checkpoint `prefix`. Otherwise, TensorFlow
+        removes it."""
         raise NotImplementedError
 
     def remove(self, prefix):
@@ -168,8 +170,8 @@ asset_paths = loader_impl.get_asset_tensors
 # of this signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes
 # have no public name, and no function of `tf.saved_model` takes these objects.
 with_default_output = export_utils.get_export_outputs
-# Takes (receiver tensors, export_outputs, alternatives). Returns {name: SignatureDef}. The objects in
-# `export_outputs` are those that the function above returns.
+# Takes (receiver tensors, export_outputs, alternatives). Returns {name: SignatureDef}. The argument
+# `export_outputs` is the return value of `with_default_output`.
 signatures_of = export_utils.build_all_signature_defs
 
 

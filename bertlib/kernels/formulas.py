@@ -18,7 +18,7 @@ from bertlib.kernels import products
 
 LAYER_NORM_EPSILON = 1e-12
 
-# The approximate gelu(x) is x σ(2z), where 2z = _GELU_LINEAR · x + _GELU_CUBIC · x³.
+# The approximate gelu(x) is x · σ(2z). σ is the sigmoid, and 2z = _GELU_LINEAR · x + _GELU_CUBIC · x³.
 _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 

@@ -82,7 +82,7 @@ def _load_cached_ops(compiler):
     try:
         path = _library_path(compiler)
         content = path.read_bytes()
-        # Loading a truncated library would crash the process.
+        # Loading a truncated library would crash the process, so its checksum is compared first.
         if content[-_CHECKSUM_BYTES:] == _checksum(content[:-_CHECKSUM_BYTES]):
             return tf.load_op_library(str(path))
     except (OSError, tf.errors.OpError):

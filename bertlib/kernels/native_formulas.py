@@ -19,7 +19,8 @@ def keep_mask(shape, keep_probability, site):
 
 
 def duplicate(x):
-    """See `formulas.duplicate`. The op in C++ adds the two gradients in less time than TensorFlow's op."""
+    """See `formulas.duplicate`. An op in C++ adds the gradients of the two copies, because TensorFlow's op
+    takes more time."""
     return with_custom_gradient(
         [x, x], [x], lambda first, second, _: [native.load_ops().bert_add(a=first, b=second)])
 

@@ -26,9 +26,9 @@ _PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
 # {dtype: words of /proc/cpuinfo}. A CPU with one of these words has instructions for products in this dtype.
 _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"},
                  tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
-# {dtype: list of texts}. The environment variable ONEDNN_MAX_CPU_ISA limits the instructions that oneDNN may
-# use. If the value of the variable contains one of the texts, the instructions for the dtype are allowed.
-# Examples of values are AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
+# The environment variable ONEDNN_MAX_CPU_ISA limits the instructions that oneDNN may use. Examples of its
+# value are AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16. This dict maps a dtype to texts. If the value contains
+# one of these texts, oneDNN may use the instructions for the dtype.
 _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "AVX10")}
 
 
@@ -120,7 +120,8 @@ def has_layer_norm(inputs):
 
 
 def layer_norm(inputs, gamma, beta, epsilon):
-    """Returns the layer normalization over the last dimension of [R, W] or [B, F, W]; gamma, beta are [W]."""
+    """Returns the layer normalization of `inputs` over the last dimension. `inputs` has the shape [R, W] or
+    [B, F, W], and `gamma` and `beta` have the shape [W]."""
     return tensorflow_internals.apply_op(
         _LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype),
         epsilon=epsilon, name="layer_norm")

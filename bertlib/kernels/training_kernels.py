@@ -235,7 +235,7 @@ class TrainingKernels(object):
     # --- The dropout mask --------------------------------------------------------------------------------
 
     def dropout_mask(self, wait_for, shape, dropout_prob):
-        """Draws a dropout mask for the next site of the variable scope; see `randomness`.
+        """Draws a dropout mask. The mask gets a new site (a name for its random numbers); see `randomness`.
 
         Args:
           wait_for: tensor that must be computed before the mask is drawn.

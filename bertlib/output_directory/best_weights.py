@@ -328,7 +328,7 @@ class BestWeights:
         self._remove_weights({entry["step"], *(one["step"] for one in kept)})
 
     def _describe(self, entry, earlier):
-        """Writes best.json."""
+        """Writes best.json, which contains the entry of the best weights and a list of earlier entries."""
         record = output_files.read_record(self._directory) or {}
         better = "lower" if is_lower_better(self._metric) else "higher"
         self._content = {**entry, "better": better, "first_step": self.first_step,

@@ -65,7 +65,7 @@ def package_versions():
 
 
 def _describe_git():
-    """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}. Returns None if git is
+    """Returns {"commit": the hash, "clean": whether the tracked files are unchanged}. Returns None if git is
     missing, or if this code does not belong to a checkout, for example because it is an installed package."""
     # This code may be installed in a Python environment inside the checkout of a different project. In this
     # case, git does not track this file, and the commit would be that of the other project.

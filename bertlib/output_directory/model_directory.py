@@ -53,8 +53,8 @@ class ModelDirectory(NamedTuple):
 
     @property
     def processor(self):
-        """The processor of the task. None if the model was trained on the user's own data, or if the kind of
-        its head has no processors."""
+        """The processor of the task. None in two cases: the model was trained on the user's own data, or it
+        is neither a classifier nor a regression model."""
         if self.kind not in ("classification", "regression") or str(self.task).lower() not in PROCESSORS:
             return None
         processor = get_processor(self.task)

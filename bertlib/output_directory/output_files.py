@@ -27,7 +27,7 @@ RECORD_FORMAT = 1
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 # Records of older versions contain the command, but not the kind of the head. For these records, this dict
-# gives {command: kind of its head}.
+# maps the command to the kind of its head.
 _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
                       "run_pretraining.py": "pre-training"}
 

@@ -19,7 +19,7 @@ NAMES = (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS)
 _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 # Names of tokenizer classes whose behaviour is defined by tokenizer.json alone.
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-# {Hugging Face's name of a special token: the token}, such as {"cls_token": "[CLS]"}.
+# Maps Hugging Face's name of a special token to the token, for example "cls_token" to "[CLS]".
 _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenization.SPECIAL_TOKENS}
 # {argument of `tokenization.FullTokenizer`: (part, key)}. tokenizer.json stores the value of the
 # argument in this part, under this key.

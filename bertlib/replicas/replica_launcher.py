@@ -131,7 +131,7 @@ def listen(cluster):
     """Returns the socket at which replica 0 listens; None on a machine without replica 0.
 
     Args:
-      cluster: a `cluster.Cluster`; None for this machine alone.
+      cluster: a `cluster.Cluster`; None if all replicas run on this machine.
 
     Raises:
       OSError: another process already listens at the port of replica 0.
@@ -215,10 +215,11 @@ class _Replica:
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
-        """Sends SIGTERM or SIGKILL to the process when a time that `limit` has set is reached.
+        """Sends SIGTERM or SIGKILL to the process when the time for this signal is reached; see `limit`.
 
-        A process that is in the stopped state for more than `longest_stop` seconds is killed, too, because
-        the other replicas cannot notice the stop before all replicas are connected.
+        If the process is in the stopped state for more than `longest_stop` seconds, it also gets SIGKILL.
+        The other replicas cannot always do this: they cannot notice the stop before all replicas are
+        connected.
         """
         if now - self._looked > longest_stop / 10:
             self._looked = now
@@ -317,8 +318,9 @@ def _end_of(replicas, signals, afterwards):
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
-        # Replica 0 saves the checkpoints, so its message says best which results are kept. The sorting puts
-        # replicas with a message first, and replica 0 before the others.
+        # The run ends with the message of one replica. The message of replica 0 is the best one: replica 0
+        # saves the checkpoints, so its message says which results are kept. The sorting puts the replicas
+        # with a message first, and among them the replica with the lowest index.
         asked.sort(key=lambda replica: (replica.status is None, replica.index))
         if not asked:
             return stopped_by(signals[0])

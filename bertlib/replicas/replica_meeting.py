@@ -78,7 +78,7 @@ class _Visit:
         self.connection.close()
 
     def cut(self):
-        """Shuts the connection down. Each operation that waits for the other side then fails."""
+        """Shuts the connection down. Operations that wait for data from the other process then fail."""
         with contextlib.suppress(OSError):  # the other side has already closed the connection
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -101,8 +101,8 @@ class _Visit:
         nonces = nonce, greeting[len(_GREETING):]
         proofs = [hmac.new(key, role + b"".join(nonces if is_first else nonces[::-1]), "sha256").digest()
                   for role in (b"replica 0", b"another")]
-        # Replica 0 sends its proof only after the other side has proved that it knows the key. Otherwise an
-        # unknown program could get the proof of replica 0, and could try to guess the key from this proof.
+        # Replica 0 sends its proof only after the other process has proved that it knows the key. Otherwise,
+        # an unknown program could get the proof of replica 0, and could use it to guess the key.
         if not is_first:
             self.connection.send_bytes(proofs[1])
         try:
@@ -127,10 +127,10 @@ class _Visit:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
 
     def is_gone(self):
-        """Returns at once whether the other side has ended.
+        """Returns at once whether the process at the other end of the connection has ended.
 
-        Call this method only while the other side is waiting for a message. A waiting process sends nothing,
-        so a socket that can be read means that the process has ended.
+        Call this method only while that process is waiting for a message. A waiting process sends nothing, so
+        a socket that can be read means that the process has ended.
         """
         try:
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -225,8 +225,8 @@ class _Reception:
         self._greeted = [visit for visit in self._greeted if visit.end >= now]
 
     def _greet(self, visit):
-        """Makes the handshake of a connection, and receives the first message of the replica, the hello. This
-        method runs in a separate thread for each connection."""
+        """Makes the handshake of a connection, and receives the hello, which is the first message of a
+        replica. This method runs in a separate thread for each connection."""
         try:
             visit.prove(self._key, True)
             hello = value_encoding.decode(visit.connection.recv_bytes(_MOST_HELLO_BYTES))
@@ -283,7 +283,8 @@ class _Reception:
                             "for a new replica with this number.", index, hello["process"], hello["machine"])
 
     def welcome(self):
-        """Sends the hellos of all replicas to each replica, and returns the result of `receive`.
+        """Sends the descriptions of all replicas (their hellos) to each replica. Returns the result of
+        `receive`.
 
         If a replica ends after this call, `replica_group` notices the end.
         """

@@ -75,8 +75,8 @@ def _described_array(value, parts):
     import numpy as np
 
     if not isinstance(value, (np.ndarray, np.generic)):
-        raise TypeError(f"Replicas exchange numbers, strings, arrays, and lists, tuples and dicts of these. "
-                        f"This value is of the type {type(value).__name__}.")
+        raise TypeError(f"Replicas can exchange numbers, strings and arrays, and lists, tuples and dicts of "
+                        f"them. This value is of the type {type(value).__name__}.")
     if value.dtype == object:
         return ["objects", list(value.shape), [_described(item, parts) for item in value.ravel()]]
     if value.dtype.names:

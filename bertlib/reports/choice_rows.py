@@ -13,7 +13,7 @@ class ChoiceRows:
     """
 
     def __init__(self, file, outputs, lengths):
-        """Stores the data. The lists have one element for each question, in the same order.
+        """Stores the data. `outputs` and `lengths` have one element for each question of the file.
 
         Args:
           file: a `choice_data.QuestionFile`.

@@ -81,7 +81,7 @@ def _cell(value, csv_safe):
     """Converts a value to the text of a CSV field.
 
     With `csv_safe`, a text that begins like a formula gets an apostrophe at its start. A spreadsheet program
-    then shows the text, and does not compute it.
+    then shows this text, and does not evaluate it as a formula.
     """
     if value is None:
         return ""
@@ -101,8 +101,8 @@ def _collect_names(rows):
     """Collects the names of the columns from all rows.
 
     Returns:
-      three values: a list with the names of the fields; a dict {label: name of the column with the
-      probability of this label}; and a list with the names of the details.
+      three values: a list with the names of the input columns; a dict {label: name of the column with the
+      probability of this label}; and a list with the names of the additional output columns.
     """
     fields, labels, details = {}, {}, {}
     for row in rows:

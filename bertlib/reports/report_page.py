@@ -114,7 +114,8 @@ def truncation_note(shown, total):
     """Returns the `Html` of a note that a text is not complete.
 
     Args:
-      shown, total: numbers of characters.
+      shown: number of characters of the text that are shown.
+      total: number of all characters of the text.
     """
     return Html(f'… <span class="note">[{shown:,} of {total:,} characters]</span>')
 

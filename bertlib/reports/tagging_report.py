@@ -7,7 +7,7 @@ from bertlib.reports.report_page import Html, escape, name, paragraph, percent, 
 from bertlib.tasks.tagging import tagging_data
 
 _MAX_SENTENCES = 1000
-_MAX_WORDS = 300  # a sentence with more words is truncated
+_MAX_WORDS = 300  # the report truncates a sentence with more words
 _NO_ENTITY = "(no entity)"
 # {status of an entity: description in the legend}. An entity counts as found only if all its words and its
 # type are predicted exactly.
@@ -111,8 +111,9 @@ def _article(result, data_file):
 
 def _marked_words(result):
     """Returns the HTML of a sentence with marked entities."""
-    # The words must not be in <bdi> elements, because dir="auto" ignores the text of these elements. The
-    # browser would not recognize an Arabic or Hebrew sentence, and would show it from left to right.
+    # The words become the text of an element with dir="auto". With this attribute, the browser finds the
+    # direction of writing from the text, but it ignores text in <bdi> elements. So if the words were in <bdi>
+    # elements, the browser would show an Arabic or Hebrew sentence from left to right.
     words = [report_page.shorten(word) for word in result.sentence.words[:_MAX_WORDS]]
     spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
     bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})

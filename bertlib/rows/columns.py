@@ -18,7 +18,8 @@ from bertlib.system import terminal
 
 # To decide whether the first row is a header row, it is compared with this number of later rows.
 LOOKAHEAD_ROWS = 1000
-# {value of the flag --header: argument `header` of `TextReader`}. For None, see `TextReader`.
+# Maps each value of the flag --header to the value of the argument `header` of `TextReader`. With None,
+# `TextReader` decides whether the first row is a header row.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
 # Maps each name that --delimiter accepts to the character that separates columns. With None, `TextReader`
 # determines the character from the first row. The flag also accepts the character itself.

@@ -11,8 +11,8 @@ TEXTS = (("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_
          ("premise", "hypothesis"))
 LABELS = ("label", "labels", "class", "category", "target", "score")
 _USUAL_NAMES = {*(name for names in TEXTS for name in names), *LABELS}
-# Matches a text that may be the name of a column: it begins with a letter and contains no punctuation of a
-# sentence.
+# Matches a text that may be the name of a column. It begins with a letter or "_", and has at most 40 letters,
+# digits, spaces and characters of "_.#()-". A "#" may precede it.
 _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
 # Texts that mean a missing value. They cannot be names of columns.
 _MISSING = {"", "-", "na", "n/a", "nan", "null", "none"}
@@ -137,6 +137,6 @@ def _has_names_over_texts(first, others, texts, has_label):
 
 
 def _has_repeated_labels(values):
-    """Returns whether at least about 90% of the values occur more than once in the list."""
+    """Returns whether about 90% of the values, or more, occur more than once in the list."""
     single = list(collections.Counter(value.strip() for value in values).values()).count(1)
     return len(values) > 2 and (single == 0 or single + 1 <= (len(values) + 1) / 10)

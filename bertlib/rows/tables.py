@@ -286,7 +286,8 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
       strict: whether a quote that is not closed, or is in the middle of a value, is an error.
     """
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
-    # A document may be longer than the default limit of the csv module for a field. So the limit is raised.
+    # A field may contain a long document. The csv module would refuse a document above its default limit, so
+    # the limit is raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARACTERS))
     number, text, bad = 0, "", None
 

@@ -17,8 +17,8 @@ _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 # `_MISSPELLING_FACTOR` times as often, and the similarity of the two names is at least
 # `_MISSPELLING_SIMILARITY`. `difflib` computes the similarity.
 _MISSPELLING_FACTOR, _MISSPELLING_SIMILARITY = 20, 0.85
-# Names are compared only if their number is at most `_MAX_COMPARED`. With more names, the search for
-# misspellings would take longer than a second.
+# The search for misspellings compares each name with many other names. With more than `_MAX_COMPARED` names,
+# it would take longer than a second, so nothing is compared.
 _MAX_COMPARED = 200
 
 

@@ -121,10 +121,9 @@ def trims_evaluation(settings):
 
 
 def input_options(settings, step, is_training):
-    """Returns arguments for the function that builds a task's input: {name: value}. The result contains only
-    the arguments that depend on flags.
-
-    This function is `input_fn_builder`; for classifiers, it is `file_based_input_fn_builder`.
+    """Returns arguments for `input_fn_builder`, the function that builds a task's input, as {name: value}.
+    For classifiers, the function has the name `file_based_input_fn_builder`. The result contains only the
+    arguments that depend on flags.
 
     Args:
       settings: a `Settings`.

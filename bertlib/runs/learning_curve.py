@@ -230,9 +230,9 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     # --- Before and after the training
 
     def prepare(self, estimator, last_step):
-        """Restores the state that the files had at the newest checkpoint. If an earlier run was killed before
-        the evaluation of this checkpoint, evaluates the checkpoint now. All replicas must call this method
-        before the training.
+        """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
+        If an earlier run was killed before the evaluation of this checkpoint, evaluates the checkpoint now.
+        All replicas must call this method before the training.
 
         Args:
           estimator: the Estimator that trains. It has the method `using_weights`.
@@ -384,8 +384,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
-        """Keeps the weights of the last evaluation in `rows` if this evaluation has the best value of the
-        --keep_best metric so far. Also decides whether the training ends."""
+        """Keeps the weights of the newest evaluation if their value of the --keep_best metric is the best so
+        far. Also decides whether the training ends. The newest evaluation is the last element of `rows`."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
             self._failure = _describe_unknown_metric(metric, set(last) - {"global_step"})

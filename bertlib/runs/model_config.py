@@ -201,8 +201,8 @@ def _advice_on_name(path, flag):
             "the models published by google-research/bert.")
 
 
-# Keys of published and Hugging Face configurations that do not change the encoder. The last three keys
-# describe the head of the checkpoint and its labels.
+# These keys occur in published configurations or in those of Hugging Face, but do not change the encoder. The
+# last three keys describe the head of the checkpoint and its labels.
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}

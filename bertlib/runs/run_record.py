@@ -274,8 +274,9 @@ def _differences(stored, now, training):
 
 
 def _changes_of_environment(stored, now):
-    """Returns the changes of the environment since the last session of a training, {name: [old value, new
-    value]}. Returns {} if the record does not contain the environment."""
+    """Returns the changes of the environment since the last session of a training, as a dict. Each key is the
+    name of a value that has changed, and its entry is the list [old value, new value]. The dict is empty if
+    the record does not contain the environment."""
     if stored.get("environment") is None:
         return {}
     before, after = environment.flatten(stored), environment.flatten(now)

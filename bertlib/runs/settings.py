@@ -22,7 +22,7 @@ WEIGHTS = "weights"  # settings that change the trained weights
 SPEED = "speed"  # settings that change the phases or the speed of a run; the weights differ only by rounding
 MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
 CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
-# Maps each of these flags to the name that the file of the flag has in a published checkpoint.
+# Maps a flag to the name of its file in the directory of a published checkpoint.
 _PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": output_files.VOCABULARY}
 
 
@@ -86,10 +86,10 @@ class Settings:
         return dict(self._input_files)
 
     def choose_phases(self):
-        """Sets --do_train and --do_eval if no phase was given.
+        """Sets --do_train and --do_eval to true if none of the flags in `PHASES` was given.
 
         Raises:
-          ValueError: phases were given, and all of them are false.
+          ValueError: such flags were given, but none of them is true.
         """
         phases = [name for name in PHASES if name in self]
         if any(getattr(self, name) for name in phases):

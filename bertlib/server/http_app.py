@@ -29,7 +29,8 @@ DISCARD_SECONDS = 5
 _ERRORS = {
     400: "The body is not complete, is not UTF-8 or is not valid JSON.",
     401: "The token is missing or wrong.",
-    403: "The request comes from a page of another site.", 408: "The body did not arrive in time.",
+    403: "The request comes from a page of another site.",
+    408: "The body of the request did not arrive in time.",
     413: "The body is too large, or the request has too many texts.",
     415: "The Content-Type or Content-Encoding is not supported.", 421: "The name in Host is not allowed.",
     422: "An input has a wrong field or an unusable text.", 500: "The model computed no valid answer.",
@@ -313,7 +314,7 @@ def create_app(predictor, batches, limits, token=None):
         try:
             text = await asyncio.wait_for(_read_body(request, limits), limits.seconds)
         except asyncio.TimeoutError:
-            raise fastapi.HTTPException(408, "The body did not arrive in time.") from None
+            raise fastapi.HTTPException(408, "The body of the request did not arrive in time.") from None
         inputs, is_list = parse_inputs(text, predictor, limits.texts)
         answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
         return _to_json(answers if is_list else answers[0])

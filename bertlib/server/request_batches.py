@@ -165,10 +165,13 @@ class RequestBatches:
         return batch
 
     def _next_request(self):
-        """Returns the next request, or None if no request arrives in time for the batch.
+        """Takes the next request from the queue. If the queue is empty, waits for a request.
 
-        If no input waits for the batch, this function waits until a request arrives or the object is
-        closed.
+        The wait ends when a request arrives or the object is closed. If inputs of earlier requests already
+        wait for a batch, the wait also ends when the first of them has waited for the maximum time.
+
+        Returns:
+          the request, or None if the wait ended without a request.
         """
         with self._changed:
             while not self._requests:
@@ -203,7 +206,7 @@ class RequestBatches:
                     f"the request has more than {self._max_windows} texts; each window of a long text counts "
                     "as one text. Send shorter or fewer texts.", is_too_long=True))
                 return []
-        # Texts of similar length have little padding in a batch.
+        # The inputs are sorted by length, because texts of similar length need little padding in a batch.
         return sorted(found, key=lambda waiting: max(len(row["input_ids"]) for row in waiting.prepared[0]))
 
 

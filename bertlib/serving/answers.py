@@ -88,7 +88,7 @@ class _Texts:
                  "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
 
     def pooled(self, outputs):
-        """Returns the mean of the outputs over the windows, {name: array or number}."""
+        """Returns {name of an output: its mean over the windows}. A mean is an array or a number."""
         return window_pooling.pooled(outputs, [len(outputs)])[0]
 
 
@@ -124,7 +124,7 @@ class Multilabel(_Texts):
 
 
 class Regression(_Texts):
-    """Answers with {"score"}."""
+    """Answers with {"score": float}, the number that the model predicts."""
 
     head = regression_head.Regressor()
 

@@ -31,8 +31,8 @@ PACKAGE = "tensorflow-text"
 # Control and format characters that are not white space, and the character that replaces undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
-# Matches a punctuation mark. An ASCII character counts as one if it is not a letter, a digit, a space or a
-# control character.
+# Matches a punctuation mark. An ASCII character counts as a punctuation mark if it is not a letter, a digit,
+# a space or a control character.
 _PUNCTUATION = r"([!-/:-@\[-`{-~]|\p{P})"
 _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"

@@ -51,10 +51,11 @@ class Export(NamedTuple):
     """A model that was exported as an ONNX or TFLite file.
 
     Attributes:
-      directory: the `model_directory.ModelDirectory` of the export. Its weights are the ONNX or TFLite file.
+      directory: the `model_directory.ModelDirectory` of the export. Its attribute `checkpoint` is the path of
+        the ONNX or TFLite file.
       format: a key of `FORMATS`.
       task: a key of `answers.TASKS`.
-      weights: fingerprint of the checkpoint that was exported.
+      weights: fingerprint of the exported checkpoint.
     """
 
     directory: model_directory.ModelDirectory
@@ -69,7 +70,7 @@ class Export(NamedTuple):
 
 
 def default_directory(model_dir, file_format):
-    """Returns the directory of all exports of a model in one format."""
+    """Returns the directory that contains all exports of a model in the given format."""
     return os.path.join(model_dir, f"export_{file_format}")
 
 

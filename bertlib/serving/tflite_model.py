@@ -46,7 +46,7 @@ def write(model, task, quantize, path):
 
 
 def _unknown_ops(error):
-    """Returns the line of a converter's error that names the ops that TFLite does not have."""
+    """Returns one line of a converter's error: the line with the names of the ops that TFLite lacks."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if " op " in line or "ops:" in line]
     return (named or lines or [type(error).__name__])[0][:300]

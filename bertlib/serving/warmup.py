@@ -19,8 +19,8 @@ MAX_REQUESTS = 1000
 
 
 def _field(number, content):
-    """Returns an encoded field of a message. `content` is the value of the field in bytes: a text, or an
-    encoded message."""
+    """Returns a field of a Protobuf message, encoded as bytes. `number` is the number of the field. `content`
+    is its value in bytes: a text, or an encoded message."""
     return example_encoding.varints([number << 3 | 2, len(content)]) + content
 
 

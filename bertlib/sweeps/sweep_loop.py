@@ -79,7 +79,8 @@ def _has_ended(directory, each):
 
 
 def _prepare(sweep, directory, each):
-    """Writes the row of a run that is about to start. Returns (the run's command, the path of its log)."""
+    """Stores the `run_rows.Row` of a run that is about to start. Returns (the run's command, the path of its
+    log)."""
     row, log = directory.row(each), directory.log(each)
     seconds = row.seconds if row else 0.0
     if row and row.status == run_rows.RUNNING and os.path.exists(log):
@@ -126,8 +127,9 @@ def _error(script, code, log):
 
 
 def _write_results(sweep, directory):
-    """Writes sweep.csv and sweep.html, and removes checkpoints. If it cannot write a file, the function
-    logs a warning. The sweep continues, because the rows of the runs are already stored."""
+    """Removes the checkpoints that --keep_checkpoints does not keep, and writes sweep.csv and sweep.html. If
+    one of these actions fails, a warning is logged. The sweep continues, because the rows of the runs are
+    already stored."""
     def write_page():
         sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_rows(),
                               sweep.metric, len(directory.runs), sweep.script, directory.base)

@@ -365,7 +365,7 @@ def unpack(archive, directory, expected, problem_in=None):
       OSError: the files cannot be written.
     """
     partial = f"{directory}.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # may be left by a killed run
+    shutil.rmtree(partial, ignore_errors=True)  # a killed run may have left it
     try:
         with zipfile.ZipFile(archive) as zipped, files.translate_disk_errors(directory):
             members = _members(zipped, archive, expected)

@@ -134,7 +134,8 @@ def _acquire(what, folder, name, again=True):
 
 def _release(key, folder, name):
     with _held_lock:
-        # A process that was forked while the lock was held did not inherit the lock.
+        # If this process was forked while the lock was held, it did not inherit the lock. So it has nothing
+        # to release.
         if key not in _held:
             return
         _held[key][1] -= 1

@@ -84,7 +84,7 @@ def for_processes(open_ports, arguments, servers, warn):
       open_ports: True to leave the ports open. False to raise an error if the ports cannot be closed. None to
         show a warning if the ports cannot be closed.
       arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
-      servers: name of the servers that listen, for the warning.
+      servers: what the warning or the error calls the servers that listen at the ports.
       warn: function that takes a text and shows it as a warning.
 
     Raises:
@@ -198,7 +198,8 @@ def _split_descriptors(descriptors):
 
 
 def _ask(action, descriptors=()):
-    """Runs an action of this program in a new process. Returns the descriptors that the program sends.
+    """Starts this file as a program in a new process, which runs an action; see `_main`. Returns the
+    descriptors that the new process sends.
 
     Raises:
       OSError: the action failed.

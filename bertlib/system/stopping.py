@@ -1,7 +1,7 @@
 """Defines the request to stop a run early, for example after a SIGTERM from a cluster's scheduler.
 
-`bertlib.command_line.signals` makes the request. A training checks the request before each micro-batch, and
-replicas check it between two steps.
+`bertlib.command_line.signals` makes the request. A training in a single process checks the request before
+each micro-batch. Replicas check it only between two steps.
 """
 
 import contextlib
@@ -19,8 +19,9 @@ class Stopped(BaseException):
 class StopRequest:
     """A request to stop the run. Any thread can make the request.
 
-    An Estimator gets this object in its `RunConfig`. A training checks the request before each micro-batch.
-    An evaluation or a prediction checks the request before each batch.
+    An Estimator gets this object in its `RunConfig`. A training in a single process checks the request before
+    each micro-batch, and replicas check it between two steps. An evaluation or a prediction checks the
+    request before each batch.
 
     Attributes:
       awaited: whether the running code checks the request. If true, this code will stop by itself. For

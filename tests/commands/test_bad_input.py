@@ -229,7 +229,7 @@ def vocabulary_without(given, token):
 
 @case(f"{{model}}/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line "
       f"{SIZE + 1} on",
-      "of one and the same checkpoint", line=b"more")
+      "that belong to the same checkpoint", line=b"more")
 @case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both lines contain 'a'", line=b"a")
 @case(f"{{model}}/vocab.txt, line {SIZE + 1}:", "is not UTF-8. Convert", line=b"\xe9t\xe9")
 def vocabulary_with_one_more(given, line):

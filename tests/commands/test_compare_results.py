@@ -218,7 +218,7 @@ def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
                           ("quote", b'label,prediction,text\nno,no,"a"b\n')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "eval_predictions.csv").write_bytes(content)
-        assert f"{name}/eval_predictions.csv: not a CSV table in UTF-8: " in refused(a, tmp_path / name)
+        assert f"{name}/eval_predictions.csv is not a CSV table in UTF-8: " in refused(a, tmp_path / name)
     scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}])
     assert "belongs to the task classification, and " in refused(a, scores)
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (

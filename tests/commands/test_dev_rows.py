@@ -139,8 +139,8 @@ def change_record(directory, **changes):
     (None, ROWS, dict(dev_fraction=0.3, do_train=True), "was trained with --dev_fraction=0.2"),
     (lambda directory: change_record(directory, dev_rows=None, settings={"dev_fraction": None}), ROWS,
      dict(dev_fraction=0.2), "was trained on all rows of its training file"),
-    (None, [[text, "x"] for text in TEXTS[:30]] + ROWS[30:], {}, "rows that OUTPUT/dev_rows.txt lists, such "
-     "as the row that began in line "),
+    (None, [[text, "x"] for text in TEXTS[:30]] + ROWS[30:], {}, "rows that OUTPUT/dev_rows.txt lists. "
+     "When the training started, one of these rows began in line "),
     (lambda directory: (directory / "dev_rows.txt").unlink(), ROWS, {}, "OUTPUT/dev_rows.txt is missing"),
     (lambda directory: (directory / "dev_rows.txt").write_text(
         "# \nline\tdigest\n2\t" + dev_split.row_digest(part_of(ROWS).rows[0]) + "\n"), ROWS, {},

@@ -115,8 +115,8 @@ def test_a_checkpoint_without_its_configuration_is_not_done(run, tmp_path, confi
 
 
 @pytest.mark.parametrize(("flags", "says"), [
-    ([], "Name checkpoints with --model, or data sets with --data. --list prints"),
-    (["--data=MRCP"], "--data: 'MRCP' is not known; did you mean MRPC? --list prints"),
+    ([], "Name checkpoints with --model, or data sets with --data. To see the known names"),
+    (["--data=MRCP"], "--data: 'MRCP' is not known; did you mean MRPC? To see the known names"),
     (["--model=uncased_L-12"], "--model: 'uncased_L-12' is not known; did you mean uncased_L-"),
     (["--data=RTE", "--base_url=mirror.example"], "--base_url=mirror.example: it must be http:// or "
                                                   "https://"),

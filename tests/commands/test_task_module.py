@@ -291,7 +291,7 @@ def test_a_module_that_cannot_be_used(load, tmp_path, text, said):
     ("return [x]", r"task\.py, line 6: get_train_examples raised NameError: .*\. data_dir is None, because"),
     ("return None", "get_train_examples returns None. It must return a list of InputExample"),
     ("return []", "get_train_examples returns no examples"),
-    ("return ['text']", "get_train_examples, example 0: it is 'text'. It must be an InputExample"),
+    ("return ['text']", "get_train_examples, example 0: 'text' is not an InputExample"),
     ("return [InputExample('a', b'text', label='x')]", r"example 0 \(guid 'a'\): text_a is b'text'. It must"),
     ("return [InputExample('a', 'b', 5, 'x')]", "text_b is 5. It must be a text"),
     ("return [InputExample('a', ' ', None, 'x')]", "text_a is empty"),

@@ -203,8 +203,8 @@ def test_stored_twins_are_counted():
 @pytest.mark.parametrize("rows", [
     ROWS[1:], [ROWS[0]._replace(label="y"), *ROWS[1:]], [ROWS[0]._replace(text_a="a  cat"), *ROWS[1:]]])
 def test_a_stored_row_that_is_missing_or_was_changed_is_an_error(rows):
-    with pytest.raises(ValueError, match="^new.csv lacks 1 of the 3 rows that dev_rows.txt lists, such as "
-                                         "the row that began in line 2 when the training started"):
+    with pytest.raises(ValueError, match="^new.csv lacks 1 of the 3 rows that dev_rows.txt lists. When "
+                                         "the training started, one of these rows began in line 2"):
         found_in(rows)
 
 

@@ -224,7 +224,7 @@ def orders(call, names):
 
 
 def texts(call, names):
-    """Reports methods that only the strings of Python 2 have."""
+    """Reports calls that only the strings of Python 2 support, such as "text".decode("utf-8")."""
     receiver, method = _method(call)
     if method == "decode" and (_is_text(receiver) or names.called(receiver) == "builtins.str"):
         yield wrong(call, PYTHON2, "a str has no decode", f"`{written(receiver)}`")

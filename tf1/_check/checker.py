@@ -149,7 +149,7 @@ def _check_program(root, total, seen):
 
 
 def _summary(total):
-    """Returns the last line of the output."""
+    """Returns the last line of the checker's output. This line contains the counts in `total`."""
     kinds = ", ".join(f"{kind}: {count}" for kind, count in total.kinds.most_common())
     files = _number(total.read, "file")
     found = (f"{_number(total.lines, 'line')} in {total.files} of {files} will not run ({kinds})"

@@ -95,7 +95,7 @@ class Fork:
         self._homes[resolved.name].add(resolved.parent)
         for folder, above in itertools.pairwise([resolved, *resolved.parents]):
             if (folder / ".git").exists() or not _has_python_files(above):
-                break  # `above` does not belong to the program
+                break  # `folder` is the top folder of the program, so `above` is outside of it
             self._above.append(above)
         self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
         for text in files.values():
@@ -108,7 +108,8 @@ class Fork:
             self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
 
     def has(self, name):
-        """Returns whether a module is in a folder of the program, or in a folder above the checked folder.
+        """Returns whether the program contains a module. The module can be in the checked folder or below it,
+        or in one of the folders above it that also belong to the program.
 
         Args:
           name: name of the module, without a dot.
@@ -162,7 +163,8 @@ class Fork:
         return home.relative_to(self._root) if self._root in home.parents else None
 
     def lacks(self, module, name, path):
-        """Returns whether a module of the program does not contain a name that a file imports from it.
+        """Returns True if a module of the program does not contain a name that another file imports from this
+        module.
 
         Args:
           module: dotted name of the module in the import.

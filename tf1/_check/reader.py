@@ -12,7 +12,8 @@ from tf1._check.guards import exceptions, for_tpus, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
-# The subject of a finding is the kind of code that will not run, such as an import.
+# The subjects of findings. The subject says whether the code that will not run is an import, a name, an
+# attribute or a call.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
 # Maps the name of an exception to the subjects of findings. If a `try` of the program catches the exception,
 # the findings with these subjects are not reported for the lines in the `try`.
@@ -53,10 +54,11 @@ class Reader(ast.NodeVisitor):
         self._block(tree.body)
 
     def _emit(self, about, node, kind, what, instead, note=False):
-        """Adds a finding, if the program does not avoid it.
+        """Adds a finding, unless the program avoids the problem itself.
 
-        No finding is added on a line inside of an `if` that tests the name or the version of the finding. No
-        finding about TensorFlow is added on a line that runs only on TPUs.
+        An `if` around the line may test whether a name exists, or which version of a package is installed.
+        Then no finding about this name or this package is added. If the line runs only on TPUs, no finding
+        about TensorFlow is added.
 
         Args:
           about: what the finding is about: `_CALL`, `_IMPORT`, `_NAME` or `_ATTRIBUTE`.
@@ -335,12 +337,12 @@ def _moved(name, first=1):
 
 
 def _import_line(instead, module, full):
-    """Returns the code that replaces an import.
+    """Returns the code that a program should contain instead of an import.
 
     Args:
-      instead: the replacement of the name, from the tables of `rules`.
-      module: the imported module.
-      full: dotted name of the imported module or name.
+      instead: the replacement, from a table of `rules`: a dotted name, or another text.
+      module: name of the module in the import.
+      full: the imported name: `module` for "import module", "module.name" for "from module import name".
     """
     if not re.fullmatch(r"[\w.]+", instead) or instead in dir(builtins):
         return rules.code(instead)

@@ -35,7 +35,8 @@ class Finding:
 
 
 def code(instead):
-    """Returns a replacement in backticks. A phrase, such as "int() or float()", is returned unchanged."""
+    """Returns the replacement for a piece of code, in backticks if the replacement is itself code. A phrase,
+    such as "int() or float()", is returned without backticks."""
     return instead if re.search(r"[a-z]: |`|\bthe package\b| or | in place ", instead) else f"`{instead}`"
 
 
@@ -165,7 +166,7 @@ NUMPY_NAMES = {
     "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str", "unicode_": "np.str_",
 }
 
-# Maps a moved or removed name of another package to its replacement.
+# Maps each name that a package such as pandas or SciPy has moved or removed to the replacement of this name.
 MOVED = {
     "gensim.summarization": "gensim 3 (`pip install 'gensim<4'`)", "keras.engine": "tensorflow.keras.layers",
     "keras.layers.merge": "tensorflow.keras.layers", "keras.utils.np_utils": "tensorflow.keras.utils",
@@ -184,8 +185,9 @@ MOVED = {
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
-# Each of these modules is in a package with the same name. For a module that is not in `PACKAGES`, the
-# checker does not suggest a package: on PyPI, anybody may have registered a package with this name.
+# Each of these modules is in a package with the same name. If a module is not in `PACKAGES`, the checker does
+# not suggest the package with the name of the module, because a stranger may have uploaded this package to
+# PyPI.
 _OF_THEIR_NAME = (
     "apache_beam", "flask_compress", "flask_cors", "gensim", "h5py", "jieba", "joblib", "keras", "keras_bert",
     "keras_contrib", "matplotlib", "nltk", "oauth2client", "pandas", "pytorch_pretrained_bert", "requests",

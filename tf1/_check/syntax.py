@@ -194,7 +194,7 @@ class _Repair:
           start, end: positions of the keyword and of the end of the logical line.
           masked: the text without strings and comments.
           call: function that takes the text after the keyword and returns the call.
-          what: description of what is wrong, for the finding.
+          what: text for the finding. It says what is wrong with the statement.
 
         Returns:
           (start, end, replacement), or None.
@@ -260,7 +260,7 @@ def parsed(text):
     for attempt in range(_MOST_MENDED):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # ignores warnings about escapes and `is` with literals
+                warnings.simplefilter("ignore")  # hides warnings, for example about "\d" or `x is 1`
                 return ast.parse(repair.text), repair.found
         except SyntaxError as error:
             if not attempt:

@@ -7,9 +7,9 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf
 
-# In TensorFlow 1.15, crf_decode also creates inner ops with these names. The names are reserved here, so that
-# later ops get the same numbers as in TensorFlow 1.15, such as the 1 in "Squeeze_1". `_INNER_OPS_OF_ONE` are
-# the inner ops for sequences of length 1.
+# Names of the inner ops that crf_decode creates in TensorFlow 1.15. `_decode` reserves these names, so that
+# later ops get the same numbers as in TensorFlow 1.15, such as the 1 in "Squeeze_1". `_INNER_OPS_OF_ONE` is
+# used for sequences of length 1.
 _INNER_OPS = ("ExpandDims", "Slice", "Squeeze", "Slice", "Const", "sub", "Maximum", "ReverseSequence",
               "ArgMax", "Cast", "ExpandDims", "rnn", "Squeeze", "concat")
 _INNER_OPS_OF_ONE = ("Squeeze", "ArgMax", "ExpandDims")

@@ -79,7 +79,8 @@ def arg_scope(list_ops_or_scope, **kwargs):
 
 
 def current_arg_scope():
-    """Returns the innermost scope: {key of a function: {argument: value}}."""
+    """Returns the innermost scope. It is a dict that maps the key of a function to its default arguments,
+    {argument: value}."""
     return SCOPES[-1]
 
 

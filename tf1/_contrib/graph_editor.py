@@ -100,8 +100,12 @@ def filter_ts_from_regex(ops, regex):
 
 
 def select_ops(*patterns, graph=None):
-    """Searches a graph, by default the current graph. Returns the ops whose names start with a match of one
-    of the regular expressions."""
+    """Returns the ops of a graph (by default, the current graph) whose names match a regular expression.
+
+    Args:
+      *patterns: regular expressions. An op is selected if one of them matches the beginning of its name.
+      graph: the graph; None for the current graph.
+    """
     ops = (graph or tf.get_default_graph()).get_operations()
     return [op for op in ops if any(re.match(pattern, op.name) for pattern in patterns)]
 

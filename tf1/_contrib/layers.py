@@ -104,8 +104,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 def _bessel(inputs):
     """Returns Bessel's correction of the variance: n / (n - 1), where n is the number of values of a channel.
 
-    TensorFlow's fused kernel for two and four dimensions used this correction for the moving average of the
-    variance.
+    For inputs with two or four dimensions, TensorFlow 1.15 used a fused kernel, which applied this correction
+    to the moving average of the variance.
     """
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
     return count / tf.maximum(count - 1, 1)

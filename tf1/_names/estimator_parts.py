@@ -33,7 +33,7 @@ class WarmStartSettings:
 
 
 class TensorServingInputReceiver(estimator.ServingInputReceiver):
-    """Defines a `ServingInputReceiver` with one tensor as its features."""
+    """A `ServingInputReceiver` for a model whose features are a single tensor."""
 
 
 def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
@@ -134,7 +134,7 @@ class EvalSpec(collections.namedtuple("EvalSpec",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
     """Describes the evaluations of `train_and_evaluate`.
 
-    The fields are arguments of `Estimator.evaluate` and, in addition:
+    Some fields are arguments of `Estimator.evaluate`. The other fields are:
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
@@ -426,7 +426,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       metric_name: name of the metric.
       threshold: the threshold.
       eval_dir: directory with the event files of the evaluations. None means `estimator.eval_dir()`.
-      min_steps: evaluations of steps before this step are ignored.
+      min_steps: the first step whose evaluation counts. Earlier evaluations are ignored.
       run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
     """
     def should_stop():

@@ -78,7 +78,8 @@ def _uniform_in_loop(shape, site):
                 and op.outputs[1].shape.rank == 0]
     if not counters:
         return None
-    with tf.control_dependencies(None):  # builds the key outside the loop: all iterations use the same key
+    # The key is built outside the loop, so that all iterations use the same key.
+    with tf.control_dependencies(None):
         key = tf.cast(tf.bitcast(randomness.uniform([2], site), tf.int32), tf.int64)
     number = tf.zeros([], tf.int64)
     for counter in counters:
@@ -95,7 +96,8 @@ def _full_shape(noise_shape, x):
 
 
 def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
-    """Applies tf.layers.dropout with the mask of `dropout`. `training` is a bool or a scalar tensor."""
+    """Replaces tf.layers.dropout. The function `dropout` of this module draws the mask. `training` is a bool
+    or a scalar tensor."""
     dropped = functools.partial(dropout, inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name)
     unchanged = functools.partial(tf.identity, inputs)
     if isinstance(training, (bool, int)):
@@ -104,7 +106,7 @@ def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False,
 
 
 class LayerDropout(tf.layers.Dropout):
-    """Implements tf.layers.Dropout with the mask of `dropout`."""
+    """Replaces tf.layers.Dropout. The function `dropout` of this module draws the mask."""
 
     def call(self, inputs, training=False):
         return layer_dropout(inputs, self.rate, self.noise_shape, self.seed, training or False)

@@ -47,7 +47,7 @@ class Namespace(types.ModuleType):
 
 
 def own_names(module, *names):
-    """Returns {name: object} of the given names of a module."""
+    """Returns the attributes of a module with the given names, as a dict {name: object}."""
     return {name: getattr(module, name) for name in names}
 
 

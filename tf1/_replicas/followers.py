@@ -28,8 +28,8 @@ def _key(path):
 
 
 def _to_write(path):
-    """Returns the path to which this process writes when the script writes the file `path`. This path is in a
-    temporary directory, unless the script itself divides the work."""
+    """Returns the path to which this process writes when the script writes the file `path`. This is a path in
+    a temporary directory. If the script itself divides the work, it is `path`."""
     global _directory
     if script_divides_work():
         return path
@@ -96,7 +96,8 @@ _OLD = dict(GFile=_open, Open=_open, FastGFile=_open, Exists=_NEW["exists"], IsD
 
 
 def install(tf1):
-    """Replaces the functions of the module `tf1` that read and write files."""
+    """Replaces the functions of the module `tf1` that read or write files. The new functions redirect paths,
+    as the docstring of this module describes."""
     def over(name, base, **own):
         return Namespace(f"tf.{name}", {key: value for key, value in own.items() if hasattr(base, key)},
                          lambda: base)

@@ -56,7 +56,7 @@ def local_rank():
 class Compression(object):
     """Lists the dtypes in which float tensors can be exchanged."""
 
-    none = None  # tensors are exchanged in their own dtype
+    none = None  # no conversion: each tensor is exchanged in its own dtype
     fp16 = tf.float16
 
 

@@ -70,7 +70,7 @@ def joined():
 
 def _leave(group, error):
     """Reports to the other replicas and to the launcher why this process ends. The launcher prints the
-    reason.
+    reason. Then the caller raises `error` again, unless this function has raised SystemExit.
 
     Raises:
       SystemExit: another replica failed first, or a restart may help.

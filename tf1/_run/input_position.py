@@ -32,7 +32,7 @@ _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # elements that the pipeline returns.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
 # With this policy, TensorFlow saves the position of an iterator even if the pipeline contains Python
-# functions. TensorFlow assumes that these functions have no state.
+# functions. In this case, TensorFlow assumes that these functions have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
@@ -118,7 +118,7 @@ class InputPosition(tf.train.SessionRunHook):
         """Returns the global step at which the training began to read the input from its beginning. This step
         is saved with each checkpoint.
 
-        Returns None if no position is saved, or if the input has changed.
+        Returns None if no position was saved with this checkpoint, or if the input has changed since then.
         """
         path = _path_beside(checkpoint)
         if not checkpoint_files.exists(path):

@@ -95,8 +95,9 @@ def _files():
 
 
 _FILES = _files()
-# Maps the prefix of a module's name to names of parts of `tf`. For example, `_find` provides
-# "tensorflow.layers", because the prefix "tensorflow." has the part "layers". None means all parts.
+# For each prefix of a module's name, the parts of `tf` that a program can import as modules with this prefix.
+# For example, the part "layers" of the prefix "tensorflow." allows `import tensorflow.layers`. None allows
+# all parts.
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
                           "logging", "python_io", "resource_loader"),

@@ -18,8 +18,8 @@ MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else
 
 
 def is_ours(path):
-    """Returns whether a file is a module of this project. In the root folder, the name of the file decides,
-    because a fork's files may be in the same folder."""
+    """Returns whether a file is a module of this project. The root folder may also contain a fork's files, so
+    a file in this folder is a module of this project only if its name is in `MODULES`."""
     path = pathlib.Path(path).resolve()
     return (path.parent == _ROOT and path.stem in MODULES
             or any(_ROOT / room in path.parents for room in ("bertlib", "tf1")))

@@ -24,7 +24,7 @@ def rewritten(tree):
 
 
 class _Imports(ast.NodeTransformer):
-    """Changes import statements."""
+    """Replaces `tensorflow` by `tf1` in the import statements of a file."""
 
     def visit_Import(self, node):
         statements, aliases = [], []

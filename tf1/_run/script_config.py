@@ -15,7 +15,8 @@ class RunConfig(run_config.RunConfig):
     def __init__(self, *arguments, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
                  session_creation_timeout_secs=7200, **settings):
-        """Creates a configuration. All other arguments are described in `bertlib.estimator.run_config`.
+        """Creates a configuration. The arguments that are not listed below are described in
+        `bertlib.estimator.run_config`.
 
         Args:
           train_distribute, eval_distribute: a tf.distribute strategy. A strategy with one replica has no
@@ -26,8 +27,8 @@ class RunConfig(run_config.RunConfig):
             session_creation_timeout_secs: settings of clusters. They are ignored.
 
         Raises:
-          ValueError: this process was started alone, although a strategy has several replicas or TF_CONFIG
-            names several processes. Or bertlib's RunConfig refuses an argument.
+          ValueError: this process was started alone, but a strategy has several replicas, or TF_CONFIG names
+            several processes. The error is also raised if bertlib's RunConfig refuses an argument.
         """
         if not self.group:
             refuse_clusters()

@@ -13,7 +13,8 @@ class Estimator(estimator.Estimator):
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
-        """Creates an Estimator. All other arguments are described in `bertlib.estimator.estimator`.
+        """Creates an Estimator. The arguments that are not listed below are described in
+        `bertlib.estimator.estimator`.
 
         Args:
           config: a `script_config.RunConfig`.

@@ -74,7 +74,7 @@ class Builder(model_graph.Builder):
 
 
 class TrainingSession(training_session.TrainingSession):
-    """Runs one session of a script's training."""
+    """Runs one session of a training that a script for TensorFlow 1 defines."""
 
     def __init__(self, *arguments, warm_start_from=None):
         """Creates a session.
@@ -85,8 +85,8 @@ class TrainingSession(training_session.TrainingSession):
         """
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
-        # The `InputPosition` moves the input to the saved position when a training is resumed. None if the
-        # input does not need it, because it starts at the batch of the global step by itself.
+        # The `InputPosition` moves the input to the saved position when a training is resumed. The attribute
+        # stays None for an input that starts at the batch of the global step by itself.
         self._position = None
         # With Horovod, each process reads its own input. A resumed run reads this input from the beginning.
         self._continues_input = not script_divides_work()

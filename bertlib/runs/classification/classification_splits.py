@@ -13,7 +13,7 @@ from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
 import tokenization
 
-# If the share of truncated texts is above this value, the log contains advice.
+# If the share of truncated texts is above this value, the log says how to use more of these texts.
 _ADVICE_FRACTION = 0.1
 # The log shows `_SHOWN` sample predictions, and at most `_SHOWN_CHARACTERS` characters of the texts of each
 # sample.

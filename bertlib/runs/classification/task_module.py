@@ -215,7 +215,7 @@ class Module:
         self.content, self.fingerprint = content, _fingerprint(content)
 
     def describe(self, examples):
-        """Returns the entry of the module in run.json.
+        """Returns the entry for run.json that describes this task module.
 
         Args:
           examples: {name of a set: list of `InputExample`}.
@@ -489,7 +489,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
             raise self._error(f"{method} returns no examples.")
         for index, example in enumerate(examples):
             if not isinstance(example, classifier_data.InputExample):
-                raise self._error(f"{method}, example {index}: it is {example!r:.80}. It must be an "
+                raise self._error(f"{method}, example {index}: {example!r:.80} is not an "
                                   "InputExample.")
             where = f"{method}, example {index} (guid {example.guid!r:.40})"
             self._check_texts(example, where)

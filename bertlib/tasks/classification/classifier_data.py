@@ -440,8 +440,8 @@ class DataProcessor:
         return self.load_examples(data_dir, split, set_type)
 
     def load_examples(self, data_dir, split, set_type=None):
-        """Reads the examples of a declared file. Returns a list with at least one example. The guids of the
-        examples begin with `set_type`, or with `split` if `set_type` is None."""
+        """Reads the examples of a set from the file that the class declares. Returns a list with at least one
+        example. The guids of the examples begin with `set_type`, or with `split` if `set_type` is None."""
         path, lines = self._load_lines(data_dir, split)
         with name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
@@ -530,11 +530,12 @@ class MnliProcessor(DataProcessor):
                      text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
-        """Returns the list of `InputExample`s to evaluate on. The guids are "dev_matched-<first column>"."""
+        """Returns the list of `InputExample`s to evaluate on. The guid of an example is "dev_matched-",
+        followed by the first column of its row."""
         return self.load_examples(data_dir, "dev", "dev_matched")
 
     def get_further_examples(self, data_dir, split):
-        """See `DataProcessor`. Returns None if a subclass overrides the methods that make the examples or the
+        """See `DataProcessor`. Returns None if a subclass overrides a method that makes the examples or the
         labels. In this case, the examples of the mismatched genres may not fit the examples and labels of the
         subclass."""
         cls, ours = type(self), MnliProcessor

@@ -126,8 +126,8 @@ def _choose_dev_rows(split, fraction, groups, order):
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
                          f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
-    # `divisible` is sorted by stratum. Groups at regular intervals of this list are taken. So about the same
-    # share of each stratum is taken.
+    # `divisible` contains the first index of each group, sorted by stratum. The development set gets the
+    # groups at regular intervals of this list. So it gets about the same share of each stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 
@@ -209,10 +209,10 @@ def split_by_dev_rows(split, rows, path):
     missing = sum(wanted.values())
     if missing:
         line = next(line for line, digest in rows if wanted[digest])
-        raise ValueError(f"{split.path} lacks {missing} of the {len(rows)} rows that {path} lists, such as "
-                         f"the row that began in line {line} when the training started. These rows were "
-                         "removed, or their texts or labels were changed. Pass the unchanged file as "
-                         "--train_file, or evaluate on a --dev_file.")
+        raise ValueError(f"{split.path} lacks {missing} of the {len(rows)} rows that {path} lists. When the "
+                         f"training started, one of these rows began in line {line}. The rows were removed, "
+                         "or their texts or labels were changed. Pass the unchanged file as --train_file, "
+                         "or evaluate on a --dev_file.")
     texts = {text_key_of_row(split.rows[index]) for index in taken}
     return _divide_rows(split, taken, {index for index, row in enumerate(split.rows)
                                        if index not in taken and text_key_of_row(row) in texts})

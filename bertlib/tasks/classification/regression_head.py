@@ -35,8 +35,8 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are equal to the correlations of the decimal numbers in the files of labels and
-        predictions. For this reason, the labels are not rounded to float32. A predicted score is a float32,
+        A user who computes the correlations from the files of the labels and the predictions must get the
+        same values. For this reason, the labels are not rounded to float32. A predicted score is a float32,
         but the file of predictions contains the shortest decimal number that identifies this float32. So
         each predicted score is replaced by this decimal number.
         """
@@ -82,7 +82,8 @@ def constant_scores_warning(labels, scores):
     """Returns a warning (str) if an evaluation predicted almost the same score for all examples, although the
     examples have different labels. Otherwise returns None.
 
-    A correlation does not show this problem, because it does not depend on the scale of the scores.
+    A correlation does not show this problem, because a correlation does not depend on the scale of the
+    scores.
 
     Args:
       labels, scores: lists of float.

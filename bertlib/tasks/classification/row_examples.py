@@ -23,7 +23,7 @@ TASK = "own data"  # name of the task in run.json
 # In a multi-label task, each label may have its own column. The keys of this dict are the texts that such a
 # column may contain. The values of the dict say whether the example has the label.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-_MAX_FLOAT32 = 3.4e38  # largest valid score: scores are stored as float32
+_MAX_FLOAT32 = 3.4e38  # the largest valid score, because scores are stored as float32
 # {task type: names of the metrics that a run logs at its end}.
 METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
@@ -43,8 +43,8 @@ def create_reader(task_type, setting):
 
 
 def column_arguments(setting):
-    """Returns the arguments `text`, `label`, `header`, `delimiter` and `encoding` of `ExampleReader` and
-    `columns.TextReader`; see `create_reader`."""
+    """Returns a dict with arguments of `ExampleReader` and `columns.TextReader`: `text`, `label`, `header`,
+    `delimiter` and `encoding`. For `setting`, see `create_reader`."""
     text, label = setting("text_column", None), setting("label_column", None)
     return {"text": None if text is None else parse_columns(text),
             "label": None if label is None else parse_columns(label, "--label_column"),

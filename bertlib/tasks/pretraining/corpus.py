@@ -175,8 +175,8 @@ def make_blocks(documents, size):
     block = []
     for document in documents:
         block.append(document)
-        # The last document is never alone in a block, because a random next sentence comes from another
-        # document of the block.
+        # A block is complete only when two more documents have been read. So the last block has at least two
+        # documents. It needs them, because a random next sentence comes from another document of the block.
         if len(block) == size + 2:
             yield block[:size]
             block = block[size:]

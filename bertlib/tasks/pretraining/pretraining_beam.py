@@ -63,7 +63,7 @@ def _beam():
       ImportError: Apache Beam is not installed.
     """
     try:
-        with _without_logging():  # Beam logs which optional packages are missing
+        with _without_logging():  # hides the list of missing optional packages
             # The import is here and not at the top, because it takes about one second and is needed only if
             # the command uses Beam.
             import apache_beam
@@ -134,7 +134,7 @@ class Cluster:
             raise ValueError(f"Apache Beam does not accept these options: {problem}.") from None
         if given.get("runner"):
             raise ValueError(f"The options name the runner {given['runner']}, but the runner is "
-                             f"{self._name}. Leave the option runner out.")
+                             f"{self._name}. Remove `runner` from the options.")
         if self._local and known["direct_num_workers"] < 0:
             raise ValueError("direct_num_workers must not be negative; 0 means one worker for each CPU core.")
         unknown = sorted(set(given) - set(known))
@@ -305,7 +305,8 @@ def _without_logging():
 
 @contextlib.contextmanager
 def _quiet():
-    """Returns a context manager that hides the log and the tracebacks of the local runner in its block."""
+    """Returns a context manager. Inside its block, the log and the tracebacks of the local runner are
+    hidden."""
     with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)):
         yield
 
@@ -344,8 +345,8 @@ def _run_with_port(run, is_done):
             threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
             end = ends.get()
     finally:
-        # The threads with these names end when the processes end. `note` receives their errors, so it is
-        # replaced only after this wait.
+        # The threads with these names end when the worker processes end. If a thread fails, Python passes
+        # the error to `note`. So the earlier hook is restored only after the wait for these threads.
         for thread in threading.enumerate():
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
                 thread.join(_TIMEOUT_SECONDS)
@@ -355,8 +356,8 @@ def _run_with_port(run, is_done):
 
 
 class _NoTracebacks:
-    """A stream that forwards to stderr all text except tracebacks. Beam prints the traceback of an error and
-    also raises the error, so the printed traceback is not needed."""
+    """A stream that drops tracebacks and forwards all other text to `stream`. Beam prints the traceback of an
+    error and also raises the error, so the printed traceback is not needed."""
 
     def __init__(self, stream):
         self._stream = stream

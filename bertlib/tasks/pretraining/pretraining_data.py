@@ -203,7 +203,7 @@ def find_trimming_problem(features):
     if not all(mask[:length]):
         return "input_mask has padding before a real token"
     for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
-        # The position 0 is valid even if no token is real, because unused elements of the list contain 0.
+        # Unused elements of the list contain the position 0. So 0 is valid even if no token is real.
         if position >= max(length, 1):
             return (f"masked_lm_positions has {position} at place {place} (from 0), but according to "
                     f"input_mask, only the first {length} positions are real tokens")

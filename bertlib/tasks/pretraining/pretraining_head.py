@@ -237,8 +237,9 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
 def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
              next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """Returns the same metrics as `metric_fn`. Instead of the log probabilities of the masked words, it takes
-    `words`: int32 [B·P], the id of the likeliest word at each masked position."""
+    """Returns the same metrics as `metric_fn`, but does not take the log probabilities of the masked words.
+    Instead, this function takes `words`: int32 [B·P], the id of the likeliest word at each masked
+    position."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
     with tf.variable_scope("masked_lm_baseline"):

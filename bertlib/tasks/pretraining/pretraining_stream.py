@@ -86,9 +86,9 @@ class _BlockMaker:
         """Tokenizes the documents of a block.
 
         Returns:
-          a pair: an int32 array with the id of [SEP] and then the ids of all tokens; and a list of documents.
-          A document is a list with a `range` for each of its sentences: the indices of the sentence's tokens
-          in the array.
+          (ids, documents). `ids` is an int32 array: first the id of [SEP], then the ids of all tokens.
+          `documents` is a list with a list for each document. This list contains a `range` for each sentence
+          of the document: the indices of the sentence's tokens in `ids`.
         """
         ids, documents = [self._sep], []
         for text in texts:
@@ -464,10 +464,10 @@ class _Output:
         return self._manifest["blocks_done"]
 
     def _read_manifest(self):
-        """Returns the manifest of the previous run.
+        """Returns the manifest that the previous run wrote, a dict.
 
         Raises:
-          ValueError: the file is not a manifest.
+          ValueError: the file does not have the form of a manifest.
         """
         with contextlib.suppress(ValueError):
             stored = files.read_json_object(self._manifest_path)

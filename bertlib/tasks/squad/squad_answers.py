@@ -80,8 +80,8 @@ class Prediction(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """A window of a context. It has the features of the window, and two logits for each token: the logit of a
-    start of an answer, and the logit of an end."""
+    """A window of a context: its features, and two logits for each token. A start logit is high if an answer
+    probably starts at the token. An end logit is high if an answer probably ends there."""
     feature: object
     start_logits: list
     end_logits: list
@@ -230,7 +230,7 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
             if not feature.token_is_max_context.get(start_index, False):
                 continue
             for end_index in end_indexes:
-                # An answer ends before the padding.
+                # `feature.tokens` does not contain the padding. An answer must not end in the padding.
                 if end_index >= len(feature.tokens):
                     continue
                 # Not only the start, but also the end of an answer must be in the context.
@@ -341,12 +341,13 @@ def _place_in_context(index, words, word_offsets):
       words: list of str.
       word_offsets: list of int, the index of each word in the context.
     """
+    rest = index
     for word, offset in zip(words, word_offsets):
         # The index may also be the end of an answer, which is the index after the answer's last character. If
         # the answer ends with this word, the index within the word is `len(word)`. So `<=` is used here.
-        if index <= len(word):
-            return offset + index
-        index -= len(word) + 1
+        if rest <= len(word):
+            return offset + rest
+        rest -= len(word) + 1
     raise IndexError(f"The words {words} have no character {index}.")
 
 

@@ -186,17 +186,17 @@ def split_context(context):
 def read_gold(path):
     """Reads the right answers from a file, in one of the formats of `read_squad_examples`.
 
-    "answers" is a list. Each answer has one of these forms: {"text": …, "answer_start": …}; or {"text": …};
-    or only the text, a string. If "answers" is missing, "is_impossible" must be true.
+    "answers" is a list. Each answer is an object {"text": …, "answer_start": …}, an object {"text": …}, or a
+    string, the text. If "answers" is missing, "is_impossible" must be true.
 
     Returns:
-      {qas_id: list of (text, index in the context)}; the list is empty if the question has no answer. If an
+      {qas_id: list of (text, index in the context)}. The list is empty if the question has no answer. If an
       answer has no answer_start, its index is the index of the first occurrence of the text. This index is -1
       if the context does not contain the text.
 
     Raises:
-      FileNotFoundError, ValueError: see `read_squad_examples`; or a question lacks "answers" (the message
-        names its place).
+      FileNotFoundError, ValueError: see `read_squad_examples`. A ValueError is also raised if a question
+        lacks "answers". The message names the place of the question in the file.
     """
     gold = {}
     for place, _, context, qa in _read_questions(path):
@@ -446,7 +446,7 @@ class _Featurizer:
 
     def __call__(self, item):
         """Returns the list of the `InputFeatures` of an example. `item` is (index of the example, example).
-        The unique_ids begin with 0, because the numbers of the windows of earlier examples are not known yet.
+        The unique_ids begin with 0, because it is not known yet how many windows the earlier examples have.
         The caller replaces these unique_ids."""
         index, example = item
         return self.features(example, index, 0)

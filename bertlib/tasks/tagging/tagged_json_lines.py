@@ -107,7 +107,7 @@ def read_json_lines(path, needs_tags=True, bad_lines=None):
         found.sentences[:] = [sentence._replace(tags=None) for sentence in found.sentences]
         return found
     for sentence in found.sentences:
-        if sentence.tags is None:  # only a part of the sentences has tags
+        if sentence.tags is None:  # this sentence has no tags, but other sentences of the file have tags
             bad_lines.add(sentence.lines[0], "missing label", _MISSING_TAGS, "")
     bad_lines.check(len(found.sentences))
     return found
@@ -155,7 +155,7 @@ def _find_key(line, row, keys):
 
 
 def _read_list(line, row, key):
-    """Returns the value of a key in a row, which must be a list of str."""
+    """Returns the value of a key in a row. Raises a RowError if the value is not a list of str."""
     values = row[key]
     if not isinstance(values, list):
         raise RowError(line, f"{key!r} is {json.dumps(values, ensure_ascii=False):.60}, but must be a list "

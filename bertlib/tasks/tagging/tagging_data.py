@@ -148,8 +148,8 @@ def _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines):
 
 
 def _read_lines(stream, bad_lines):
-    """Returns the lines of a stream without line ends, list of str. If a line cannot be read, it is also
-    added to `bad_lines`, a `faults.FileFaults`."""
+    """Returns the lines of a stream as a list of str, without their line ends. A line that cannot be read is
+    also in the list, and is added to `bad_lines`, a `faults.FileFaults`."""
     lines = []
     for number, line in tables.read_lines(stream):
         if isinstance(line, tables.BadRow):
@@ -206,9 +206,9 @@ def _sentences(file, rows, first, token, tag, bad_lines):
 
     Args:
       file: a `ConllFile` without sentences.
-      rows: list with a list of columns for each line.
-      first: int, the line (from 1) that determines how many columns all lines must have. It is used for
-        error messages.
+      rows: list with one element for each line: the list of the texts in the columns of the line.
+      first: int, the line (from 1) that determines how many columns all lines must have. Error messages
+        name this line.
       token, tag: indexes of the columns of words and tags. `tag` is None if the file has no tags.
       bad_lines: a `faults.FileFaults`. Lines that cannot be used are added to it.
     """
@@ -493,7 +493,8 @@ def window_bounds(sizes, room):
 
 
 def _last_word_that_fits(sizes, start, room):
-    """Returns the end of a window whose first word is `start`: the index after the last word that fits."""
+    """Returns the end of the window that begins with the word `start`: the index after the last word that
+    fits into the window. A window has at most `room` tokens."""
     end, tokens = start, 0
     while end < len(sizes) and tokens + sizes[end] <= room:
         tokens += sizes[end]

@@ -156,8 +156,8 @@ def no_entity_warning(right, predicted):
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
                      unequal_micro_batches=False):
-    """Returns an input_fn that reads a TFRecord file of `tagging_data.write_windows`. For the arguments, see
-    `classification_head.file_based_input_fn_builder`."""
+    """Returns an input_fn that reads a TFRecord file, which `tagging_data.write_windows` wrote. For the
+    arguments, see `classification_head.file_based_input_fn_builder`."""
     return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
                                  SEQUENCES if trim else (), unequal_micro_batches,
                                  BATCH_TOTALS if is_training else ())
