@@ -310,9 +310,9 @@ def _special_names(path, pieces, unk_id):
     missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
                if found[name] is None]
     if missing:
-        raise ValueError(f"{path} lacks pieces for special tokens (in parentheses: the names that are "
-                         f"accepted): {', '.join(missing)}. Train the SentencePiece model with "
-                         "--pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
+        raise ValueError(f"{path} has no pieces for these special tokens: {', '.join(missing)}. The "
+                         "parentheses contain the accepted names of each piece. Train the SentencePiece model "
+                         "with --pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
                          "--control_symbols=[CLS],[SEP],[MASK].")
     return {piece: name for name, piece in found.items()}
 

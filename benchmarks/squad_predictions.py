@@ -24,8 +24,8 @@ ALLOWED_SHARE = 0.1
 
 
 class MeasuredEvaluation(question_answering.Evaluation):
-    """An evaluation that also measures the CPU seconds after the model has computed its outputs. It stores
-    them with a `results.Recorder`."""
+    """An evaluation that also measures how many CPU seconds the work after the model takes, from the outputs
+    of the model to the written answers. It stores them with a `results.Recorder`."""
 
     def model_outputs(self, input_fn):
         self.features, raw = map(list, super().model_outputs(input_fn))

@@ -197,9 +197,9 @@ def test_special_tokens_have_berts_names(tokenizers, load):
 def test_models_that_cannot_be_used_are_named(load, tmp_path):
     path = tmp_path / "spm.model"
     for options, complaint in (
-            (dict(control_symbols=[]), r"lacks pieces.*: \[CLS\] \(\[CLS\], <cls>, <s>\), \[SEP\]"),
+            (dict(control_symbols=[]), r"has no pieces.*: \[CLS\] \(\[CLS\], <cls>, <s>\), \[SEP\]"),
             (dict(pad_id=-1, unk_id=0),
-             r"lacks pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. Train the SentencePiece model with --pad_id=0"),
+             r"has no pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. .*Train the SentencePiece model with --pad_id=0"),
             (dict(split_by_whitespace=False), "extends over several words.*--split_by_whitespace=true"),
             (dict(add_dummy_prefix=False), "--add_dummy_prefix=true"),
             (dict(treat_whitespace_as_suffix=True), "--treat_whitespace_as_suffix=false"),

@@ -159,8 +159,8 @@ class TrainingSession:
             # `optimization.create_optimizer` would have made an `Accumulation`. So the model_fn did not call
             # this function. It uses another optimizer, which averages the gradients itself.
             loss = all_reduce.sum(spec.loss) / all_reduce.num_replicas
-            # A sum waits until all replicas compute it. So each replica must run each sum, even if only
-            # replica 0 uses the result, for example in a summary.
+            # A sum over the replicas ends only when every replica takes part in it. So each replica must run
+            # each of these sums, even if only replica 0 uses the result, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
         return spec, 1, None
 

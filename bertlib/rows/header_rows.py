@@ -73,12 +73,12 @@ def looks_like_header(first, others, texts, labels, kind):
     1. A text of the first row is one of the usual names of columns, such as "sentence1".
     2. The label of the first row is one of the usual names, such as "category".
     3. The label of the first row is a name but not a known label, and all other rows have known labels
-       (numbers for a regression). If the first row is the only row that has been read, as at the start of
-       input from a pipe, all texts of the first row must also be names.
+       (numbers for a regression). If no other row has been read yet, all texts of the first row must also be
+       names. This happens at the start of input from a pipe.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
-    5. All texts and the label of the first row are names. At least about 90% of the other rows have the same
-       label as at least one more of the other rows.
+    5. All texts and the label of the first row are names. The labels of the other rows repeat: about 90% of
+       these rows, or more, have a label that also occurs in a second one of these rows.
     6. All texts of the first row are names. Each of these texts has fewer words than each text of the same
        column in the other rows. If the file has no labels, each text of the first row must have one word, and
        each text of the other rows must have at least three words.

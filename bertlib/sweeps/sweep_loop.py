@@ -1,4 +1,4 @@
-"""Starts the runs of a sweep that have not ended yet, and writes the results after each run."""
+"""Runs a sweep: skips the runs that have ended, starts the others, and writes the results after each run."""
 
 import os
 import time

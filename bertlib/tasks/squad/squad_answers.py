@@ -154,8 +154,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         if not version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
-        # If there is a null prediction, `_nbest` always returns the null answer. It is the only entry without
-        # a text.
+        # If there is a null prediction, the list of `_nbest` always contains the null answer. The null answer
+        # is the only entry of the list without a text.
         null_answer = next(answer for answer in nbest if not answer.text)
         answer = next((answer for answer in nbest if answer.text), null_answer)
         null_odds = NO_ANSWER_ODDS
