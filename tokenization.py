@@ -311,8 +311,8 @@ def _special_names(path, pieces, unk_id):
                if found[name] is None]
     if missing:
         raise ValueError(f"{path} has no pieces for these special tokens: {', '.join(missing)}. The "
-                         "parentheses contain the accepted names of each piece. Train the SentencePiece model "
-                         "with --pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
+                         "parentheses contain the accepted names of each piece. Train the SentencePiece "
+                         "model with --pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
                          "--control_symbols=[CLS],[SEP],[MASK].")
     return {piece: name for name, piece in found.items()}
 

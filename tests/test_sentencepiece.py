@@ -199,12 +199,12 @@ def test_models_that_cannot_be_used_are_named(load, tmp_path):
     for options, complaint in (
             (dict(control_symbols=[]), r"has no pieces.*: \[CLS\] \(\[CLS\], <cls>, <s>\), \[SEP\]"),
             (dict(pad_id=-1, unk_id=0),
-             r"has no pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. .*Train the SentencePiece model with --pad_id=0"),
+             r"has no pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. .*Train the .* with --pad_id=0"),
             (dict(split_by_whitespace=False), "extends over several words.*--split_by_whitespace=true"),
             (dict(add_dummy_prefix=False), "--add_dummy_prefix=true"),
             (dict(treat_whitespace_as_suffix=True), "--treat_whitespace_as_suffix=false"),
             (dict(expected_size=3), "the config's vocab_size is 3: from piece 4 on, tokens have no "
-             "embedding. Pass the Sent")):
+             "embedding. Pass a Sent")):
         with pytest.raises(ValueError, match=complaint) as error:
             load(**options)
         assert str(path) in str(error.value)

@@ -151,8 +151,8 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
      "directory. Name another directory."),
     (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect on a "
-     "SavedModel without --text. Pass --text, or --format=onnx or --format=tflite, or leave --compare_file "
-     "out."),
+     "SavedModel that has no ops for text. Pass --text, or --format=onnx or --format=tflite, or leave "
+     "--compare_file out."),
     (dict(model_dir="model", quantize="int8"), "--quantize needs --format=onnx or --format=tflite. Pass "
      "--format, or leave --quantize out."),
     (dict(model_dir="model", format="onnx", text=True), "--text is only for --format=saved_model, because "
