@@ -49,10 +49,10 @@ def define_flags():
         flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens that are masked.")
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
-                          "Write sentence pairs, half of them with a random second part, for next-sentence "
-                          "prediction. false: an instance is a sequence of complete sentences, with "
-                          "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
-                          "next-sentence label is 0.")
+                          "An instance is a pair of texts for next-sentence prediction. In about half of "
+                          "the pairs, the second text is random. false: an instance is a sequence of "
+                          "complete sentences, with [SEP] at the end of a document. All its tokens are "
+                          "then in segment 0, and its next-sentence label is 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
                            "Probability that the target length of the instances is a random number, and not "
                            "the maximum that --max_seq_length allows. The target length is drawn once for "

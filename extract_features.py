@@ -44,8 +44,8 @@ def define_flags():
         flags.DEFINE_string("input_file", None, "Text file in UTF-8: one text in each line, or a pair of "
                             "texts with \" ||| \" between them.")
         flags.DEFINE_string("output_file", None, "Output file.")
-        flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
-                            "first layer, -1 the last one.")
+        flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, separated by commas. Layer 0 is "
+                            "the first layer, and layer -1 is the last layer.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
                           "Vectors to write. none: one vector for each token. cls: the vector of [CLS] for "
                           "each line. mean: the mean vector of all tokens for each line.")
@@ -161,8 +161,8 @@ def main(_):
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:
-        # The replicas need not compare the vocabulary and the tokenizer's settings. If these or the lines
-        # differ, the tokens and ids also differ, and so does the fingerprint of the tokens and ids.
+        # The replicas compare the fingerprint of the tokens and ids. It differs if the lines, the vocabulary
+        # or the tokenizer's settings differ. So these three are not compared separately.
         run_record.check_replicas_agree(group, settings,
                                         input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
                                         bert_config=config.to_dict(),
@@ -185,7 +185,7 @@ def main(_):
             write[settings.output_format](settings.output_file, rows, indexes)
     if group:
         group.barrier()  # waits until replica 0 has written the file
-    if files.is_writing_enabled():  # the path may not exist on other machines
+    if files.is_writing_enabled():  # only this process has written the file; other machines may lack it
         logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 

@@ -45,8 +45,8 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 
     @property
     def name(self):
-        """Name of the accumulate op. TensorFlow needs this property to write the collection with this object
-        into a MetaGraph."""
+        """Name of the accumulate op. The graph contains this object in a collection. TensorFlow needs this
+        property when it writes the collection into a MetaGraph."""
         return self.accumulate_op.name
 
 
@@ -147,7 +147,7 @@ def _effective_batch_gradients(loss, loss_scale, variables, steps):
 
     Returns:
       a triple: the gradients, summed over all micro-batches of all replicas; the global norm of these sums;
-      and a function that builds the op that sets the sums to zero.
+      and a function without arguments, which returns an op. This op sets the sums to zero.
     """
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
     if steps > 1 or collectives.current_all_reduce():
@@ -645,7 +645,8 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         scalar tensor."""
         name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
         rate = tf.cast(rate, variable.dtype.base_dtype)
-        # The decay runs before the gradient is multiplied. So only one temporary tensor exists at a time.
+        # The weight decay runs before the gradient is multiplied by `factor`. So only one temporary tensor
+        # exists at a time.
         with tf.control_dependencies(self._decay(variable, name, rate)):
             gradient = tf.convert_to_tensor(gradient)
             if factor is not None:
@@ -660,7 +661,8 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
                 for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
 
     def _decay(self, variable, name, rate):
-        """Returns a list with the op that decays the variable, or an empty list."""
+        """Returns a list with the op that decays the variable. If the variable is not decayed, the list is
+        empty."""
         if not self._do_use_weight_decay(name):
             return []
         return [tf.assign_sub(variable, rate * self.weight_decay_rate * variable)]
@@ -759,8 +761,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
 
 class LambOptimizer(_WeightDecayOptimizer):
-    """Implements LAMB: Adam, with steps that are scaled so that their norm is η times the norm of the
-    variable.
+    """Implements LAMB. It computes the direction u of Adam for each variable, and scales it to a step whose
+    norm is η times the norm of the variable.
 
     This is algorithm 2 of You et al. 2019, arXiv:1904.00962.
 
@@ -770,7 +772,7 @@ class LambOptimizer(_WeightDecayOptimizer):
 
     The trust ratio ‖w‖/‖u‖ is 1 if one of the norms is 0, and for variables that are excluded from weight
     decay. t is the number of the step, 1 for the first. The slots are `<name>/lamb_m` and `<name>/lamb_v`.
-    State: 8 bytes for each parameter.
+    They need 8 bytes for each parameter.
     """
 
     SLOTS = ("lamb_m", "lamb_v")
@@ -787,7 +789,7 @@ class LambOptimizer(_WeightDecayOptimizer):
         self._powers = _powers(self.beta_1, self.beta_2)
 
     def _decay(self, variable, name, rate):
-        return []  # `_apply` decays the variable as part of the update
+        return []  # no separate op: `_apply` decays the variable in the update itself
 
     def _apply(self, gradient, variable, slots, rate, name):
         m, v = slots

@@ -175,7 +175,7 @@ def read_examples(settings):
     Returns:
       (examples, gold). `examples` is a dict that maps "train" and "eval" to a list of `SquadExample`. `gold`
       contains the right answers to the questions of "eval", as `read_gold` returns them. Without --do_eval,
-      it is None.
+      `gold` is None.
     """
     examples, gold = {}, None
     if settings.do_train:

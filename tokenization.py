@@ -363,8 +363,8 @@ def convert_ids_to_tokens(inv_vocab, ids):
 def whitespace_tokenize(text):
     """Splits text at white space. Returns a list of str.
 
-    The characters that count as white space are those of `str.split`. They are more than those of
-    `_is_whitespace`.
+    The characters that count as white space are those of `str.split`. `_is_whitespace` accepts fewer
+    characters.
     """
     return text.split()
 
@@ -517,7 +517,7 @@ class FullTokenizer(_Tokenizer):
         if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
                 or not isinstance(vocab, dict)):
             return None
-        # The last two values show whether a token was added to the vocabulary or removed from it.
+        # The last two values of the tuple change if a token is added to the vocabulary or removed from it.
         return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
                 wordpiece.unk_token, wordpiece.max_input_chars_per_word,
                 id(vocab), len(vocab), next(reversed(vocab), None))
@@ -648,8 +648,8 @@ class SentencePieceTokenizer(_Tokenizer):
                 yield index, piece, start, end
                 continue
             for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
-                # The number was encoded alone, so SentencePiece has put a "▁" before it. If the original
-                # piece did not begin with "▁", this "▁" is removed again.
+                # The part before the comma was encoded as a separate text. SentencePiece puts a "▁" before
+                # each text. If the original piece did not begin with "▁", this "▁" is removed again.
                 if not piece.startswith(WORD_START):
                     part = part.removeprefix(WORD_START)
                     index = self._model.piece_to_id(part)

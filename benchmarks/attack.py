@@ -138,14 +138,14 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=1500)
-    parser.add_argument("--minutes", type=float, help="minutes after which no new case starts; this "
-                        "limit replaces --cases")
+    parser.add_argument("--minutes", type=float, help="number of minutes after which no new "
+                        "test case starts. If this flag is given, --cases is ignored")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of cases, separated by commas")
     parser.add_argument("--only", help="numbers of the cases to repeat, separated by commas")
     parser.add_argument("--jobs", type=int, default=2, help="number of cases that run at the same time")
     parser.add_argument("--limit", type=float, default=60, help="seconds of CPU that a run may take")
     parser.add_argument("--models", help="directory of trained models, which is made if it is missing")
-    parser.add_argument("--keep", action="store_true", help="do not remove the directories of the cases")
+    parser.add_argument("--keep", action="store_true", help="keep the directories in which the cases ran")
     results.add_flag(parser)
     arguments = parser.parse_args()
     if unknown := set(arguments.kinds.split(",")) - set(KINDS):
@@ -154,9 +154,10 @@ def parsed():
 
 
 def _models(arguments, above):
-    """Trains the models in the directory `above`, if they are missing there. Cases of some kinds (`_SPOILED`)
-    start with a copy of the directory `above`/template. If --kinds names such a kind, this function also
-    writes that directory, unless it exists.
+    """Trains the models and stores them in the directory `above`/models, unless this directory exists.
+
+    The cases of the kinds in `_SPOILED` start with a copy of the directory `above`/template. If --kinds names
+    one of these kinds, this function also writes `above`/template, unless it exists.
 
     Returns the `world.World`.
     """

@@ -67,7 +67,8 @@ UNITS = {"cpu": "CPU s per example", "wall": "s per example", "peak": "GB",
 
 # The cost of a run: CPU seconds, wall seconds, peak memory in bytes, and the output of the run.
 Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])
-# The cost of an example: CPU seconds, wall seconds, peak memory of the run in bytes, {metric: value}.
+# The cost of an example: CPU seconds, wall seconds, the peak memory of the run in bytes, and the metrics of
+# the run as {name: value}.
 Cost = collections.namedtuple("Cost", ["cpu", "wall", "peak", "quality"])
 # A line of the table. costs: {program: list with the `Cost` of each round}; settings: {program: settings};
 # operations: number of operations for each example.
@@ -105,8 +106,9 @@ def run(command):
 
 
 class Work:
-    """A task whose cost is measured for each program, such as training steps or the evaluation. It defines
-    the runs of each program, and the settings that may make a program faster.
+    """A task, such as training steps or an evaluation. The cost of the task is measured for each program.
+
+    The object defines the runs of each program, and the settings that may make a program faster.
 
     `operations` is the number of floating point operations for each example.
     """
@@ -152,8 +154,8 @@ class Step(Work):
 
 
 class Inference(Work):
-    """Measures the evaluation or the prediction of the pairs in dev.tsv. A short run uses only some of the
-    pairs. A long run uses each pair at least once."""
+    """Measures the cost of an evaluation or a prediction of the pairs in dev.tsv; see `Cost`. A short run
+    uses only some of the pairs. A long run uses each pair at least once."""
 
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
@@ -265,7 +267,7 @@ class FineTuning(Work):
         return {"precision": self.arguments.precisions.split(","), **attention}
 
     def command(self, side, count, settings, seed=0):
-        """Returns the command that trains for `count` steps.
+        """Returns the command with which the program `side` trains for `count` steps.
 
         If `count` is the number of steps of the whole training, the command also evaluates.
         """
@@ -550,7 +552,7 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=3, help="number of training steps that --work=step "
                         "measures")
     parser.add_argument("--passes", type=int, default=3, help="number of measured passes over the dev pairs")
-    parser.add_argument("--epochs", type=float, default=3.0, help="epochs of `finetune`")
+    parser.add_argument("--epochs", type=float, default=3.0, help="number of epochs of `finetune`")
     parser.add_argument("--seed", type=int, default=0, help="seed of `finetune` in the first round; it grows "
                         "by 1 in each round")
     parser.add_argument("--try_compile", action="store_true",

@@ -31,8 +31,8 @@ def read_page():
     """Reads the commands of the tutorial `PAGE`.
 
     Returns:
-      (bash program with all commands before the fine-tuning, list of the flags of the fine-tuning). The flags
-      of the model, the seed and the output are left out.
+      (bash program with all commands before the fine-tuning, list of the flags of the fine-tuning). The list
+      does not contain --init_checkpoint, --seed and --output_dir.
     """
     with open(PAGE, encoding="utf-8") as reader:
         blocks = re.findall(r"```(bash|python)\n(.*?)```", reader.read(), re.DOTALL)

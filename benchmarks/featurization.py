@@ -64,7 +64,7 @@ def cpu_seconds(make_tokenizer, function):
 
 
 def compare(name, vocab_file, rounds, function, recorder):
-    """Prints the CPU seconds with and without the cache, from the best round.
+    """Measures the CPU seconds with and without the cache in several rounds, and prints the smallest values.
 
     Returns whether the results with and without the cache are equal.
     """

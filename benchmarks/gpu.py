@@ -95,7 +95,8 @@ def in_process(function, *arguments, environment=None, **settings):
     Args:
       function: function whose result is plain data.
       *arguments, **settings: arguments of the function.
-      environment: {name: value}, changes of the environment. With None, all GPUs except the first are hidden.
+      environment: {name: value}, the environment variables to change. None: the process sees only the first
+        GPU.
 
     Raises:
       RuntimeError: the function raised an error, the process ended without a result, or it took too long.
@@ -200,7 +201,7 @@ class Session:
 
         Returns:
           The dict of the function, with the additional key "seconds". If the function raised an exception,
-          {"error", "seconds"}.
+          the dict contains only the keys "error" and "seconds".
         """
         began = time.time()
         try:
@@ -273,7 +274,8 @@ def judge_losses(measured, reference, noisy):
 
     Args:
       measured, reference: lists of losses.
-      noisy: lists of losses. Each list is from a run like the reference, but with noise in its weights.
+      noisy: lists of losses. Each list is from a run like the reference run, but the initial weights of the
+        run were changed a little at random.
     """
     def distance(one):
         return max(abs(a - b) for a, b in zip(one, reference))
@@ -295,8 +297,8 @@ def repeat(session):
         if session.is_tiny and head != "classifier":
             continue
         for name in session.arguments.precisions:
-            # One precision is enough for the other heads: they differ from the classifier only in float32 ops
-            # after the encoder.
+            # The classifier is trained in all precisions. The other heads differ from the classifier only in
+            # float32 ops after the encoder, so one precision (bf16) is enough for them.
             if name == "bf16" or head == "classifier" and not session.is_tiny:
                 precision, tf32, _ = PRECISIONS[name]
                 session.measure("repeat", dict(head=head, precision=name), compare_repetitions, script, {
@@ -472,8 +474,8 @@ def ops(session):
 
 
 def parse_arguments():
-    """Returns the parsed command line. Flags that are not given are None if their default depends on the GPU.
-    """
+    """Returns the parsed command line. If the default of a flag depends on the GPU, and the flag is not
+    given, its value is None."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -492,11 +494,11 @@ def parse_arguments():
                         help="sequence lengths; default: 128,384,512 with a GPU, 32 without a GPU")
     parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--recompute", type=names(("none", "attention", "layers")),
-                        help="for the part `memory`: values of --recompute; "
-                        "default: none,attention,layers with a GPU, layers without a GPU")
+                        help="for the part `memory`: the values of --recompute to measure. "
+                        "With a GPU, the default is none,attention,layers. Without a GPU, it is layers")
     parser.add_argument("--cards", type=names(CARDS), default=["rtx3060", "t4"],
-                        help="for the part `memory`: smaller cards. The memory of this GPU is limited to "
-                        "the usable memory of each of these cards")
+                        help="for the part `memory`: smaller cards to simulate. For each card, the memory of "
+                        "this GPU is limited to the usable memory of that card")
     parser.add_argument("--tokens", type=int, default=8192, help="for the part `speed`: tokens in a batch")
     parser.add_argument("--steps", type=int, default=10,
                         help="for the parts `losses` and `speed`: number of steps to measure")

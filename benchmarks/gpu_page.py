@@ -82,7 +82,8 @@ def _speed_table(rows):
 
 
 def _scaling_table(rows):
-    """Returns a row for each model and number of replicas, with the efficiency relative to one replica."""
+    """Returns a table with a row for each model and number of replicas. The efficiency is the number of
+    examples per second and replica, relative to that of a training with one replica."""
     alone = {row["model"]: row["examples_per_second"] for row in rows if row["replicas"] == 1}
     return _columns(
         _field("model"), _field("replicas"), _field("batch"), _field("examples_per_second", ".1f"),

@@ -261,7 +261,8 @@ def largest_batch(config, length, recompute, precision, guess, cap):
 
 
 def search(fits, guess, tolerance=0.02):
-    """Finds the largest size that fits: first with steps of doubling size, then by bisection.
+    """Finds the largest size that fits. At first, the distance from one tried size to the next doubles each
+    time. When a size that fits and a size that does not fit are known, a bisection narrows the range.
 
     Args:
       fits: function of a size that returns whether the size fits.

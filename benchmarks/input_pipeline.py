@@ -23,8 +23,9 @@ import run_classifier
 import tokenization
 
 BATCH_SIZE, WARM_UP = 32, 20
-# (description, length in tokens, number of micro-batches, whether batches are trimmed, whether the
-# micro-batches have similar numbers of tokens instead of equal numbers of examples)
+# The settings to measure. Each is a tuple: description, length in tokens, number of micro-batches, whether
+# batches are trimmed, and whether the micro-batches have similar numbers of tokens instead of equal numbers
+# of examples.
 WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128", 128, 1, False, False),
         ("length 128, trimmed, 4 micro-batches", 128, 4, True, False),
         ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True),
@@ -32,7 +33,7 @@ WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128
 
 
 def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
-    """Returns the mean (CPU seconds, wall seconds) that reading the examples of one step takes."""
+    """Returns how long the examples of one step take to read: the means of (CPU seconds, wall seconds)."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim,

@@ -100,7 +100,8 @@ def main():
                   "kills")
             if not finished and process.returncode not in (None, -signal.SIGKILL):
                 sys.exit(f"the run failed by itself:\n{text[-2000:]}")
-            # If a run ends before all kills are done, it starts again from step 0, in the same directory.
+            # The run may end before all kills are done. Then its directory is removed, and the run starts
+            # again from step 0.
             if finished and kills < arguments.kills:
                 count, differing = compare(undisturbed, killed)
                 failed |= bool(differing)

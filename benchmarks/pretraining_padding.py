@@ -45,7 +45,8 @@ from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 import modeling
 import optimization
 
-# {value of --padding: mean and standard deviation of the logarithm of a document's length, in tokens}
+# The logarithm of the length of a document, in tokens, has a normal distribution:
+# {value of --padding: (mean, standard deviation)}.
 LENGTHS = {"half": (5.35, 1.0), "none": (20.0, 0.0)}
 SHORTEST, VOCABULARY, MASKED = 16, 30522, 0.15
 # The two ways to train that are compared: {name: whether the padding is removed}.

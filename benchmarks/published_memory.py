@@ -1,12 +1,14 @@
 """Finds, by simulation, the largest batch with which google-research/bert's graph fits on a card.
 
-    python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
+    python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512
 
-The same simulation plans the batches of this project. For each length, the script prints the largest batch of
-google-research/bert's graph, and the largest batch of this project with each kind of recomputation. The
-README of google-research/bert has measured values for a Titan X. For the six lengths of the command above,
-they are 64, 32, 16, 14, 12 and 6 for BERT-Base, and 12, 6, 2, 1, 0 and 0 for BERT-Large. The script builds a
-graph with the operations of google-research/bert's graph, from TensorFlow's own ops.
+The command takes 5 CPU minutes. The script builds a graph from TensorFlow's own ops. This graph has the same
+operations as google-research/bert's graph. This project plans its own batches with the same simulation.
+
+For each length, the script prints the largest batch of google-research/bert's graph, and the largest batch of
+this project with each kind of recomputation. The README of google-research/bert contains values that were
+measured on a Titan X. For the six lengths of the command above, these values are 64, 32, 16, 14, 12 and 6 for
+BERT-Base, and 12, 6, 2, 1, 0 and 0 for BERT-Large.
 """
 
 import argparse
@@ -27,13 +29,13 @@ import modeling
 
 
 def _inputs(batch_size, length):
-    """Returns placeholders of input_ids, input_mask and segment_ids, [B, F]."""
+    """Returns the placeholders for input_ids, input_mask and segment_ids, each [B, F]."""
     return [tf.placeholder(tf.int32, [batch_size, length]) for _ in range(3)]
 
 
 def _loss(outputs, batch_size, task):
-    """Adds a linear layer with two outputs to the encoder, and returns its loss. `outputs` has the shape
-    [B, W]; if the task is "squad", the shape is [B·F, W]."""
+    """Adds a linear layer with two outputs to the encoder, and returns the loss of the model. `outputs` is
+    the output of the encoder. Its shape is [B, W]; if the task is "squad", the shape is [B·F, W]."""
     weights = tf.get_variable("output_weights", [2, outputs.shape.as_list()[-1]])
     logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True),
                             tf.get_variable("output_bias", [2]))
@@ -123,7 +125,7 @@ def _published_update(loss):
     for gradient, variable in zip(gradients, variables):
         m, v = (tf.get_variable(f"{variable.op.name}/{name}", variable.shape.as_list(), trainable=False)
                 for name in "mv")
-        gradient = tf.convert_to_tensor(gradient)  # dense, as in the published code
+        gradient = tf.convert_to_tensor(gradient)  # a dense tensor, as in the published code
         next_m = 0.9 * m + 0.1 * gradient
         next_v = 0.999 * v + 0.001 * tf.square(gradient)
         update = next_m / (tf.sqrt(next_v) + 1e-6)

@@ -1,13 +1,18 @@
 """Measures the CPU seconds that recomputation costs, and the activation memory that it saves.
 
-    python benchmarks/recompute.py [--results=NAME]    CPU seconds of BERT-Base's layers, length 128, batch 8
-    python benchmarks/recompute.py --memory      activation memory of BERT-Large, length 384, batch 8: 20 GB
-    python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
-    python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
+    python benchmarks/recompute.py [--results=NAME]
+    python benchmarks/recompute.py --memory
+    python benchmarks/recompute.py --memory --num_hidden_layers=6 …
+    python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla
+
+The first command measures the CPU seconds of a model with four layers of BERT-Base's width, on batches of 8
+sequences of 128 tokens. The second command measures the activation memory of BERT-Large, on a batch of 8
+sequences of 384 tokens, and needs 20 GB of memory. The third command measures the memory of a smaller model.
+The fourth command measures CPU seconds with and without XLA.
 
 A mode is "none", "attention", "layers", or "layers:k" for segments of k layers. With "+xla", XLA compiles the
 computations between the matrix products (--use_xla). Each mode is measured in a separate process. The process
-trains with the optimizer of optimization.py. The thresholds of malloc in glibc are the defaults.
+trains with the optimizer of optimization.py, and with the default thresholds of glibc's malloc.
 
 CPU seconds are user and system time of all threads. The modes run alternately. In each round, the CPU seconds
 of a mode are divided by those of the first mode. The script prints the median of these ratios. The number

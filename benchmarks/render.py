@@ -174,7 +174,8 @@ def tasks_table():
     for work, (metric, title) in metrics.items():
         row, quality = comparison(result, work), [
             mean_and_each(values_of(result, metric, work=work, side=side), 3) for side in (OURS, PEER)]
-        # If the result lacks the number of examples of a run, its CPU times are already those of whole runs.
+        # If a result contains the number of examples of a run, its CPU times are the times of one example.
+        # Otherwise, they are the times of a whole run.
         counts = values_of(result, "examples_of_a_run", work=work) or [1]
         cpu = [f"{row[field] * counts[0]:.0f}" for field in ("cpu", "peer_cpu")]
         rows.append([title, *quality, ", ".join(cpu), cpu_ratio(row),
@@ -241,7 +242,7 @@ def planner_line():
 
 
 def memory_table():
-    """Returns the table of the memory and the CPU time of micro-batches and recomputation."""
+    """Returns the table that shows how micro-batches and recomputation change CPU time and memory."""
     split = results.read("accumulation")["rounds"]
     rows = [[f"batch of 32, micro-batches: {row['micro_batches']}", f"{row['cpu'] / split[0]['cpu']:.2f}",
              f"{row['peak']:.2f} GB, all memory", "" if row is split[0] else f"{row['distance']:.1e}"]
@@ -257,7 +258,7 @@ def memory_table():
 
 
 def input_table():
-    """Returns the table of the CPU time of the input, from texts to batches."""
+    """Returns the table about the input: CPU times from texts to batches, and scores of a pre-training."""
     features, data = results.read("featurization"), results.read("pretraining_data")
     rows = [[f"reading a step of 32 examples of MRPC: {row['way']}", f"{row['cpu']:.2f} CPU ms"]
             for row in results.read("input_pipeline")["rounds"]
@@ -322,7 +323,7 @@ def replica_rows(result):
 
 
 def replicas_table():
-    """Returns the table of the costs of a step with replicas."""
+    """Returns the table that shows what a training step with replicas costs."""
     fields = {"cpu": ".2f", "wall": ".2f", "waiting": ".2f", "sent": ".0f", "outside_of_sums": ".3f",
               "apart": ".3f", "sums": ".2f", "sums_as_one_tensor": ".2f"}
     rows = [[row["setting"], *(f"{row[field]:{form}}" if field in row else ""
@@ -334,8 +335,8 @@ def replicas_table():
 
 
 def report_numbers_table():
-    """Returns the table of the numbers that other libraries computed again. A line below the table names the
-    command and the machine."""
+    """Returns the table about the numbers of reports, which were compared with numbers of other libraries. A
+    line below the table names the command and the machine."""
     result = results.read("report_numbers")
     rows = [[row["set"], f"{row['rows']:,}", f"`{row['metric']}` {row['quality']:.3f}",
              f"{row['in_results']:,}", f"{row['in_report']:,}", f"{row['largest_difference']:.1e}",
@@ -476,8 +477,9 @@ def onnx_base_table():
 
 
 def onnx_ratios(result, field, side):
-    """Returns two ratios as texts: the value of a program divided by the value of this project, and divided
-    by the value of Hugging Face's program. Each text contains the median, the minimum and the maximum.
+    """Returns two ratios as texts. The first ratio is the value of a program divided by the value of this
+    project. The second ratio is the value of the program divided by the value of Hugging Face's program. Each
+    text contains the median, the minimum and the maximum.
 
     Args:
       result: the stored result.
@@ -560,7 +562,8 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-# Lists of names of results. All results whose names begin with the same prefix are shown in one table.
+# Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One table
+# shows all results of a list.
 ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY = (
     [name for name in results.names() if name.startswith(prefix)]
     for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability"))
@@ -638,7 +641,7 @@ def rendered(page):
     """
     def block(match):
         if match[2] not in TABLES:
-            raise ValueError(f"<!-- generated: {match[2]} -->: unknown table. Known are {', '.join(TABLES)}.")
+            raise ValueError(f"<!-- generated: {match[2]} -->: unknown table. Known: {', '.join(TABLES)}.")
         function, files = TABLES[match[2]]
         text, mark = function(), state(files)
         if mark and text.startswith("| "):

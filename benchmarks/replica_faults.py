@@ -54,8 +54,8 @@ ALL_PHASES = ["--do_eval=true", "--do_predict=true"]
 # added to that time, because the machine may be slow.
 SLACK = 6.0
 LONGEST = 240.0
-# {moment of a fault: (text that the log must contain before the fault, largest number of seconds between this
-# text and the fault)}.
+# {name of the moment of a fault: (regular expression, number of seconds)}. Before the fault, the log must
+# contain a text that matches the regular expression. The fault occurs at most this number of seconds later.
 MOMENTS = {"start": (r"", 1.0), "meeting": (r"", 4.0), "building": (r"Training in|Resuming", 4.0),
            "first step": (r"Devices: ", 1.0), "steps": (r" step {step}/", 0.02),
            "saving": (r" step {step}/", 0),
@@ -72,7 +72,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked:
-    """A fork of this process, with the methods of `subprocess.Popen` that `replica_launcher` uses."""
+    """A child process, made with `os.fork`. It has the methods of `subprocess.Popen` that `replica_launcher`
+    uses."""
 
     def __init__(self, command, env, stdout, stderr=None, stdin=None, start_new_session=True, pass_fds=()):
         both = {signal.SIGTERM, signal.SIGINT}
@@ -105,7 +106,7 @@ class Forked:
             time.sleep(0.01)
 
     def send_signal(self, number):
-        """Sends a signal if the process runs."""
+        """Sends a signal if the process still runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -165,7 +166,8 @@ class Machines:
 
 
 def start(command, log, fresh, machines=0):
-    """Starts a launcher, or one launcher for each machine. Returns its process, or a `Machines`."""
+    """Starts a launcher and returns its process. With `machines`, starts this number of launchers and returns
+    a `Machines`."""
     open(log, "wb").close()
 
     def start_one(environment):
@@ -243,7 +245,9 @@ class _Program(ctypes.Structure):
 
 
 def sockets(pid):
-    """Yields copies of the internet sockets of another process. A change of a copy changes the socket."""
+    """Yields copies of the internet sockets of another process, except for listening sockets. A copy refers
+    to the same connection as its original. So if the copy is shut down, the other process loses the
+    connection."""
     pidfd = os.pidfd_open(pid)
     for name in os.listdir(f"/proc/{pid}/fd"):
         number = _libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
@@ -323,7 +327,7 @@ def contents(directory):
 
 
 def saves(directory):
-    """Returns whether a checkpoint is being written."""
+    """Returns whether a run is now writing a checkpoint into the directory."""
     try:
         return any("temp" in name for name in os.listdir(directory))
     except OSError:
@@ -347,7 +351,7 @@ class Faults:
                 f"--replica_timeout={self.timeout:g}", f"--max_restarts={restarts}"]
 
     def start(self, case, output, log, restarts=0):
-        """Starts the run of a case. Returns its process, or a `Machines`; see the function `start`."""
+        """Starts the run of a case. Returns what the function `start` returns: a process or a `Machines`."""
         return start(self.command(case, output, restarts), log, self.fresh, self.machines and case.replicas)
 
     def finish(self, process, seconds):
@@ -418,8 +422,8 @@ class Faults:
                     os.kill(pid, signal.SIGKILL)
         if not problems:
             found = contents(output)
-            # Which checkpoints the unfinished run saved depends on the moment of the fault. So a checkpoint
-            # that only one of the two directories contains is not a difference.
+            # The moment of the fault decides which checkpoints the unfinished run saved. So a checkpoint that
+            # only one of the two directories contains is not a difference.
             names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)
                            and not (CHECKPOINT.match(name) and (name in found) != (name in expected)))
             if names:
@@ -552,8 +556,8 @@ def main():
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     faults, done = Faults(arguments, flags), 0
     for case in cases(arguments.first + arguments.faults, arguments.seed):
-        # With --machines, --max_restarts is not combined with a fault that ends a launcher. The other
-        # machines would wait for the launcher, because it may start again.
+        # With --machines, a fault that ends a launcher is never combined with --max_restarts. Otherwise, the
+        # launchers of the other machines would wait for a restart of the ended launcher.
         ends = case.fault not in ("kill", "stop", "cut", "silence")
         case = dataclasses.replace(case, restarts=case.restarts and not (arguments.machines and ends))
         if case.number >= arguments.first and re.search(arguments.only, f"{case.fault}@{case.moment}"):

@@ -64,7 +64,8 @@ def run(count, options, turns, **more):
     Args:
       count: number of processes.
       options: the parsed command line.
-      turns: the kinds of work in their order, for example ["alone", "fp32"]; see replica_steps.py.
+      turns: the kinds of work in their order, for example [["alone", "fp32"], ["apart", "fp32"]]; see
+        replica_steps.py.
       **more: more settings for replica_steps.py.
 
     Returns:
@@ -122,7 +123,8 @@ def measure_training(options):
 
 
 def ratios(count, dtype, found):
-    """Returns a row of the table that compares the CPU time of replicas with that of one process."""
+    """Returns a row of a table. The table compares the CPU time of replicas with the CPU time of one process.
+    """
     rest, sums = found["none", dtype], found["sums", dtype]
     outside, apart = (
         statistics.median(one.cpu / whole.cpu for one, whole in zip(some, found["alone", "fp32"]))

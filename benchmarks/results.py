@@ -93,8 +93,8 @@ class Recorder:
 def add_flag(parser):
     """Adds --results to an `argparse.ArgumentParser`."""
     parser.add_argument("--results", metavar="NAME",
-                        help="store every round as benchmarks/results/NAME.json; an existing file is never "
-                        "overwritten")
+                        help="store the results of all rounds in benchmarks/results/NAME.json; an existing "
+                        "file is never overwritten")
 
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def write(name, result):
 
 
 def _lines(value):
-    """Returns a value as JSON. A list of rounds has a line for each round."""
+    """Returns a value as JSON. If the value is a list of rounds, each round is on a separate line."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(f"  {json.dumps(entry, ensure_ascii=False)}" for entry in value) + "\n ]"
     return json.dumps(value, ensure_ascii=False)

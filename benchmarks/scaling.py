@@ -25,7 +25,8 @@ LARGE = {**compare.BASE, "hidden_size": 1024, "num_hidden_layers": 24, "intermed
 MODELS = {
     "Base": Model(110e6, 23.4e6, 3 * 12 + 3, 64, 3 * compare.forward_operations(compare.BASE, LENGTH)),
     "Large": Model(335e6, 31.3e6, 4 * 24 + 3, 32, 3 * compare.forward_operations(LARGE, LENGTH))}
-# A GPU's floating point operations in bf16, and the bytes that it reads or writes, both per second.
+# The assumed speed of a GPU: floating point operations per second in bf16, and bytes per second that it reads
+# or writes.
 OPERATIONS, MEMORY = 100e12, 1.5e12
 # Bytes that an update moves for each parameter, at 4 bytes a number: the gradient is read (4 bytes); the
 # weight and its two slots are read and written (24 bytes).

@@ -77,7 +77,7 @@ def split_scores(metrics, count, splits, generator):
         first, second = order[:count // 2], order[count // 2:]
         on_first = np.array([metric(first) for metric in metrics])
         on_second = np.array([metric(second) for metric in metrics])
-        best = generator.choice(np.flatnonzero(on_first == on_first.max()))  # ties are broken at random
+        best = generator.choice(np.flatnonzero(on_first == on_first.max()))  # one of the best runs, at random
         chosen[index], fair[index], mean[index] = on_first[best], on_second[best], on_second.mean()
     return chosen, fair, mean
 

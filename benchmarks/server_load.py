@@ -155,7 +155,7 @@ def load_rounds(server, inputs, seconds):
 
 
 class _Deadline:
-    """A function that returns whether `time.monotonic` is later than `end`."""
+    """A function that returns False until the time `end` of the clock `time.monotonic`, and then True."""
 
     def __init__(self, end):
         self._end = end
@@ -228,7 +228,8 @@ def main():
 
 
 def _end_after(seconds):
-    """Ends this process with an error after some seconds. The `with` statements end the server."""
+    """Ends this process with an error after some seconds. The error leaves the `with` blocks of the
+    benchmark, and so it also ends the server."""
     def end(number, frame):
         raise SystemExit(f"The benchmark took longer than {seconds} seconds.")
 

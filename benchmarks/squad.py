@@ -137,8 +137,8 @@ def stored(path, length, is_training):
 
 
 def run_peer(python, output_dir, recipe, seed, steps, dropout):
-    """Repeats a run of run_squad.py with the other program, the peer. `output_dir` contains the files of the
-    run of run_squad.py.
+    """Repeats a run of run_squad.py with the peer, which is benchmarks/peers/hf_squad.py. `output_dir` is the
+    output directory of the run of run_squad.py.
 
     Returns (CPU seconds of the peer, {name: array} that the peer wrote).
     """

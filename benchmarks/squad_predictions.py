@@ -1,4 +1,4 @@
-"""Measures which share of its CPU seconds run_squad.py's evaluation needs after it has computed the logits.
+"""Measures how much of the CPU time of run_squad.py is needed after all logits are computed.
 
     python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 
@@ -24,8 +24,9 @@ ALLOWED_SHARE = 0.1
 
 
 class MeasuredEvaluation(question_answering.Evaluation):
-    """An evaluation that also measures how many CPU seconds the work after the model takes, from the outputs
-    of the model to the written answers. It stores them with a `results.Recorder`."""
+    """An evaluation that also measures the cost of its last part, in CPU seconds. This part begins when the
+    model has computed all outputs, and ends when the answers are written. The seconds are stored with a
+    `results.Recorder`."""
 
     def model_outputs(self, input_fn):
         self.features, raw = map(list, super().model_outputs(input_fn))

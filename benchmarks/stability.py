@@ -7,8 +7,8 @@
 
 Each pair of a data set and a setting is a sweep over the seeds: sweep.py trains the installed model in bf16.
 Finished runs are kept in --work_dir. So an interrupted command, or a command with more seeds, settings or
-data, trains only the missing runs. --setting adds a setting of your own: its name, =, and its flags. Flags
-that this command does not know are passed to all trainings.
+data, trains only the missing runs. --setting=NAME=FLAGS adds a setting of your own, with its name and its
+flags. Flags that this command does not know are passed to all trainings.
 
 --peer_python names a Python interpreter with torch, transformers, scikit-learn, SciPy and seqeval. The
 setting "hugging_face" then trains Hugging Face's model with the same start, batch size, learning rate,
@@ -182,7 +182,8 @@ def summarize(runs, published, metric):
 
     Args:
       runs: see `read_runs`.
-      published: the runs of the published recipe on the same data set; None for these runs themselves.
+      published: the runs of the published recipe on the same data set; None if `runs` are already the runs of
+        the published recipe.
       metric: name of the metric.
 
     Returns:
@@ -199,8 +200,8 @@ def summarize(runs, published, metric):
         return found
     found["mean"] = sum(values.values()) / len(values)
     if len(values) > 1:
-        # `compare_pairs` returns the interval of the mean difference. The difference of a value from 0 is the
-        # value itself, so this is the interval of the mean.
+        # `compare_pairs` returns the interval of the mean difference of pairs. Here, each value is paired
+        # with 0. The differences are then the values themselves, so the result is the interval of their mean.
         numbers = list(values.values())
         found["low"], found["high"] = paired_tests.compare_pairs([0.0] * len(numbers), numbers)["interval"]
     pairs = [(run[metric], values[run["seed"]]) for run in published or ()
@@ -260,10 +261,11 @@ def read_stored(names, settings, flags):
         except FileNotFoundError as error:
             raise SystemExit(f"--stored={name}: {error.filename} does not exist.") from error
         if result.get("flags") != shlex.join(flags):
-            raise SystemExit(f"--stored={name}: its trainings had the flags {result.get('flags')!r}, and not "
-                             f"{shlex.join(flags)!r}. Pass the flags that its trainings had.")
+            raise SystemExit(f"--stored={name}: the trainings of this result had the flags "
+                             f"{result.get('flags')!r}, but this command has the flags "
+                             f"{shlex.join(flags)!r}. Pass the flags of these trainings.")
         for run in result["rounds"]:
-            if "seed" not in run:  # a summary of all runs of a setting
+            if "seed" not in run:  # This entry is not a run: it is the summary of all runs of a setting.
                 now = shlex.join(settings.get(run["setting"], shlex.split(run["flags"])))
                 if run["flags"] != now:
                     raise SystemExit(f"--stored={name}: the setting {run['setting']} had the flags "
@@ -313,8 +315,8 @@ def main():
     parser.add_argument("--peer_python", help="Python interpreter that trains Hugging Face's "
                         "model. Without this flag, Hugging Face's model is not trained")
     parser.add_argument("--peer_precision", default="bf16", choices=("bf16", "fp32"))
-    parser.add_argument("--stored", default="", help="names of earlier results, separated by commas; "
-                        "their runs are not trained again")
+    parser.add_argument("--stored", default="", help="names of earlier results, separated by commas. "
+                        "The runs in these results are not trained again")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     paired_tests.load_scipy()

@@ -1,4 +1,4 @@
-"""Compares fine-tuning with PyTorch's transformers: regression, classification and tagging.
+"""Compares this project with PyTorch's transformers in fine-tuning: regression, classification and tagging.
 
     python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR \\
       [--rounds=5] [--results=NAME]
@@ -34,7 +34,7 @@ BATCH_SIZE, LENGTH = compare.BATCH_SIZE, compare.LENGTH
 class Task:
     """A task. The cost of fine-tuning a model for this task is measured; see `compare.Work`."""
 
-    operations = 0  # floating point operations of an example; they are not counted here
+    operations = 0  # number of floating point operations for an example; 0: not counted
 
     def __init__(self, name, arguments, directory):
         self.title, self.arguments, self.directory = name, arguments, directory
@@ -50,9 +50,10 @@ class Task:
         return self.title == "CoNLL-2003"
 
     def count_examples(self):
-        """Returns the number of training examples: sentences, or rows below the header.
+        """Returns the number of training examples.
 
-        The file of CoLA has no header.
+        For tagging, the examples are the sentences. For the other tasks, they are the rows below the header.
+        Only the file of CoLA has no header.
         """
         with open(os.path.join(self.data_dir, "train.txt" if self.tags else "train.tsv"),
                   encoding="utf-8-sig") as lines:
@@ -133,7 +134,7 @@ def table(work, line):
 
 
 def main():
-    """Prints the table, one task after the other."""
+    """Measures one task after the other, and prints the rows of each task in a table."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer_python", required=True)

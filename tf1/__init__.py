@@ -22,7 +22,7 @@ lacks or defines differently.
 """
 
 from tf1._names.compat import disable_v2_behavior  # noqa: F401
-from tf1._names.compat import tf as _tf  # must stay first, because it turns off TensorFlow's messages
+from tf1._names.compat import tf as _tf  # this import must stay first: it turns off TensorFlow's messages
 
 # isort: split
 import importlib as _importlib

@@ -138,7 +138,7 @@ def main():
             run = running.run_module if options.module else running.run_script
             run(name, arguments, packages)
         return
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `… | head` ends without an error
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Without this line, `… | head` would end with an error.
     if options.check is not None:
         try:
             sys.exit(checker.check(*options.check))

@@ -35,7 +35,8 @@ VALUES = {"int": INTEGERS, "float": FLOATS, "bool": BOOLEANS}
 
 
 def flags_of(scripts, script, cwd):
-    """Returns {flag: values to try} of the flags in a command's --helpxml, without flags of libraries."""
+    """Returns {flag: values to try} for the flags that a command lists with --helpxml. Flags of libraries are
+    left out."""
     text = scripts.run(script, "--helpxml", cwd=cwd).out
     found = {}
     for flag in xml.etree.ElementTree.fromstring(text[text.index("<?xml"):].encode()).iter("flag"):
@@ -182,7 +183,8 @@ def mutate_records(path, chance):
 
 
 def mutate_checkpoint(path, chance):
-    """Writes a checkpoint again with one bad tensor: missing, of another shape or type, or not finite."""
+    """Replaces a checkpoint by a copy in which one tensor is bad. The tensor is missing, has another shape or
+    type, or contains values that are not finite. Returns a description of the change."""
     prefix = path.with_suffix("")
     reader = tf.train.load_checkpoint(str(prefix))
     arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -147,11 +147,12 @@ def named_otherwise(file):
 
 
 def row_of_another_width(file):
-    """Removes an ending from a row, so that the row has fewer endings than the other rows. Changes only JSON
-    Lines."""
+    """Removes an ending (one of the possible answers) from a row, so that this row has fewer endings than the
+    other rows. Does nothing if the file is not in JSON Lines."""
     if file.form == "jsonl":
         del file.any_row()["ending3"]
-        file.must = "refused"  # only for run_swag.py: predict.py also accepts rows with fewer endings
+        # Only run_swag.py must refuse the file: predict.py accepts rows with fewer endings.
+        file.must = "refused"
 
 
 def empty_ending(file):
@@ -167,7 +168,7 @@ def null_ending(file):
 
 def bad_label(file):
     file.any_row()["label"] = file.chance.choice(["4", "-1", "1.0", "a", "", "ending1", "٢"])
-    file.must = "refused"  # only for run_swag.py: predict.py does not read labels
+    file.must = "refused"  # run_swag.py must refuse the file; predict.py does not read labels
 
 
 def label_as_text(file):

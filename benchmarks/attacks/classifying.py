@@ -23,7 +23,8 @@ def _comparable(answer):
 
 
 def check_answers(trial, name, questions, found):
-    """Raises `Bad` unless the numbers in the answers are those of the Python predictor for these texts."""
+    """Raises `Bad` if the numbers in the answers (`found`) differ from those of the Python predictor for the
+    same questions, or if the number of answers is wrong."""
     if len(found) != len(questions):
         raise Bad("wrong result", f"{len(found)} answers for {len(questions)} rows; the first answers are "
                   f"{found[:2]}"[:500])
@@ -78,7 +79,8 @@ def _predict(trial, trained, sheet):
                          output_file=output, skip_bad_lines=skips or None, **sheet.flags)
     must, expected = sheet.must["predict"], sheet.expected
     if skips and must == "refused":
-        must = "either"  # `_check_skipped` checks the answers
+        # With --skip_bad_lines, the command may succeed. `_check_skipped` then checks the answers.
+        must = "either"
     succeeded = trial.expect(finished, must)
     path = trial.here / output
     if not succeeded:
@@ -113,7 +115,7 @@ def _check_before(trial, trained, expected, path, skips):
 
 
 def _check_skipped(trial, trained, sheet, found):
-    """Checks the answers of a run with --skip_bad_lines, which writes an error for each bad line."""
+    """Checks the answers of a run with --skip_bad_lines. For each bad line, the answer is an error."""
     good = [answer for answer in found if set(answer) & {"score", "probabilities"} and (
         not isinstance(answer.get("error"), str) or "error" in sheet.columns)]
     if sheet.must["predict"] == "refused" and len(good) == len(found) and found:
@@ -173,8 +175,8 @@ def check_metrics(trained, right, found, path, decisions=None):
     Args:
       trained: a `world.Trained`.
       right: the labels or scores of the rows, a list.
-      found: a list with one list for each row. It contains the probabilities that the command wrote for the
-        row, or the score that it wrote.
+      found: list with one element for each row. The element is the list of the numbers that the command wrote
+        for the row: the probabilities of all labels, or only the score.
       path: the file of metrics.
       decisions: the predicted labels. If None, they follow from `found`.
     """

@@ -111,7 +111,8 @@ def records(trial):
 
 
 def vocabularies(trial):
-    """Changes the order of the vocabulary, the labels, or the configuration.
+    """Changes the vocabulary, the labels, or the configuration of a model. For example, the words of the
+    vocabulary get a different order.
 
     The command must refuse the change. There is one exception: a command that needs no labels may ignore a
     change of the labels.
@@ -180,7 +181,8 @@ def pretrained_vocabularies(trial):
 
 # --- Flags -----------------------------------------------------------------------------------------------
 
-# Flags of an evaluation that contradict its training: (model, flags).
+# List of (name of a model, flags for an evaluation of this model). The flags contradict the training of the
+# model.
 _CONTRADICTIONS = [
     ("single", {"do_lower_case": "false"}), ("single", {"task_type": "regression"}),
     ("pair", {"task_type": "multilabel"}), ("scores", {"task_type": "classification"}),
@@ -244,8 +246,8 @@ def unfinished(trial):
 
 
 def dev_rows(trial):
-    """Evaluates a model again after a change of flags or files. The evaluation must not use any row on which
-    the model was trained."""
+    """Changes flags or files after a training, and evaluates the trained model. The evaluation must not use
+    any row on which the model was trained."""
     chance = trial.chance
     trial.world.take(trial.here, "split")
     kind = chance.choice(["same flags", "no seed", "other seed", "other fraction", "rows appended",
@@ -290,7 +292,7 @@ def dev_rows(trial):
 
 
 def _check_apart(trial, trained, evaluated):
-    """Raises `Bad` if the evaluation used rows of the training."""
+    """Raises `Bad` if the evaluation used a row of the training data, or used no rows at all."""
     before = {ids for ids, _ in oracle.fed(trial.here / trained)}
     now = [ids for ids, _ in oracle.fed(trial.here / evaluated)]
     if both := [ids for ids in now if ids in before]:

@@ -10,10 +10,11 @@ import subprocess
 import time
 
 FAULTS = {
-    # Each function returns a dict, `Fault.values`, which describes the fault. The dict contains limits or a
-    # standard output for inside.py, environment variables, a signal, or a change of the output directory.
+    # Each function returns a dict, `Fault.values`, which describes the fault. Depending on the fault, the
+    # dict contains settings of inside.py (such as "limits" and "stdout"), environment variables, a signal, or
+    # a change of the output directory.
     "files of at most some bytes": lambda chance: dict(limits={
-        # This is the maximum size of every file that the command writes, also of its log file.
+        # Maximum size in bytes of each file that the command writes. The limit also applies to its log file.
         "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),
     "little memory": lambda chance: dict(limits={"RLIMIT_AS": int(10**chance.uniform(6.5, 9.3))}),
     "few descriptors": lambda chance: dict(limits={"RLIMIT_NOFILE": chance.randrange(8, 60)}),
@@ -35,7 +36,7 @@ FAULTS = {
 }
 if os.geteuid():
     del FAULTS["a small disk"]
-else:  # for root, this is no fault: root may write to read-only directories
+else:  # root may write to a read-only directory, so such a directory is no fault for root
     del FAULTS["a directory that is read-only"]
 SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
            "SIGHUP": (129, -signal.SIGHUP)}
@@ -61,7 +62,7 @@ class Fault:
         self._mounted = False
 
     def inside(self, here):
-        """Returns the argument FAULTS for the command line of inside.py, a JSON text."""
+        """Returns the argument FAULTS for the command line of inside.py. The argument is a text in JSON."""
         values = {name: self.values[name] for name in ("limits", "stdout") if name in self.values}
         if "gone" in self.values:
             values["gone"] = str(here / "gone")
@@ -81,8 +82,8 @@ class Fault:
             os.symlink("/dev/full", f"{self._output}.partial")
 
     def during(self, pid):
-        """Causes the fault if it is a signal or the removal of the output directory. Before that, waits until
-        the moment of the fault or the end of the run. Does nothing if the fault is of another kind."""
+        """If the fault is a signal or the removal of the output directory, waits until the moment of the
+        fault or the end of the run, and then causes the fault. Does nothing for all other faults."""
         if "signal" not in self.values and "removed" not in self.values:
             return
         end = time.time() + self._moment
@@ -102,8 +103,8 @@ class Fault:
 
     @property
     def leaves_no_trace(self):
-        """Returns whether the output directory no longer exists after this fault, so that its files cannot be
-        checked."""
+        """Returns whether the files in the output directory no longer exist after this fault. In this case,
+        they cannot be checked."""
         return self._mounted or "removed" in self.values
 
     def __str__(self):

@@ -18,7 +18,8 @@ import tiny
 
 
 def glue_files(trial):
-    """Lets predict.py and run_classifier.py read a file of GLUE. Both must read the columns of the task."""
+    """Runs predict.py and run_classifier.py on a file of GLUE. Both programs must read the texts from the
+    columns that the task defines."""
     chance, task = trial.chance, trial.chance.choice(["mrpc", "cola"])
     part = chance.choice(["train", "dev", "test"])
     trial.note(f"{task}, {part}.tsv")
@@ -26,7 +27,7 @@ def glue_files(trial):
     path = f"data/{task}/{part}.tsv"
     rows = oracle.table_in(trial.here / path)[tiny.header(task, part) is not None:]
     columns = {"mrpc": (3, 4), "cola": (3,)}[task]
-    if task == "cola" and part == "test":  # in GLUE, this file has a header and two columns
+    if task == "cola" and part == "test":  # GLUE's test file of CoLA has a header and two columns
         rows = [[str(index), row[3]] for index, row in enumerate(rows)]
         (trial.here / path).write_text("".join("\t".join(row) + "\n"
                                                for row in [["index", "sentence"], *rows]))
@@ -90,7 +91,7 @@ def text_lines(trial):
 # --- Conversions -----------------------------------------------------------------------------------------
 
 # A checkpoint can have more layers than its configuration names. These additional layers are not converted,
-# so the attack does not compare them. This number is larger than the number of layers of all its models.
+# so the attack does not compare them. Each model of the attack has fewer layers than this number.
 _MOST_LAYERS = 12
 
 
@@ -136,8 +137,8 @@ def conversions(trial):
         trial.expect(trial.run("convert_checkpoint.py", input="converted", output="back"), "right")
         again = _tensors(trial.here / "back/bert_model.ckpt")
         if wrong := [key for key in again if not np.array_equal(again[key], arrays.get(key))]:
-            raise Bad("wrong result", f"{wrong[:3]} changed during a conversion to Hugging Face's format "
-                      "and back")
+            raise Bad("wrong result", f"these tensors are not the same after a conversion to Hugging "
+                      f"Face's format and back: {wrong[:3]}")
 
 
 def _tensors(path):

@@ -74,9 +74,9 @@ def attack(scripts, chance, here, undisturbed, limit):
       scripts: a `Scripts`.
       chance: random.Random.
       here: directory, a copy of the template.
-      undisturbed: {setting: (seconds, tensors)} of undisturbed runs. This function adds entries.
-      limit: function of a `Running`. It starts to watch the run, so that a run that does not end is killed.
-        It returns a function that ends the watch.
+      undisturbed: {setting: (seconds, tensors)} of undisturbed runs. This function adds missing entries.
+      limit: function that takes a `Running` and starts to watch it. If the watched run does not end, it is
+        killed. `limit` returns a function that ends the watch.
 
     Returns:
       (description of the kills, the last `Finished`, description of the fault or None, [script, arguments]).

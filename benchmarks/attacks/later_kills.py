@@ -1,9 +1,9 @@
 """Kills commands with SIGKILL at random moments: commands that do not train, trainings of taggers, and
 replicas.
 
-After each kill, the same command is started again. It must write the same bytes as an undisturbed run, and
-must leave no unfinished file. After each kill, a file that already has its final name must be equal to the
-file of the undisturbed run.
+After each kill, the files that already have their final names must be equal to the files of an undisturbed
+run. Then the same command is started again. It must write the same bytes as the undisturbed run, and must
+leave no unfinished file.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ def _server(setting):
     chance = random.Random(5)
     files = {path: _squad(chance)[:-1] + b" " * (8 << 20) + b"}" for path in _SQUAD_PATHS}
     with Server(files) as server:
-        server._server.handle_error = lambda *_: None  # no traceback if the client was killed
+        server._server.handle_error = lambda *_: None  # if the client was killed, print no traceback
         yield server.address
 
 

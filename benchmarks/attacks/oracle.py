@@ -35,7 +35,8 @@ def rows_of(path, delimiter=",", has_header=True):
     """Returns the rows of a CSV, TSV or JSON Lines file, as dicts. Without a header, the keys are "1", "2", …
 
     Raises:
-      Unreadable: the rows have different widths, or the file is not UTF-8, CSV or JSON.
+      Unreadable: the rows have different numbers of columns, or the file is not UTF-8, or it is not valid
+        CSV or JSON.
     """
     path = pathlib.Path(path)
     content = path.read_bytes()

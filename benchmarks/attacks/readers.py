@@ -123,7 +123,7 @@ def _table(chance, signs):
 
 
 def _settings(chance, columns, texts, label, has_header):
-    """Returns the flags of a training on these columns."""
+    """Returns the flags for the columns and the header row of a training file, as {name: value}."""
     numbers = [columns.index(name) + 1 for name in (*texts, label)]
     if chance.random() < 0.5:
         numbers[-1] -= len(columns) + 1
@@ -164,8 +164,9 @@ def _rows(chance, kind):
 
 
 def _joined(row, delimiter, chance):
-    """Returns a line of a file: the fields of a row with the delimiter between them. Except for tabs, it is
-    decided at random whether all fields are in quotes, or only those that need quotes."""
+    """Returns a line of a file: the fields of a row with the delimiter between them. If the delimiter is a
+    tab, no field is in quotes. Otherwise, a random number decides whether all fields are in quotes, or only
+    those that need quotes."""
     if delimiter == "\t":
         return "\t".join(row) + "\n"
     text = io.StringIO()
@@ -225,7 +226,7 @@ def _words(chance):
 
 def _spoil_text(text, what, in_labels=False):
     """Returns a function that damages a row of a file. The function replaces one of the texts of the row by
-    `text`, or, if `in_labels` is true, the label of the row. `what` describes the damage."""
+    `text`. If `in_labels` is true, it replaces the label instead. `what` describes the damage."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         row = chance.randrange(has_header, len(lines))
         example = case.examples[row - has_header]
@@ -384,8 +385,8 @@ class Readers:
         return found
 
     def _asked(self, task, model, path, ahead):
-        """Reads a file in the same way as predict.py does, and divides each row into windows, which also
-        checks the texts. Returns a `Seen`. For `ahead`, see `prediction_inputs.InputReader.read`."""
+        """Reads a file in the same way as predict.py does. Divides each row into windows, because this step
+        also checks the texts. Returns a `Seen`. For `ahead`, see `prediction_inputs.InputReader.read`."""
         def read():
             source = prediction_inputs.InputReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
@@ -418,7 +419,8 @@ def _seen(read):
 
 
 def differences(case, found):
-    """Returns the differences between the results of the readers and the written file, a list of str."""
+    """Returns a list of str: the differences between the results of the readers and the file that was
+    written."""
     written = [(line, texts) for line, texts, _ in case.examples]
     wrong = []
     for name, seen in found.items():
@@ -445,7 +447,8 @@ def compare(numbers, seed, report=print):
     """Makes a case for each of the given numbers, and lets all readers read the case.
 
     Returns:
-      (number of cases that a reader did not read as expected, {name of a damage: number of cases}).
+      a pair: the number of cases that at least one reader did not read as expected, and
+      {name of a damage: number of cases with this damage}.
     """
     bad, counts = 0, collections.Counter()
     with tempfile.TemporaryDirectory() as directory:
@@ -464,7 +467,7 @@ def compare(numbers, seed, report=print):
 def main():
     """Compares the readers. Prints which files are read differently, and how many files were made in each
     way."""
-    import results  # here, because tests import this module without benchmarks/ in sys.path
+    import results  # imported here, because tests import this module without benchmarks/ in sys.path
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=2000, help="number of files to test")

@@ -1,5 +1,5 @@
-"""Makes files of rows that differ from a plain file in one way, and the list of the rows that a correct
-reader finds.
+"""Makes files of rows. Each file differs from a plain file in one way. For each file, also makes the list of
+the rows that a correct reader finds in it.
 
 A `Sheet` starts as a plain file with the columns of a model. A function in `KINDS` changes the sheet. The
 function also sets how each phase must end: "right" (the phase must succeed), "refused" (it must fail), or
@@ -193,7 +193,7 @@ def text_column_twice(sheet):
 
 
 def named_otherwise(sheet):
-    """Gives the columns other names, and passes these names by a flag."""
+    """Renames the columns, and passes the new names with a flag."""
     if sheet.has_header:
         sheet.shown = {name: f"col {index}" for index, name in enumerate(sheet.texts)}
         sheet.flags = {"text_column": ",".join(sheet.shown.values())}

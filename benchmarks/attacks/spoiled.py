@@ -32,15 +32,16 @@ def write_template(template, scripts):
 
 
 class Spoiled:
-    """Runs the cases of this module one after the other. In each case, a command runs with one change, or a
-    training is killed."""
+    """Runs the cases of this module one after the other. A case either runs a command with one change, such
+    as a wrong flag or a damaged file, or kills a training."""
 
     def __init__(self, scripts, directory, limit):
-        """Creates an object without cases.
+        """Stores the settings. Runs no case yet.
 
         Args:
           scripts: a `Scripts`, the server that starts the runs.
-          directory: pathlib.Path of the directory that contains the template.
+          directory: pathlib.Path of the directory that contains the folder "template". Each case uses a copy
+            of this folder.
           limit: CPU seconds that a run may take.
         """
         self._scripts, self._template, self._limit = scripts, directory / "template", limit

@@ -16,7 +16,7 @@ from attacks.trial import Bad, contents_of
 
 # --- Output ----------------------------------------------------------------------------------------------
 
-# Commands that write a file: (script, flag of the output, ending, other flags).
+# Commands that write a file: (script, flag that names the file, extension of the file, other flags).
 _WRITERS = [
     ("predict.py", "output_file", ".jsonl", dict(model_dir="single", input_file="asked.jsonl")),
     ("extract_features.py", "output_file", ".jsonl", dict(init_checkpoint="single", input_file="lines.txt",
@@ -106,8 +106,8 @@ def outputs(trial):
     # Each of these commands writes the same bytes in every run, to every kind of output. `expected` contains
     # the bytes that the command wrote to a plain file.
     if received is not None and received != expected:
-        raise Bad("wrong result", f"{place}: the {len(received)} bytes of the output differ from the "
-                  f"{len(expected)} bytes of a plain file")
+        raise Bad("wrong result", f"{place}: the output of {len(received)} bytes differs from the output "
+                  f"of {len(expected)} bytes that the command writes to a plain file")
 
 
 class _Reader:
@@ -262,7 +262,8 @@ def machines(trial):
     _disagree(trial, kind, other)
     ports = _free_ports(2)
     started = []
-    # Server 1 needs time to start. So it gets its command first, and the chief (server 0) need not wait.
+    # Server 1 needs time to start. It gets its command first, so that the chief (server 0) does not have to
+    # wait for it.
     for index in (1, 0):
         at = "" if index == 0 else "other/"
         environment = {"TF_CONFIG": json.dumps({
@@ -356,7 +357,8 @@ def exports(trial):
 
 
 def two_exports(trial):
-    """Runs two exports at the same time. They write two complete versions, or one of them is refused."""
+    """Runs two exports at the same time. The result must be two complete versions, or one complete version
+    if the other export was refused."""
     trial.world.take(trial.here, "single")
     trial.note("two at the same time")
     started = [trial.start("export.py", model_dir="single", warmup_requests=0, server=server)

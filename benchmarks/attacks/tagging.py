@@ -130,8 +130,8 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def sentences(trial):
-    """Changes a file with columns of words and tags, and lets run_ner.py predict the tags. By default, the
-    flags for the columns come from the training."""
+    """Changes a file with columns of words and tags, and lets run_ner.py predict the tags. If the case passes
+    no flags for the columns, run_ner.py uses the flags of the training."""
     name, kind = trial.chance.choice(_MODELS), trial.chance.choice(sorted(KINDS))
     trial.note(f"{name}: {kind}")
     file = Sentences(trial.chance)
@@ -235,7 +235,7 @@ def questions(trial):
     trial.write("given.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     answered = trial.run("predict.py", model_dir=trained.directory, input_file="given.jsonl",
                          output_file="answers.jsonl")
-    # predict.py does not check whether two questions have the same id, so it must answer them.
+    # predict.py does not check whether two questions have the same id, so it must answer both questions.
     if not trial.expect(answered, "right" if kind == "id twice" else must):
         return
     finished = trial.run("run_squad.py", output_dir=trained.directory, do_predict=True,
@@ -258,7 +258,7 @@ def questions(trial):
 def near_ties(trial):
     """Predicts many scores that are nearly equal.
 
-    The metrics must be equal to the metrics of the scores that are written into test_results.tsv.
+    The command's metrics must be equal to metrics that are computed from the scores in test_results.tsv.
     """
     trained = trial.world.take(trial.here, "scores")
     chance = trial.chance

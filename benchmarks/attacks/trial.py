@@ -1,6 +1,7 @@
 """Runs the commands of a test case in its directory, and contains checks that apply to every command.
 
-A case ends with success, with a refusal, or with the exception `Bad`, which names the kind of the finding.
+A test case has one of three results: the command succeeds, the command refuses its input, or a check raises
+the exception `Bad`. This exception names the kind of the error that was found.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ _LOCKS = re.compile(r"\.lock$")
 
 
 class Bad(Exception):
-    """A finding. `verdict` is its kind in a few words, and `detail` describes it."""
+    """A fault that an attack found. `verdict` names its kind in a few words, and `detail` describes it."""
 
     def __init__(self, verdict, detail=""):
         super().__init__(f"{verdict}: {detail}")
@@ -75,7 +76,8 @@ class Fresh:
 def cpu_seconds(pid):
     """Returns the CPU seconds that a process and its descendants have used.
 
-    The descendants are needed because a launcher of replicas uses no CPU time while they work.
+    The descendants are counted, because a launcher of replicas itself uses no CPU time while its child
+    processes, the replicas, work.
     """
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -224,7 +226,9 @@ class Trial:
         self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
                                        {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
                                            stdout, "")]).strip())
-        if stdout == "none":  # no server: its processes always have a standard output
+        # All processes of a server have a standard output. So a command without a standard output runs in a
+        # new process.
+        if stdout == "none":
             started = Fresh([INSIDE, inside, str(ROOT / script), *line], self.here, environment, closes=True)
         else:
             started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
@@ -279,7 +283,8 @@ class Trial:
         return found
 
     def kill(self, started, moment):
-        """Kills a command after `moment` seconds, unless it has ended. Returns its exit code."""
+        """Waits `moment` seconds, and then kills a command, unless the command has already ended. Returns
+        the exit code of the command."""
         _, process, stop, _, _ = started
         end = time.time() + moment
         while time.time() < end and os.path.exists(f"/proc/{process.pid}"):
@@ -297,8 +302,9 @@ class Trial:
         Args:
           script: name of a file in the root of the repository.
           arguments: arguments that are passed unchanged.
-          options: flags by name; a flag with the value None is left out. Three names are not flags: stdout
-            is "none", "full" or "closed"; limits is {resource limit: value}; environment is {name: value}.
+          options: the flags of the command. A flag with the value None is left out. Three of the options are
+            not flags: stdout is "none", "full" or "closed"; limits is {resource limit: value}; environment is
+            {name of an environment variable: value}.
         """
         return self.finish(self.start(script, *arguments, **options))
 

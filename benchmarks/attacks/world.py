@@ -83,7 +83,7 @@ def _table(name, found):
 
     Args:
       name: name of the model, which decides the format of the file.
-      found: list of (texts, label), the examples.
+      found: the examples, as a list of (texts, label).
     """
     texts, label, ending, header = LAYOUTS.get(name, LAYOUTS["single"])
     if ending == ".jsonl":
@@ -103,7 +103,7 @@ def conll(sentences, separator=" ", ending="\n"):
 
 
 def sentences(chance, count):
-    """Returns sentences for the tagger: lists of (word, tag in IOB2)."""
+    """Returns `count` random sentences for the tagger. A sentence is a list of pairs (word, tag in IOB2)."""
     found = []
     for _ in range(count):
         here = words(chance).split() + [chance.choice(sorted(TAGGED))]

@@ -13,10 +13,11 @@ def measure(load, answer_one, answer_all):
     a file of pairs, and the number of calls with one pair.
 
     Args:
-      load: function of the path of the model.
-      answer_one: function of the loaded model and a pair. It returns the probability of the second label.
-      answer_all: function of the loaded model and all pairs. It returns the probabilities of the second
+      load: function that takes the path of the model, and returns the loaded model.
+      answer_one: function that takes the loaded model and a pair, and returns the probability of the second
         label.
+      answer_all: function that takes the loaded model and all pairs, and returns the probabilities of the
+        second label.
     """
     model, path, single_calls = sys.argv[1:]
     with open(path, encoding="utf-8") as reader:

@@ -104,7 +104,8 @@ class Trainer:
 
 
 def step(settings):
-    """Trains a classifier on one random batch without padding, on the CPU or another `device`."""
+    """Measures training steps of a classifier on one random batch without padding. The steps run on the CPU,
+    or on the device in `settings`."""
     shape, device = (settings["batch_size"], settings["length"]), settings.get("device", "cpu")
     torch.backends.cuda.matmul.allow_tf32 = settings.get("tf32", False)
     trainer = Trainer(settings, random_model(settings).to(device), 1000)
@@ -116,7 +117,8 @@ def step(settings):
 
 
 def finetune(settings):
-    """Fine-tunes on MRPC for `count` steps. If the settings request an evaluation, prints accuracy and F1."""
+    """Fine-tunes on MRPC. The setting "count" is the number of steps. If the settings contain an evaluation,
+    prints accuracy and F1."""
     random.seed(settings["seed"])
     model = transformers.BertForSequenceClassification.from_pretrained(
         settings["model"], num_labels=2, attn_implementation=settings["attention"])

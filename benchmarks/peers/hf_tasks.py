@@ -39,7 +39,8 @@ def read_glue(settings, part):
 
 
 def read_conll(settings, part):
-    """Returns the sentences in a file of columns: [(words, tags)]."""
+    """Reads the file of a part, such as train.txt. Its first column is the word, and its last column the tag.
+    Returns the sentences as a list of (words, tags)."""
     with open(os.path.join(settings["data_dir"], f"{part}.txt"), encoding="utf-8") as lines:
         blocks = [list(block) for filled, block in itertools.groupby(lines, lambda line: bool(line.strip()))
                   if filled]
@@ -127,7 +128,7 @@ def scores(settings, model, rows):
 
 
 def main():
-    """Trains a model. If "evaluate" of the settings is true, also evaluates it."""
+    """Trains a model. If the setting "evaluate" is true, also evaluates the model."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings["seed"])

@@ -1,6 +1,7 @@
 """Measures training steps of a random model, and sums without training, for benchmarks/replicas.py.
 
-benchmarks/replicas.py starts one such process for each replica. The command line contains JSON:
+benchmarks/replicas.py starts one such process for each replica. A turn measures one kind of step. In each
+round, the turns run one after the other. The command line contains JSON:
 
     addresses, index    addresses of all processes, and the index of this process
     turns               the turns in their order: [kind, dtype of the exchanged gradients]
@@ -15,9 +16,9 @@ Kinds of turns:
 
     alone       process 0 accumulates all micro-batches
     apart       each process accumulates its share of the micro-batches, and nothing is exchanged
-    sums        replicas, as in training
-    none        replicas that leave out the sums
-    late        replicas whose sums begin after the last gradient
+    sums        the processes are replicas, and sum their gradients as in training
+    none        like "sums", but the sums over the replicas are left out
+    late        like "sums", but the sums begin only after the last gradient is ready
     bare        only the sums of a step, without training
     bare one    only one sum, with as many bytes as all sums of a step
     ring        only sums of tensors of the given sizes
@@ -167,8 +168,8 @@ class Turn:
 
 
 def main():
-    """Measures all kinds of work that the command line names, and prints the results; see the top of this
-    file."""
+    """Measures each kind of work that the command line names, and prints the results; see the docstring of
+    this module."""
     spec = json.loads(sys.argv[1])
     tf.disable_v2_behavior()
     tf.enable_resource_variables()

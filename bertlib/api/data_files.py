@@ -209,7 +209,7 @@ def _frame_rows(frame, argument):
     names = [str(name) for name in frame.columns]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{argument} has two columns {twice!r}. Rename one of them.")
+        raise ValueError(f"{argument} has two columns with the name {twice!r}. Rename one of them.")
     columns = [frame.iloc[:, place].tolist() for place in range(len(names))]
     return [dict(zip(names, map(plain_value, values))) for values in zip(*columns)]
 

@@ -77,7 +77,7 @@ class TextPredictor:
         Args:
           item: the input.
           name: name of the input in error messages.
-          is_one: whether the caller passed no other input.
+          is_one: True if this is the only input; False if the caller passed a list with more inputs.
         """
         most, least = len(self.fields), self._predictor.required
         takes = f"{least} to {most} texts" if most > 2 else "pairs"

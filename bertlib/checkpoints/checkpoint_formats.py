@@ -312,8 +312,8 @@ def published_name(key):
     if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
     # In Hugging Face checkpoints that were converted in 2018, the names of normalization weights end with
-    # gamma and beta. The published names have the same ends. So no entry of `_ENDINGS` matches these ends,
-    # and they stay unchanged.
+    # gamma and beta. The published names end in the same way. So `_ENDINGS` needs no entry for these
+    # endings, and the endings stay unchanged.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
@@ -322,8 +322,8 @@ def hugging_face_name(name):
     """Translates a published variable name into Hugging Face's name; the inverse of `published_name`.
 
     Returns:
-      (the tensor's name in Hugging Face's classes with a head, whether the tensor has to be transposed). In
-      the class BertModel, which has no head, the same tensor has a name without the prefix "bert.".
+      a pair: the tensor's name in Hugging Face's classes with a head, and whether the tensor has to be
+      transposed. In Hugging Face's class BertModel, which has no head, the name lacks the prefix "bert.".
     """
     for key, head in _HEADS.items():
         if name == head:

@@ -59,7 +59,8 @@ class MetricsHistory:
         Args:
           step: int, the step of the evaluated weights.
           name: name of the data, such as "dev".
-          metrics: {name: number or array}. "global_step" is left out, because the line contains `step`.
+          metrics: {name: number or array}. The entry "global_step" is not written to the file, because
+            `step` is already written.
         """
         others = {key: value for key, value in metrics.items() if key != "global_step"}
         row = {"step": int(step), "evaluation": name, **others, "time": time.time()}

@@ -136,7 +136,8 @@ def help_text(description, full=False):
         lines += ["", f"{heading}:", *_help_of(names)]
     if full:
         ours = flag_names()
-        # `FLAGS` also contains the short names of flags, such as -?. `.name` is always the long name.
+        # `FLAGS` also contains the short names of flags, such as "?" for --help. The attribute `name` is
+        # always the long name.
         others = {FLAGS[name].name for name in FLAGS} - set(ours)
         # --flagfile and --undefok are not in `FLAGS`. absl adds these two flags to the help text of each
         # `flags.FlagValues`. So the help text of a `flags.FlagValues` without flags contains only these two.
@@ -537,8 +538,9 @@ def define_training_flags():
                             "training. The flag needs --eval_every_steps or --eval_each_checkpoint. A lower "
                             "value is better if the name of the metric ends in loss, perplexity, mae, rmse "
                             "or error. For all other metrics, a higher value is better.")
-        flags.DEFINE_integer("early_stopping_evals", None, "Patience of early stopping, with --keep_best: "
-                             "end the training after this number of evaluations without a better value.",
+        flags.DEFINE_integer("early_stopping_evals", None, "Patience of early stopping: the training ends "
+                             "after this number of evaluations in a row without a better value of the metric "
+                             "that --keep_best names.",
                              lower_bound=1)
         define_weights_flag()
         flags.DEFINE_integer("log_steps", 10, "Number of steps between log lines, and between points in "
@@ -640,7 +642,8 @@ def define_export_flags():
 
 
 def _define_epoch_flags():
-    """Defines the flags that set the number of training steps, in epochs."""
+    """Defines --num_train_epochs and --warmup_proportion. They determine the number of training steps and the
+    number of warm-up steps."""
     with section("Training", WEIGHTS):
         flags.DEFINE_float("num_train_epochs", 3.0, "Number of epochs, for example 3 or 0.5.")
         flags.DEFINE_float("warmup_proportion", 0.1,

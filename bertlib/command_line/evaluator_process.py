@@ -52,7 +52,7 @@ def follow(coordinator, timeout):
 
     Raises:
       ValueError: the command does not evaluate, or --output_dir was not given.
-      OSError: the chief was never reached, and the time for its start is over.
+      OSError: the chief could not be reached within the time that it has for its start.
     """
     if "do_eval" not in FLAGS:
         raise ValueError("TF_CONFIG makes this machine an evaluator, but this command cannot evaluate: it "
@@ -173,7 +173,7 @@ class _Chief:
         longer.
 
         Raises:
-          OSError: the chief was never reached, and the time for the chief's start is over.
+          OSError: the chief could not be reached within the time that it has for its start.
         """
         if self._is_connected():
             return True

@@ -108,7 +108,7 @@ def _call(main, argv, resumable, takes_paths):
                          f"{' '.join(argv[1:])}.")
     common_flags.refuse_empty_paths()
     end = process_role.launch(_resume_advice(resumable).strip())
-    if end is not None:  # the replicas or evaluations started by this process have ended
+    if end is not None:  # this process has started replicas or evaluations, and they have ended
         if end.message:
             _print(end.message)
         sys.exit(end.code)
@@ -237,8 +237,9 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """Returns a context manager. If other code has replaced a KeyboardInterrupt or `Stopped` of its block by
-    a different error, the context manager raises the KeyboardInterrupt or `Stopped` instead of this error.
+    """Returns a context manager. If a KeyboardInterrupt or `Stopped` was raised in the `with` block, and
+    other code replaced it by a different error, the context manager raises the KeyboardInterrupt or `Stopped`
+    again.
 
     These errors can replace a KeyboardInterrupt or `Stopped`:
 

@@ -52,8 +52,9 @@ def launch(afterwards):
 def path_arguments():
     """Returns the flags whose values can be paths, as a list of "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
-    # The list leaves out a flag whose value is the address of a TF Hub module. Such an address looks like a
-    # remote path, but nothing is downloaded: it only selects a directory in the cache of modules.
+    # If the value of a flag is the address of a TF Hub module, the flag is left out. Such an address looks
+    # like a remote path, but nothing is downloaded: the address only selects a directory in the cache of
+    # modules.
     return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]

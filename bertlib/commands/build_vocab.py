@@ -140,9 +140,9 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. By default, the
-    # trainer numbers the characters in the order of a hash table with a random seed, so each run would give a
-    # different vocabulary. Passing the characters as special tokens fixes their ids.
+    # If several pairs of pieces are equally frequent, the trainer first merges the pair with the lowest ids.
+    # By default, the trainer numbers the characters in the order of a hash table with a random seed, so each
+    # run would give a different vocabulary. Passing the characters as special tokens fixes their ids.
     # The trainer allocates memory for `most` entries in advance, so `most` must not be larger than needed. At
     # first, each character of a word is one piece. Each merge reduces the number of pieces of at least one
     # word. So there are fewer merges, and fewer merged pieces, than characters in all words.

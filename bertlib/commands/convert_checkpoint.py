@@ -64,7 +64,7 @@ def define_flags():
                           "TensorFlow input, and --to=tensorflow for a Hugging Face input.")
         flags.DEFINE_bool("weights_only", False, "Copy a TensorFlow checkpoint in the same format, without "
                           "the state of the training, such as the step and the optimizer's variables. "
-                          "Conversions between the two formats also leave this state out.")
+                          "A conversion to the other format always leaves this state out.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
     with common_flags.section("Configuration and vocabulary"):
         flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
@@ -156,7 +156,8 @@ def read_config(settings, source):
                          + "\n".join(f"  {problem}" for problem in problems))
     output_files.check_config(path, modeling.BertConfig.from_dict(content))
     kind = head_labels.kind_from_config(content)
-    # Settings that describe a head are kept only if the input has a head to which these settings apply.
+    # The settings below describe a head. A setting is kept only if the model of --input has a head to which
+    # the setting applies.
     is_meaningful = {"id2label": head_labels.label_names(content, path) is not None,
                      "architectures": kind == "tagging",
                      "problem_type": kind not in (None, "tagging")}

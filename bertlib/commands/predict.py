@@ -290,8 +290,8 @@ def answer_interactively(predictor):
 
 
 def _inherit_columns(settings, directory):
-    """Sets each flag for columns that is not on the command line to its value in the training. The run.json
-    in `directory` contains these values.
+    """Sets the flags for columns that are not on the command line. They get the values that they had in the
+    training. The run.json in `directory` contains these values.
 
     If --text_column is on the command line, the input probably has other columns than the training file. So
     --label_column and --header are not set to their values in the training.
@@ -317,8 +317,8 @@ def check_replicas(settings, group):
         reads the standard input or writes the standard output.
     """
     if settings.interactive and group:
-        raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "
-                         "the work. Leave --num_replicas out.")
+        raise ValueError(f"--interactive asks for one text at a time, so {group.count} processes cannot "
+                         "share the work. Leave --num_replicas out.")
     if settings.max_restarts and "-" in (settings.input_file, settings.output_file):
         raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file. "
                          "Without these files, the run could not restart: it could not read the standard "

@@ -69,9 +69,9 @@ def main(argv):
         with contextlib.redirect_stdout(sys.stderr):
             child_command.run(plan.command, plan.flags, verbose=True)
     except TypeError as error:
-        raise ValueError(f"The command could not be started: {error} This flag is recorded in "
-                         f"{os.path.join(directory, output_files.RECORD)}, or was passed after the separator "
-                         "--. If another version of this project made the training, use that "
+        raise ValueError(f"The command could not be started: {error} The flag that this error names is "
+                         f"recorded in {os.path.join(directory, output_files.RECORD)}, or was passed after "
+                         "the separator --. If another version of this project made the training, use that "
                          "version.") from error
     found = run_differences.compare(directory, output_dir, plan.step, plan.results_dir, plan.is_whole)
     found.update(training=os.path.abspath(directory), repetition=os.path.abspath(output_dir),

@@ -231,7 +231,8 @@ def _labels(settings, train):
 
 
 def _describe(file, scheme, labels):
-    """Logs the numbers of sentences, words and entities. Warns about tags that the model does not know."""
+    """Logs the numbers of sentences, words and entities in a file. Warns about entity types that look like
+    misspellings, and about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
     sizes = f"{terminal.counted(len(file.sentences), 'sentence')}, {terminal.counted(words, 'word')}"
     if not file.is_tagged:
@@ -335,8 +336,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                                              **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
-        """Returns a pair: a list with the `tagging_data.Prediction` of each sentence of a split, and the
-        scores of the predicted tags. The scores are None if the split has no tags."""
+        """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
+        `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
         predicted = tagging_data.merge_windows(rows, data.splits[split].sentences, data.labels, data.scheme)
         if not data.splits[split].is_tagged:

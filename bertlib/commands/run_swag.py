@@ -216,8 +216,8 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
     """
     @functools.cache  # writes the features of a split only once, even if the split is evaluated several times
     def make_input(split, is_training=False):
-        """Writes the features of a split. Returns the input_fn that reads them, and the lengths of the
-        questions; see `choice_data.write_features`."""
+        """Writes the features of a split. Returns (the input_fn that reads them, list of the lengths of the
+        questions in tokens); see `choice_data.write_features`."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
         lengths = choice_data.write_features(data[split], settings.max_seq_length, tokenizer, path,
                                              settings.num_workers, settings.features_cache)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Keys of an answer that contain the prediction itself; see `Predictor`.
+# In an answer, the value of one of these keys is the prediction; see `Predictor`.
 _PREDICTIONS = ("label", "labels", "tags", "answer")
 
 

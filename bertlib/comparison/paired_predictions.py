@@ -332,9 +332,9 @@ def compare(paths, metric=None, resamples=9999, seed=0):
       resamples, seed: see `paired_tests.bootstrap_interval`.
 
     Returns:
-      a dict that can be written as JSON. It contains "n", the number of units; "unit", the name of a unit;
-      "metrics", a list of `paired_tests.Difference`s as dicts; and "mcnemar", the result of
-      `paired_tests.mcnemar` (None for a regression).
+      a dict that can be written as JSON. It contains "n", the number of compared units; "unit", the name of
+      these units, such as "rows" or "sentences"; "metrics", a list of `paired_tests.Difference`s as dicts;
+      and "mcnemar", the result of `paired_tests.mcnemar` (None for a regression).
     """
     first, second = tables = read_tables(paths)
     check_pairs(first, second)

@@ -126,8 +126,8 @@ def _check_same_examples(directories, rows):
 
 def _find_compared(sweeps, settings, flags):
     """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
-    second sweep]}. Such a setting has one value in all runs of the first sweep, and a different value in all
-    runs of the second sweep.
+    second sweep]}. All runs of the first sweep have the same value of such a setting, and all runs of the
+    second sweep have a different value.
 
     Args:
       sweeps: two lists of rows.

@@ -222,8 +222,8 @@ def _flags_of_older_record(record):
 
 def _use_copies(flags, directory):
     """Replaces paths in flags by the paths of copies in the output directory. The path in --task_module is
-    replaced even if this file still exists. The path of a file of the model is replaced only if the file no
-    longer exists. If there is no copy, a path stays unchanged."""
+    always replaced, even if the original file still exists. The path of a file of the model is replaced only
+    if the original file no longer exists. If there is no copy, a path stays unchanged."""
     module = os.path.join(directory, output_files.TASK_MODULE)
     if "task_module" in flags and files.exists(module):
         flags["task_module"] = os.path.abspath(module)
@@ -281,7 +281,7 @@ def _compare_inputs(record, flags, given, notes):
             missing.append(f"{value} (--{name})")
     if missing:
         raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing) + ". "
-                                "To name their new place, add a separate -- and a flag to the command. For "
+                                "To name their new place, add -- as a separate word and then a flag. For "
                                 "example: -- --data_dir=DIR.")
     changed = []
     for path, new in paths.items():

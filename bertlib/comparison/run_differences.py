@@ -77,7 +77,7 @@ def compare_losses(original, repeated, last_step):
         "first_difference": step of the first line that differs, or None.
         "largest": {name of a value: {"absolute", "relative", "step"}}, the largest absolute and the largest
           relative difference of the value, and the first step at which the value differs.
-        "missing": steps of the lines that only the original has, without the lines of evaluations. If the
+        "missing": steps of the lines that only the original has. Lines of evaluations are not counted. If the
           original was killed and continued, it has such lines, because the first step after each start is
           logged.
     """
@@ -229,8 +229,8 @@ def compare_environments(old, new):
     """Compares the versions and the environments of two records.
 
     Returns:
-      ({name: [old value, new value]} for the values that differ, list of the names of the values that are
-      missing in the old record).
+      a pair. The first element is a dict, {name: [old value, new value]}, of the values that differ. The
+      second element is a list: the names of the values that are missing in the old record.
     """
     flat = [_flat(record) for record in (old, new)]
     differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])

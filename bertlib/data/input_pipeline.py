@@ -42,8 +42,8 @@ _LENGTH_STEP_OF_XLA = 64
 # In evaluation and prediction, examples are sorted by length within groups of this number of consecutive
 # batches.
 _SORTED_BATCHES = 64
-# Batches are read before they are needed, but always fewer than 64 batches. So if the input fails because of
-# a bad record, this record is in one of the last 64 batches that were read.
+# Batches are read before they are needed, but fewer than 64 of them wait at the same time. So if the input
+# fails because of a bad record, this record is in one of the last 64 batches that were read.
 _SUSPECTED_BATCHES = 64
 
 
@@ -483,8 +483,8 @@ def restore_file_order(results):
     """Yields results in the order of the file, and removes `EXAMPLE_INDEX` from them.
 
     Args:
-      results: iterable of dicts, each with `EXAMPLE_INDEX`. Results without `EXAMPLE_INDEX` are already in
-        order and are yielded unchanged.
+      results: iterable of dicts with the key `EXAMPLE_INDEX`. If the dicts lack this key, they are already in
+        order, and are yielded unchanged.
     """
     waiting, next_index = {}, 0
     for result in results:

@@ -137,7 +137,7 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
 
 def _batches(session, fetches, config, group, sharded=True):
     """Yields the values of `fetches` for each batch. If the process is a replica, `group` is the group of the
-    replicas, and the function yields the values for the batches of all of them; see
+    replicas. In this case, the function yields the values for the batches of all replicas; see
     `replica_sync.gather_batches`."""
     check = config.stop_request.check
     if group:

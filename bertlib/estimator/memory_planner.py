@@ -155,8 +155,9 @@ def rewrite(train_op):
 
 def _virtual_gpu():
     """Returns a cluster with a single virtual GPU."""
-    # This GPU has so much memory that Grappler never plans to move tensors from the GPU to the host's memory.
-    # The clock, the cores and the bandwidth are those of a GTX Titan X (Pascal).
+    # The virtual GPU has so much memory that Grappler, TensorFlow's optimizer of graphs, never plans to move
+    # tensors from the GPU to the host's memory. The clock, the cores and the bandwidth are those of a GTX
+    # Titan X (Pascal).
     device = tensorflow_internals.NamedDevice(name=_DEVICE, properties=tensorflow_internals.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
@@ -247,8 +248,8 @@ def _allocations(graph_def, timeline):
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
         # A tensor is freed only after the last use of its aliases. Example: MatMul → Reshape → Add. The
         # Reshape allocates no memory, so the output of MatMul is freed after Add. For a variable, `owner`
-        # returns None, so `last_use` may contain the key None. `size` does not contain this key, because
-        # `_variable_bytes` counts the memory of the variables.
+        # returns None, so `last_use` may contain the key None. This key has no effect, because only tensors
+        # in `size` are freed. Variables are not in `size`: `_variable_bytes` counts their memory.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.defaultdict(list)

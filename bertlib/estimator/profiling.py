@@ -124,8 +124,8 @@ def _op_times(planes):
 
 def _op_type(plane, event):
     """Returns the type of the op that an event belongs to; None if it belongs to no op."""
-    # Each op has a text "name:type". On a CPU, this text is the name of the event. On a GPU, the event has
-    # the name of the kernel, and the text is the value of the stat "tf_op".
+    # A text "name:type" describes the op. On a CPU, this text is the name of the event. On a GPU, the name of
+    # the event is the name of the kernel, and the text is the value of the stat "tf_op".
     names = [plane.event_metadata[event.metadata_id].name]
     if names == [_RUN_BY_XLA]:
         return _COMPILED_BY_XLA

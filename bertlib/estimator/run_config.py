@@ -66,8 +66,8 @@ class RunConfig(object):
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
         if session_config is None:
-            # This is also the default of tf.estimator. With this setting, an op without a kernel for GPUs
-            # runs on the CPU. On a machine without a GPU, tf.device("/gpu:0") has no effect.
+            # With soft placement, an op without a kernel for GPUs runs on the CPU. On a machine without a
+            # GPU, tf.device("/gpu:0") has no effect. tf.estimator has the same default.
             session_config = tf.ConfigProto(allow_soft_placement=True)
         self.session_config = session_config
         self.keep_checkpoint_max = keep_checkpoint_max

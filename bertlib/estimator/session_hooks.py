@@ -23,8 +23,8 @@ from bertlib.system import files
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
 # loss is scaled (for example in fp16).
 _MOST_SKIPPED_IN_A_ROW = 20
-# Errors that an event writer raises. If the disk is full, it raises a RuntimeError. In the cases in which
-# other code of TensorFlow raises a tf.errors.OutOfRangeError, the event writer raises an IndexError.
+# Errors that an event writer raises. If the disk is full, it raises a RuntimeError. Where other code of
+# TensorFlow raises a tf.errors.OutOfRangeError, an event writer raises an IndexError instead.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError, RuntimeError
 
 
@@ -111,8 +111,8 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
 
 class _WholeSaver(object):
-    """Saves with the saver of a scaffold. If saving fails, removes the incomplete files, and raises an
-    OSError that names the cause and the last complete checkpoint."""
+    """Saves checkpoints with the saver of a `tf.train.Scaffold`. If saving fails, removes the incomplete
+    files, and raises an OSError that names the cause and the last complete checkpoint."""
 
     def __init__(self, model_dir, scaffold):
         self._model_dir = model_dir
@@ -128,8 +128,8 @@ class _WholeSaver(object):
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)
-            # TensorFlow writes the file of the graph (.meta) last. If all other files were written, the
-            # checkpoint is complete, and only the .meta file is removed.
+            # An incomplete checkpoint is removed. TensorFlow writes the file of the graph (.meta) last. If
+            # all other files were written, the checkpoint is complete, and only the .meta file is removed.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoint_files.remove_leftovers(self._model_dir)

@@ -248,7 +248,7 @@ def _accumulation_steps(flags):
     if tokens < length:
         raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={flags.max_seq_length}"
                          + f" × {flags.sequences_per_example} sequences" * (flags.sequences_per_example > 1)
-                         + f": an example may not fit. Pass at least {length}.")
+                         + f": a long example would not fit. Pass at least {length}.")
     if count == 0:
         raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, but "
                          "--tokens_per_micro_batch chooses them by tokens: leave one of the two flags out.")
@@ -299,8 +299,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
-            # An earlier mode of recomputation already fits with the smallest number of micro-batches. This
-            # mode recomputes more and cannot reduce this number, so it would only make the step slower.
+            # A faster mode of recomputation already fits with the smallest possible number of micro-batches.
+            # `mode` cannot use fewer micro-batches, so it would only make the step slower.
             break
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)

@@ -100,8 +100,8 @@ class TrainingSession:
         return features, labels, hooks
 
     def make_position_hooks(self):
-        """Returns hooks that make the input start at the batch of the global step. Called only for an input
-        that does not start there by itself.
+        """Returns hooks that make the input start at the batch of the global step. The session calls this
+        method only if the input does not start at this batch without hooks.
 
         A subclass can override this method. The method of this class returns no hooks. If the training is
         resumed, the method warns that the input starts at its first batch again.

@@ -142,7 +142,7 @@ class AllReduce:
         """Gathers the tf.IndexedSlices of all replicas.
 
         Returns tf.IndexedSlices that contain the rows of replica 0, then the rows of replica 1, and so on.
-        A single process that computes the gradient from all examples gets the same rows.
+        A single process would get the same rows if it computed the gradient from all examples.
         """
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
         if values.shape[0] is not None:
@@ -330,8 +330,8 @@ def replica_device(group):
 
 @contextlib.contextmanager
 def translate_connection_errors(group):
-    """Returns a context manager. It turns connection errors of TensorFlow in its block into a `ReplicaError`
-    that names the cause.
+    """Returns a context manager. If TensorFlow raises a connection error in its block, the context manager
+    raises a `ReplicaError` instead, which names the cause.
 
     Args:
       group: the `replica_group.Group`; None for a single process, whose errors are not translated.

@@ -90,9 +90,9 @@ def crf_decode(potentials, transition_params, sequence_length):
     """Finds the tags with the highest score by the Viterbi algorithm.
 
     Args:
-      potentials: s, float [B, T, N].
-      transition_params: A, float [N, N].
-      sequence_length: integer [B].
+      potentials: s, the score of each tag at each position, float [B, T, N].
+      transition_params: A, the score of each transition from one tag to another, float [N, N].
+      sequence_length: the number of positions of each example, integer [B].
 
     Returns:
       a pair: the tags (int32 [B, T], 0 after the end of a sequence), and their scores (float [B]).

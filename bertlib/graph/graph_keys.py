@@ -27,17 +27,19 @@ RECORD_READERS = "record_readers"
 # Name of a collection that serves as a switch: it is not empty if the kernels are compiled for this machine's
 # CPU.
 COMPILED_KERNELS = "compiled_kernels"
-# Name of the collection that is not empty if the graph may use only ops that ONNX also has.
+# Name of a collection that serves as a switch: it is not empty if the graph may use only ops that ONNX also
+# has.
 PORTABLE_OPS = "portable_ops"
-# Name of the collection that is not empty if XLA compiles the computations between the matrix products of a
-# training.
+# Name of a collection that serves as a switch: it is not empty if XLA compiles the computations between the
+# matrix products of a training.
 USES_XLA = "uses_xla"
 # Name of the collection that contains at most one `xla_formulas.XlaFormulas`.
 XLA_FORMULAS = "xla_formulas"
 # Name of the collection that contains at most one integer scalar tensor. Its value is the index, within the
 # effective batch, of the micro-batch that the graph computes.
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"
-# Name of the collection that is not empty if micro-batches may draw different numbers of random values.
+# Name of a collection that serves as a switch: it is not empty if micro-batches may draw different numbers of
+# random values.
 RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
 # Name of the collection that contains at most one integer tensor. Each `session.run` draws a new random value
 # for this tensor. In a graph without a global step, the tensor replaces the global step.

@@ -39,12 +39,13 @@ _BOOLEANS_PER_BLOCK = 8
 # overlap.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
-# {graph: {"<variable scope>/<kind>": number of sites of this kind in this scope}}. The graphs are weak
-# references, so that the memory of an unused graph can be freed.
+# {graph: {"<variable scope>/<kind>": number of sites of this kind in this scope}}. A site is a place in the
+# graph where random numbers are drawn, see `new_site`. The graphs are weak references, so that the memory of
+# an unused graph can be freed.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# `repeatable` sets the attribute `source` of this object: a function with the arguments of
-# `_make_or_repeat`. Each thread has a separate value, because tf.distribute builds the graph of each replica
-# in a separate thread.
+# `repeatable` sets the attribute `source` of this object to a function. The function takes the arguments of
+# `_make_or_repeat`. The attribute has a separate value in each thread, because tf.distribute builds the graph
+# of each replica in a separate thread.
 _local = threading.local()
 
 
@@ -66,8 +67,9 @@ def new_site(kind):
     The name consists of the current variable scope, `kind`, and the number of earlier sites of this kind in
     the scope.
 
-    The second dropout in the scope `bert/embeddings` has the name "bert/embeddings/dropout#1" in every graph.
-    So its random numbers do not change if the model gets a new head, or a new op in a different scope.
+    For example, the second dropout in the scope `bert/embeddings` has the name "bert/embeddings/dropout#1" in
+    every graph. So its random numbers do not change if the model gets a new head, or a new op in a different
+    scope.
 
     Args:
       kind: purpose of the numbers: "dropout", "initializer", ….
@@ -85,10 +87,10 @@ def new_site(kind):
 def repeatable(function):
     """Returns a function that calls `function` and makes it draw the same random numbers in each call.
 
-    The first call records the sites, the seed, and the tensors of the step and of the micro-batch. Later
-    calls use the recorded values in the same order, even if the variable scope is different in a later call.
-    Later calls do not read the global step again, because the global step may have increased since the first
-    call.
+    The first call records four values: the names of the sites (see `new_site`), the seed, and the tensors of
+    the step and of the micro-batch. Later calls use the recorded values in the same order, even if the
+    variable scope is different in a later call. Later calls do not read the global step again, because the
+    global step may have increased since the first call.
     """
     recorded = None
 
@@ -109,7 +111,7 @@ def repeatable(function):
 
 
 def _record(recorded, outer_source, kind, make):
-    """Returns a value in the first call of a `repeatable` function, and records the value for later calls.
+    """Makes a value in the first call of a `repeatable` function, records it for later calls, and returns it.
 
     Args:
       recorded: {kind: list of the recorded values of this kind}. The returned value is added to it.

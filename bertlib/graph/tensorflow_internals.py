@@ -82,7 +82,7 @@ class Saver(tf.train.Saver):
     """
 
     def removes(self, prefix):
-        """Returns whether the method `remove` must remove the checkpoint `prefix`. Otherwise, TensorFlow
+        """Returns whether the checkpoint `prefix` must be removed by the method `remove`. If not, TensorFlow
         removes it."""
         raise NotImplementedError
 

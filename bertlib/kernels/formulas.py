@@ -196,7 +196,8 @@ def split_heads(rows, number, num_heads, batch_size, length, packing=None):
 
 
 def merge_heads(heads, batch_size, length, packing=None):
-    """Merges heads [B, N, F, H] into rows [B·F, N·H], or into the rows of a packing; see `split_heads`."""
+    """Merges heads [B, N, F, H] into rows [B·F, N·H]. If `packing` is given, returns only the R rows of this
+    packing; see `split_heads`."""
     _, num_heads, _, size = heads.shape.as_list()
     outputs = tf.transpose(heads, [0, 2, 1, 3])
     if packing:

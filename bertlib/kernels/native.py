@@ -98,7 +98,7 @@ def _build_ops(compiler):
     try:
         path = _library_path(compiler)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(_BUILDING + "*"):  # left over from a killed build
+        for old in path.parent.glob(_BUILDING + "*"):  # folders that killed builds left
             if time.time() - old.stat().st_mtime > 2 * _BUILD_TIMEOUT_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
@@ -166,8 +166,8 @@ def _digest(compiler):
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    # The flags contain the folder in which TensorFlow is installed. So each installation has a separate
-    # library.
+    # The link flags contain the folder in which TensorFlow is installed. So each installation of TensorFlow
+    # gets its own library.
     dependencies = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
                     _cpu_features()]
     digest.update(repr(dependencies).encode())

@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph.custom_gradient import with_custom_gradient
 
-# The number of rows is a multiple of this number (but at most the number of positions), so that only few
-# different shapes occur.
+# The number of packed rows is rounded up to a multiple of this number, so that only few different shapes
+# occur. But there are never more rows than positions in the batch.
 _ROW_STEP = 128
 
 

@@ -239,8 +239,8 @@ class BestWeights:
         return None, None, None, newest
 
     def restore(self, values, newest):
-        """Makes best/ contain the best weights of the evaluations up to the newest checkpoint. For the
-        arguments, see `plan`."""
+        """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
+        checkpoint. For the arguments, see `plan`."""
         step, value, prefix, self.first_step = self.plan(values, newest)
         if step is None:
             if self._content is not None:
@@ -281,8 +281,8 @@ class BestWeights:
         return {"metric": self._metric, "step": step, "value": value}
 
     def _current(self):
-        """Returns the entry of best.json that describes the weights named by the file `checkpoint` in best/.
-        Returns None if there are no such weights."""
+        """Returns the entry of best.json that describes the current best weights. The file `checkpoint` in
+        best/ names these weights. Returns None if there is no such entry."""
         if self._content is None or not files.exists(os.path.join(self._path, "checkpoint")):
             return None
         step = checkpoint_files.step_in_name(checkpoint_formats.latest_checkpoint(self._path))
@@ -328,7 +328,8 @@ class BestWeights:
         self._remove_weights({entry["step"], *(one["step"] for one in kept)})
 
     def _describe(self, entry, earlier):
-        """Writes best.json, which contains the entry of the best weights and a list of earlier entries."""
+        """Writes best.json: the entry of the best weights, and the list `earlier` of entries of earlier best
+        weights."""
         record = output_files.read_record(self._directory) or {}
         better = "lower" if is_lower_better(self._metric) else "higher"
         self._content = {**entry, "better": better, "first_step": self.first_step,
@@ -352,9 +353,11 @@ class BestWeights:
                              json.dumps(record, indent=1) + "\n")
 
     def _remove_weights(self, kept_steps):
-        """Removes incomplete files of a killed process, and the weights of all steps that are not in
-        `kept_steps`. The index files are removed first. If the process is killed after this, the remaining
-        files are never used, because they have no index file."""
+        """Removes the weights of all steps that are not in `kept_steps`. Also removes incomplete files, which
+        an earlier process left when it was killed.
+
+        The index files are removed first. If this process is killed before it has removed the other files,
+        these files are never used, because they have no index file."""
         found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
                  for name in tf.gfile.ListDirectory(self._path)]
         unused = [name for name, match in found
@@ -363,7 +366,7 @@ class BestWeights:
             files.remove(os.path.join(self._path, name))
 
     def _remove_all(self):
-        """Removes all weights from best/. Call this method if no evaluation is the best one yet."""
+        """Removes all weights from best/. Call this method if there is no best evaluation yet."""
         path = os.path.join(self._path, "checkpoint")
         if files.exists(path):
             files.remove(path)

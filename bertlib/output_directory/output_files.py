@@ -22,8 +22,8 @@ TASK_MODULE = "task_module.py"
 SKIPPED_LINES = "skipped_lines.csv"
 RECORD = "run.json"
 RECORD_FORMAT = 1
-# Keys of a configuration whose values may differ between two runs, because they do not change the
-# architecture.
+# Keys of a configuration. The values of these keys may differ between two runs, because they do not change
+# the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 # Records of older versions contain the command, but not the kind of the head. For these records, this dict
@@ -112,8 +112,8 @@ def check_vocabulary(directory, record, path=None):
     if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, pieces)):
         raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
                          f"entries, or another order. {os.path.join(directory, RECORD)} records the "
-                         "vocabulary of the training. A token would get the vector of another token. Restore "
-                         "the file.")
+                         "vocabulary of the training. With the other vocabulary, tokens would get the "
+                         "vectors of other tokens. Restore the file.")
 
 
 def check_config(path, config):

@@ -125,8 +125,8 @@ def _read(directory):
 
 
 def _broken_rule(name, value):
-    """Returns None if `value` is valid for an option. If not, returns a text that describes the valid values,
-    such as "true or false"."""
+    """Checks the value of the option `name`. Returns None if the value is valid. Otherwise, returns a text
+    that describes the valid values, such as "true or false"."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":

@@ -133,7 +133,7 @@ def _is_host(text):
         except ValueError:
             return False
     try:
-        text.encode("idna")  # only names that can be encoded in this way can be resolved
+        text.encode("idna")  # the name of a host cannot be resolved if it cannot be encoded as IDNA
     except UnicodeError:
         return False
     return bool(text) and not any(character in "/[]:@" or character.isspace() or not character.isprintable()

@@ -257,7 +257,8 @@ class Group:
             raise ValueError(f"The replicas have different values: {'; '.join(differences)}. {remedy}")
 
     def replicas_not_seeing(self, directory):
-        """Returns the indices of the replicas that cannot find a file that replica 0 writes into a directory.
+        """Replica 0 writes a file into a directory. Returns the indices of the replicas that cannot find this
+        file.
 
         All replicas must call this method. The list is empty if all of them share the directory.
         """
@@ -345,8 +346,8 @@ class Group:
         if self._left.is_set():
             return
         own = message is not None and (own or not self.failure or self.failure.about == self.index)
-        # If the failure names no replica (`about` is None), the other replicas may not know about the
-        # failure. So this replica reports the failure to them.
+        # If `about` is None, the known failure names no replica. The other replicas may not know about such a
+        # failure, so this replica reports it to them.
         reports = own or message is not None and self.failure.about is None
         if message is not None:
             self._write_status(message, code, own, log_says_more)

@@ -210,16 +210,16 @@ class _Replica:
             self.status["own"] if self.status else not self.ended_here)
 
     def limit(self, asks_at, kills_at):
-        """Sets the time at which the process gets SIGTERM and the time at which it gets SIGKILL. If an
-        earlier time was set before, the earlier time stays."""
+        """Sets the time at which the process gets SIGTERM and the time at which it gets SIGKILL. If a signal
+        already has a time, the smaller of the old and the new time counts."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
         """Sends SIGTERM or SIGKILL to the process when the time for this signal is reached; see `limit`.
 
-        If the process is in the stopped state for more than `longest_stop` seconds, it also gets SIGKILL.
-        The other replicas cannot always do this: they cannot notice the stop before all replicas are
-        connected.
+        The process also gets SIGKILL if it is in the stopped state for more than `longest_stop` seconds. The
+        launcher has to check this, because the other replicas cannot notice a stopped replica before all
+        replicas are connected.
         """
         if now - self._looked > longest_stop / 10:
             self._looked = now
@@ -359,7 +359,13 @@ def _in_words(replica):
 
 
 def _lost(failed, afterwards):
-    """Returns the `End` of a run in which no replica of this machine failed by itself."""
+    """Returns the `End` of a run in which no replica of this machine failed by itself.
+
+    Args:
+      failed: list of the `_Replica`s of this machine that failed because of another replica, or because the
+        launcher killed them.
+      afterwards: a sentence for the end of the message, or "".
+    """
     stopped = next((replica for replica in failed if replica.stopped), None)
     last_message = next((replica.status["message"] for replica in failed if replica.status), None)
     if stopped:

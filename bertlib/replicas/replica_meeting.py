@@ -44,7 +44,7 @@ _PROBES = 10
 # `_GREETING`: first bytes of a handshake. `_NONCE_BYTES`: length of the random number in a handshake.
 # `_MOST_HELLO_BYTES`: largest length of a hello.
 _GREETING, _NONCE_BYTES, _MOST_HELLO_BYTES = b"BERT replicas 1\n", 32, 2**16
-# {key of a hello: type of its value}.
+# A replica describes itself to replica 0 by a dict, the hello. {key of a hello: type of its value}.
 _HELLO = {"index": int, "count": int, "process": int, "machine": str, "address": str}
 
 
@@ -57,7 +57,7 @@ class ReplicaError(RuntimeError):
 
 
 class _Visit:
-    """A connection whose other side is not authenticated yet. The other side may be a program that is no
+    """A connection to a process that is not authenticated yet. This process may be a program that is no
     replica.
 
     Attributes:
@@ -137,7 +137,7 @@ class _Visit:
         except BlockingIOError:
             return False
         except OSError:
-            pass  # the probes of `watch` got no answer from the other machine
+            pass  # the other machine did not answer the probes that `watch` had started
         return True
 
 
@@ -234,7 +234,7 @@ class _Reception:
                     type(hello.get(name)) is not kind for name, kind in _HELLO.items()):
                 raise ValueError("the first message does not identify the replica")
         except (OSError, EOFError, ValueError, multiprocessing.AuthenticationError):
-            visit.close()  # the other side is no replica of this run, or has ended
+            visit.close()  # the other process is no replica of this run, or it has ended
             return
         with self._lock:
             if self._closed:
@@ -291,7 +291,7 @@ class _Reception:
         for visit in self._visits.values():
             _send(visit, ("welcome", self._met))
             visit.unwatch()
-            visit.socket.close()  # the connection has a separate descriptor and stays open
+            visit.socket.close()  # visit.connection stays open, because it has a separate descriptor
         visits, self._visits = self._visits, {}
         return self._met, {index: visit.connection for index, visit in visits.items()}
 

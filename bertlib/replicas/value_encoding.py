@@ -37,10 +37,10 @@ def encode(value):
 
 
 def decode(message):
-    """Returns the value in a message of `encode`.
+    """Returns the value that `encode` wrote into a message.
 
     Raises:
-      ValueError: the bytes are not a message of `encode`.
+      ValueError: the bytes are not a message that `encode` wrote.
     """
     try:
         length, = _LENGTH.unpack_from(message)

@@ -12,7 +12,7 @@ _MAX_POINTS = 2000  # largest number of points that a chart draws
 
 
 def _svg(width, height, parts):
-    """Returns a picture with a white background.
+    """Returns a picture with a white background, as SVG (str).
 
     Args:
       width, height: size in pixels.

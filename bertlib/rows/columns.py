@@ -235,7 +235,7 @@ class ColumnIndex(NamedTuple):
             index = column - 1 if column > 0 else self.width + column
             if not column or not 0 <= index < self.width:
                 raise RowError(self.line, f"{flag} names column {column}, but the columns have the numbers 1 "
-                               f"to {self.width}; the last column is also -1.{self._hint()}")
+                               f"to {self.width}; the last column also has the number -1.{self._hint()}")
             return index
         if self.names is None:
             raise RowError(self.line, f"there is no header row, so {flag} must contain column numbers, from "
@@ -272,10 +272,10 @@ class ColumnIndex(NamedTuple):
           needed: whether to raise an error if the columns cannot be determined.
 
         Returns:
-          list of names; None if `needed` is false and there is not exactly one such set.
+          list of names. If the file has the columns of no set, or of several sets, the result is None.
 
         Raises:
-          RowError: `needed` is true and there is not exactly one such set.
+          RowError: the result would be None, but `needed` is true.
         """
         # The letter case of names is ignored: "Text" counts as "text". But if the names of two columns differ
         # only in their letter case, the letter case matters.

@@ -336,9 +336,9 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
                             "text.", "unclosed quote")
     if quotechar and quotechar in error or "end of data" in error:
         # If the closing quote of a field is missing, the field continues in the next lines. The csv module
-        # may take the opening quote of a later field for the closing quote, and reports the error only in
-        # line `last`. So the error message names line `first`, where the row begins. If the row has several
-        # lines, a closing quote is probably missing, so the kind of the error is "unclosed quote".
+        # notices this only later, in line `last`, because it may take the opening quote of a later field for
+        # the closing quote. So the error message names line `first`, where the row begins. If the row has
+        # several lines, a closing quote is probably missing. Then the kind of the error is "unclosed quote".
         return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
                              "each quote must be doubled.",
                              "wrong quote" if first == last else "unclosed quote")
@@ -470,7 +470,7 @@ def _first_row(lines):
 
 
 def _drop_quoted(lines):
-    """Joins lines to one text. Returns this text without the parts between quotes."""
+    """Joins lines into one text. Returns this text without the parts between quotes."""
     text = "".join(text for _, text in lines if not isinstance(text, BadRow))
     return re.sub(r'"[^"]*("|$)', "", text)
 

@@ -256,8 +256,8 @@ def _check_frozen_before(settings, newest, found, trained):
       trained: {name: shape} of the variables that the run trains.
 
     Raises:
-      ValueError: the run would train the embeddings or low layers, but the checkpoint lacks the state of the
-        optimizer for them.
+      ValueError: the run would train the embeddings or low layers, but the checkpoint does not contain the
+        optimizer's state for these variables.
     """
     def lowest(names):
         return min((index for index in map(optimization.layer_index, names) if index is not None),

@@ -117,7 +117,7 @@ def trims_evaluation(settings):
     Args:
       settings: a `Settings`.
     """
-    return settings.trim_padding is not False  # None: the flag is not given
+    return settings.trim_padding is not False  # if the flag is not given, its value is None
 
 
 def input_options(settings, step, is_training):
@@ -140,8 +140,8 @@ def input_options(settings, step, is_training):
 
 
 def _training_flags(settings, model):
-    """Returns the values for `step_config.resolve`. Most of them are values of flags. The other values depend
-    on flags, on the model or on the replicas."""
+    """Returns the settings that `step_config.resolve` needs. Most of them are copied from flags. The others
+    are computed from flags, from the model or from the number of replicas."""
     trims, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
@@ -298,7 +298,7 @@ def log_training(settings, count, noun, num_train_steps):
     Args:
       settings: a `Settings`.
       count: number of examples in an epoch.
-      noun: name of an example, such as "sentence".
+      noun: the word for an example in the log, such as "sentence".
       num_train_steps: number of steps of the schedule.
     """
     last_step = last_training_step(settings, num_train_steps)

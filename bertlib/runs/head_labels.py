@@ -17,8 +17,8 @@ KINDS = {"classification": "a classifier", "regression": "a regression",
          "multilabel": "a multi-label classifier", "tagging": "a tagger",
          "questions": "question answering", "multiple_choice": "multiple choice",
          "pre-training": "pre-training"}
-# Names of the variables of heads. `_VARIABLES` has the names for three kinds of heads. The four other kinds
-# use the names in `_LINEAR`.
+# Names of the variables of heads. Three kinds of heads have their own names, which are in `_VARIABLES`. The
+# four other kinds have the names in `_LINEAR`.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 _VARIABLES = {"questions": ("cls/squad/output_weights", "cls/squad/output_bias"),
               "multiple_choice": ("cls/multiple_choice/output_weights",),

@@ -69,8 +69,8 @@ def resolve_model_flags(settings):
 
     - Without training, the files in --output_dir are used if the directory contains a checkpoint.
     - If none of these four flags was given, the installed model is used.
-    - If --init_checkpoint was given, the files that no flag names are searched for in the directory of the
-      checkpoint.
+    - If --init_checkpoint was given, but no flag names the configuration or the vocabulary, the missing file
+      is searched for in the directory of the checkpoint.
     - If --init_checkpoint was not given, but one of the other three flags was given, the weights start at
       random, as in the published scripts.
 

@@ -214,8 +214,8 @@ def require_file(settings, name):
 
 
 def advice_on_missing_path(name, path, published_file=None):
-    """Returns advice for a path that does not exist: how to download a published checkpoint, and whether a
-    shell variable may be unset. Returns "" if there is no advice.
+    """Returns advice for a path that does not exist. The advice says how to download a published checkpoint,
+    or asks whether a shell variable is set, or does both. Returns "" if there is no advice.
 
     Args:
       name: the flag with the path.

@@ -67,8 +67,8 @@ def check_against_start(settings, path, flag):
                else "Pass the vocabulary file with which the checkpoint was trained")
     raise ValueError(
         f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: other "
-        f"entries, or another order. {record_path} records the vocabulary of the checkpoint. A token would "
-        f"get the vector of another token. {instead}.")
+        f"entries, or another order. {record_path} records the vocabulary of the checkpoint. With the other "
+        f"vocabulary, tokens would get the vectors of other tokens. {instead}.")
 
 
 def find_starting_vocabulary(settings):
@@ -146,7 +146,7 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint of the tokens of a vocabulary, as it is stored in a manifest of records.
+    """Returns the fingerprint of a vocabulary's tokens. The manifest of records stores this fingerprint.
     Returns None if the file is not a vocabulary."""
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None

@@ -93,9 +93,9 @@ class RequestBatches:
           inputs: non-empty list of dicts {name of a field: value}.
 
         Returns:
-          a `concurrent.futures.Future` of the list of answers, in the order of the inputs. Its exception
-          is a `BadInput`, or the error of the model. If the future is cancelled, the inputs are removed
-          from the queue.
+          a `concurrent.futures.Future` of the list of answers, in the order of the inputs. If the request
+          fails, the exception of the future is a `BadInput`, or the error that the model raised. If the
+          future is cancelled, the inputs are removed from the queue.
 
         Raises:
           QueueFull: too many inputs wait already.

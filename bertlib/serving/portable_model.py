@@ -188,8 +188,8 @@ def read(directory, task=None):
             raise ValueError(f"{os.path.join(directory, name)} {problem}, according to {path}. Export the "
                              "model again.")
     if task not in (None, exported):
-        raise ValueError(f"task {task}: {directory} is an export for the task {exported}. Export the model "
-                         f"again, with --task={task}.")
+        raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
+                         f"{exported}. Export the model again, with --task={task}.")
     record = output_files.read_record(directory)
     model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].file))
     return Export(model, file_format, exported, description.get("weights"))

@@ -56,7 +56,8 @@ def parse(texts, parse_value):
             except ValueError as error:
                 raise ValueError(f"--grid={text}: {error}") from error
             if parsed[-1] in parsed[:-1]:
-                raise ValueError(f"--grid={text}: the value {value} occurs twice. Remove one of them.")
+                raise ValueError(f"--grid={text}: the value {value} occurs twice. Write this value only "
+                                 "once.")
         grid[name] = parsed
     return grid
 

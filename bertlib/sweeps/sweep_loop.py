@@ -35,7 +35,7 @@ class Sweep(NamedTuple):
 
 
 def run(sweep, directory, runs):
-    """Starts the runs that have not ended yet, and writes the results.
+    """Runs a sweep: skips the runs that have already ended, starts the other runs, and writes the results.
 
     Args:
       sweep: a `Sweep`.
@@ -84,8 +84,8 @@ def _prepare(sweep, directory, each):
     row, log = directory.row(each), directory.log(each)
     seconds = row.seconds if row else 0.0
     if row and row.status == run_rows.RUNNING and os.path.exists(log):
-        # The sweep was killed during this run, so the time of its end is unknown. The time of the log's last
-        # change is used instead, because the run ended shortly afterwards.
+        # The sweep was killed during this run, so it is unknown when the run ended. The run ended shortly
+        # after the last change of its log. So the time of this change is used.
         seconds += max(0.0, os.path.getmtime(log) - row.started)
     directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]

@@ -39,7 +39,7 @@ def is_remote(path):
 
 
 def _remote():
-    """Returns TensorFlow's module for its file systems."""
+    """Returns `tf.io.gfile`, the module with which TensorFlow accesses remote file systems."""
     # The import is here and not at the top, because worker processes and commands that only convert text do
     # not need TensorFlow.
     import tensorflow as tf
@@ -133,7 +133,7 @@ def read_json_object(path):
     """
     try:
         value = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except ValueError as error:  # invalid UTF-8 and numbers with thousands of digits also raise it
+    except ValueError as error:  # for example invalid JSON, invalid UTF-8, a number with thousands of digits
         raise ValueError(f"{path} is not JSON: {error}.") from error
     except RecursionError as error:
         raise ValueError(f"{path} is damaged: its brackets are nested too deeply.") from error

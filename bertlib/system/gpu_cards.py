@@ -42,8 +42,8 @@ def tensorflow_reserve(compute_capability):
 
 
 def _logged(title, lowest, highest=None):
-    """Returns the `GpuCard` of a card whose memory was found in logs. `lowest` and `highest` are the lowest
-    and the highest MiB in these logs. If only one log was found, `highest` is None."""
+    """Returns the `GpuCard` of a card whose memory was found in logs. `lowest` and `highest` are the smallest
+    and the largest memory in these logs, in MiB. If only one log was found, `highest` is None."""
     return GpuCard(title, lowest, f"logs: {lowest:,} to {highest:,} MiB" if highest else
                    f"one log: {lowest:,} MiB")
 

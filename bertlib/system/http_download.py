@@ -291,8 +291,8 @@ def _request(address, offset, version, timeout):
                               f"the address {_CHECK_IN_BROWSER}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = _one_line(getattr(error, "reason", None) or error)
-        raise ServerError(f"{address}: the server does not answer ({reason}). Check the network; if it "
-                          "is behind a proxy, check $https_proxy. Then run the same command again."
+        raise ServerError(f"{address}: the server does not answer ({reason}). Check the network. If "
+                          "this machine needs a proxy, check $https_proxy. Then run the same command again."
                           f"{_KEPT if offset else ''}") from error
 
 
@@ -386,7 +386,7 @@ def unpack(archive, directory, expected, problem_in=None):
 
 
 def _members(zipped, archive, expected):
-    """Finds the folder of a zip that contains the expected files. Returns a list of (path within this folder,
+    """Searches a zip for the folder with the expected files. Returns a list of (path within this folder,
     ZipInfo) for all files in the folder."""
     found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
     if len(found) > _MAX_FILES:

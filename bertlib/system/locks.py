@@ -206,7 +206,7 @@ def _describe_holder(descriptor):
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
         return f"process {holder['process']} on {holder['host']}, since {holder['since']},"
-    except (ValueError, KeyError, TypeError):  # the holder has not written the file yet
+    except (ValueError, KeyError, TypeError):  # the process with the lock has not written the file yet
         return "another process"
 
 

@@ -84,7 +84,7 @@ def for_processes(open_ports, arguments, servers, warn):
       open_ports: True to leave the ports open. False to raise an error if the ports cannot be closed. None to
         show a warning if the ports cannot be closed.
       arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
-      servers: what the warning or the error calls the servers that listen at the ports.
+      servers: words for the servers that listen at the ports. They are used in the warning or the error.
       warn: function that takes a text and shows it as a warning.
 
     Raises:

@@ -8,8 +8,9 @@ import importlib
 import os
 import sys
 
-# To postpone the import of Keras, `_keras_postponed` blocks the import of these packages. keras and tf_keras
-# need them, so the import of Keras then fails.
+# `_keras_postponed` blocks the import of these packages while TensorFlow is imported. keras and tf_keras need
+# them, so the import of Keras fails, and TensorFlow goes on without Keras. Keras is imported later, when a
+# program uses `tf.keras`.
 _PARTS_OF_KERAS = {"keras.src", "tf_keras.src"}
 
 

@@ -62,5 +62,5 @@ class StopRequest:
             self.awaited = before
 
 
-# The request that all trainings of this process check.
+# The request to stop. All trainings of this process check it.
 request = StopRequest()

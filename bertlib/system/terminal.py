@@ -47,7 +47,7 @@ def open_closed_streams():
     messages would be written to a file of results.
     """
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # takes the lowest free descriptor, 0: the standard input
+        os.open(os.devnull, os.O_RDONLY)  # opens descriptor 0 (the standard input), the lowest free one
         sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), "utf-8")
     if sys.stdout is None:
         sys.stdout = _text(_Output(os.open(os.devnull, os.O_WRONLY), is_closed=True), "utf-8")
@@ -80,7 +80,8 @@ def flush_output():
     """
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    # The function `input` hides the error if it cannot write its prompt. But `raw` has stored the error.
+    # If the function `input` cannot write its prompt, it hides the error. But the stream `raw` has stored the
+    # error, so it is raised here.
     if isinstance(raw, _Output) and raw.error:
         raise raw.error
 

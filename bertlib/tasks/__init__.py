@@ -3,7 +3,7 @@
 The modules of a task make features from text, build the head, and compute answers and scores.
 
 These modules import `modeling`, `optimization` and `tokenization` of this project. Other projects have
-modules with the same names. If Python would load a module of another project instead, importing
+modules with the same names. If Python finds such a module of another project first, the import of
 `bertlib.tasks` raises an error.
 """
 

@@ -33,5 +33,5 @@ def test_data_frames_in_and_out(tiny_model, tmp_path):
     assert table["prediction"].tolist()[-5:] == found["prediction"].tolist()
     by_series = api.predict(tmp_path / "model", frame["body"])
     assert by_series["prediction"].equals(table["prediction"])
-    with pytest.raises(ValueError, match="data has two columns 'id'"):
+    with pytest.raises(ValueError, match="data has two columns with the name 'id'"):
         api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")

@@ -240,7 +240,7 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
 
 @pytest.mark.parametrize("changes, expected", [
     (dict(tokens_per_micro_batch=29),
-     "is below --max_seq_length=30: an example may not fit. Pass at least 30."),
+     "is below --max_seq_length=30: a long example would not fit. Pass at least 30."),
     (dict(trim_padding=False), "Pass --trim_padding=true, or leave --tokens_per_micro_batch out."),
     (dict(gradient_accumulation_steps=0), "leave one of the two flags out."),
     (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "

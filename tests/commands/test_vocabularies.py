@@ -128,8 +128,9 @@ def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_mode
     refused = fine_tune(vocab_file=reordered(tiny_model, tmp_path / "other.txt"))
     assert refused.code == 1 and not (tmp_path / "classifier").exists()
     said = (f"--vocab_file={tmp_path}/other.txt differs from the vocabulary of --init_checkpoint={{start}}: "
-            "other entries, or another order. {start}/run.json records the vocabulary of the checkpoint. A "
-            f"token would get the vector of another token. Pass --vocab_file={tiny_model.vocab}.\n")
+            "other entries, or another order. {start}/run.json records the vocabulary of the checkpoint. "
+            "With the other vocabulary, tokens would get the vectors of other tokens. "
+            f"Pass --vocab_file={tiny_model.vocab}.\n")
     assert said.replace("{start}", str(pretrained[1])) in refused.err
 
 

@@ -68,7 +68,7 @@ def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
     ("a O\nb PER\n", (), ":2: 'PER' is not a tag. .* If the tags are in another column, .*--tag_column"),
     ("a O\nb B-\n", (), ":2: 'B-' is not a tag"), ("a O\nb L-PER\n", (), ":2: 'L-PER' is not a tag"),
     ("a O\n", (1, 3), ":1: there is no column 3 for the tags. The columns have the numbers 1 to 2; the last "
-                      "column is also -1"),
+                      "column also has the number -1"),
     ("a O\n", (0, 2), ":1: there is no column 0 for the words"),
     ("a O\n", (-2, 1), ":1: column 1 is named both for the words and for the tags"),
     (b"a O\n\xff O\n", (), ":2: byte 0xff at offset 4 is not UTF-8")])

@@ -138,8 +138,8 @@ def old_methods(call, names):
 
 
 def lists_no_more(node, names):
-    """Reports code that works only in Python 2, because it uses a value as a list: a subscript, such as
-    `d.keys()[0]`, or a sum, such as `d.keys() + [1]`."""
+    """Reports code that uses a value as a list, although the value is a list only in Python 2. Such code is a
+    subscript, such as `d.keys()[0]`, or a sum, such as `d.keys() + [1]`."""
     if isinstance(node, ast.Subscript):
         what = names.no_list(node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
@@ -169,7 +169,8 @@ def lists_in_calls(call, names):
 
 
 def divisions(node, names):
-    """Reports `/` in a place that accepts only an integer."""
+    """Reports a division with `/` in a place that accepts only integers. In Python 3, its result is a
+    float."""
     if isinstance(node, ast.Call):
         if names.of(node.func) in ("builtins.range", "builtins.xrange"):
             yield from _division(node.args, "in range")
@@ -337,8 +338,8 @@ def tables(node, names):
 
 
 def others(call, names):
-    """Reports calls of functions of json, yaml and gensim that fail today. In such a call, an argument was
-    removed or renamed, or an argument is missing that is now required."""
+    """Reports calls of json, yaml and gensim that fail with the versions of today. Such a call passes an
+    argument that was removed or renamed, or lacks an argument that is now required."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
         yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
@@ -406,8 +407,8 @@ def metrics(function, names):
 
 
 def variable_ops(constant, names):
-    """Reports strings that are types of a variable's op, such as "VariableV2". Programs search graphs for
-    such types, or freeze graphs with them."""
+    """Reports strings that name the type of a variable's op, such as "VariableV2". Programs contain such a
+    string if they search a graph for variables, or if they freeze a graph themselves."""
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: the ops of variables are not those of TensorFlow "
                                      f"1",

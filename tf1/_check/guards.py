@@ -1,7 +1,8 @@
 """Reads the conditions and `except` clauses around the lines of a program.
 
-The checker needs them to leave out these problems, which do not stop the program:
-- a problem on a line that runs only with a version of Python other than the one that runs the checker,
+Some problems do not stop the program. The checker uses these conditions and clauses to find such problems,
+and does not report them:
+- a problem on a line that runs only with a different version of Python than the version of the checker,
 - a missing name, if the program tests whether the name exists, or tests the version of its package,
 - an error that the program catches,
 - a name of TensorFlow on a line that runs only on TPUs.

@@ -180,7 +180,7 @@ class Fork:
                        if other.parts[-len(place.parts):] == place.parts)
 
     def stars_give(self, stars, name):
-        """Returns whether a name is bound by one of the program's modules that are imported with `import *`.
+        """Returns whether one of the program's modules in `stars` defines a name.
 
         Args:
           stars: names of the modules that are imported with `import *`.

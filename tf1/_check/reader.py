@@ -12,8 +12,8 @@ from tf1._check.guards import exceptions, for_tpus, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
-# The subjects of findings. The subject says whether the code that will not run is an import, a name, an
-# attribute or a call.
+# The possible subjects of a finding. The subject is the part of the code that will not run: an import, a
+# name, an attribute or a call.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
 # Maps the name of an exception to the subjects of findings. If a `try` of the program catches the exception,
 # the findings with these subjects are not reported for the lines in the `try`.
@@ -359,7 +359,7 @@ def _lacks(code, part, reason):
     """Returns (kind of the finding, text, replacement) for a name that TensorFlow or NumPy lacks.
 
     Args:
-      code: the code of the program with the name.
+      code: str, the import or the expression in the program that contains the name. The text begins with it.
       part: the dotted name up to and including the first part that does not exist.
       reason: the error message. If a Namespace of tf1 raised the error, the message may name a replacement.
     """

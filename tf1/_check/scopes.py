@@ -102,8 +102,8 @@ class Scope:
         return None
 
     def value(self, node):
-        """Returns the assigned expression, if the node is a name whose only binding is an assignment.
-        Otherwise returns the node itself."""
+        """Returns the expression that was assigned to a name, if `node` is a name that is bound exactly once,
+        by an assignment. Otherwise returns `node` itself."""
         if isinstance(node, ast.Name):
             scope = self.find(node.id)
             bindings = scope.names[node.id] if scope else []

@@ -193,7 +193,8 @@ class _Repair:
         Args:
           start, end: positions of the keyword and of the end of the logical line.
           masked: the text without strings and comments.
-          call: function that takes the text after the keyword and returns the call.
+          call: function of `_CALLS`. It takes the text after the keyword, and the same text without strings
+            and comments. It returns the new code.
           what: text for the finding. It says what is wrong with the statement.
 
         Returns:

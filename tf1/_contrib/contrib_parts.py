@@ -30,9 +30,10 @@ from tf1._replicas import strategies
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# Maps each part of `tf.contrib` to a replacement. If a program uses a name that tf1 does not provide in the
-# part, the error message recommends this replacement. If the replacement is None, the error message lists the
-# names that tf1 provides in the part. tf1 has no other parts of `tf.contrib`.
+# Maps each part of `tf.contrib` to a replacement. If a program uses a name of a part and tf1 does not provide
+# this name, the error message recommends the replacement of the part. If the replacement is None, the error
+# message lists the names that tf1 provides in the part. tf1 has no parts of `tf.contrib` that are not in this
+# dict.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",

@@ -35,8 +35,8 @@ def crf_decode(potentials, transition_params, sequence_length):
 def _decode(potentials, transition_params, sequence_length, of_one):
     """Returns the best tags and their scores.
 
-    The ops are added to the current name scope. They get the names that they have in TensorFlow 1.15 if the
-    length of the sequences is known. These names depend on whether the length is 1.
+    The ops are added to the current name scope. If the length of the sequences is known, the ops get the same
+    names as in TensorFlow 1.15. These names depend on whether the length is 1.
 
     Args:
       potentials, transition_params, sequence_length: see `crf.crf_decode`.

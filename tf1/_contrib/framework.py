@@ -79,8 +79,8 @@ def arg_scope(list_ops_or_scope, **kwargs):
 
 
 def current_arg_scope():
-    """Returns the innermost scope. It is a dict that maps the key of a function to its default arguments,
-    {argument: value}."""
+    """Returns the innermost scope, a dict {key of a function: {argument: default value}}. For the keys, see
+    `arg_scope_func_key`."""
     return SCOPES[-1]
 
 
@@ -90,7 +90,7 @@ def has_arg_scope(func):
 
 
 def arg_scoped_arguments(func):
-    """Returns names of arguments of a decorated function. Only these arguments can be set by an arg_scope."""
+    """Returns the names of those arguments of a decorated function that an arg_scope can set."""
     return SCOPED[arg_scope_func_key(func)]
 
 

@@ -94,8 +94,8 @@ def filter_ts(ops, positive_filter=True):
 
 
 def filter_ts_from_regex(ops, regex):
-    """Returns those inputs and outputs of ops whose tensor name contains a match of a regular expression. The
-    end of the tensor name, such as ":0", is not searched."""
+    """Returns the input and output tensors of ops, but only the tensors whose names contain a match of a
+    regular expression. The end of a tensor's name, such as ":0", is not searched."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
 
 

@@ -56,8 +56,8 @@ def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=No
 
 
 def transform_graph(input_graph_def, inputs, outputs, transforms):
-    """Raises an error that names a replacement. TensorFlow removed this function, which was
-    tensorflow.tools.graph_transforms.TransformGraph.
+    """Raises an error that says what to use instead. In TensorFlow 1, this function was
+    tensorflow.tools.graph_transforms.TransformGraph. Newer versions of TensorFlow do not have it.
 
     Raises:
       NotImplementedError: always.
@@ -130,7 +130,8 @@ def sparsemax(logits, name=None):
 
 
 def sparsemax_loss(logits, sparsemax, labels, name=None):
-    """Returns the loss of `sparsemax`: equation 27 of the paper that `sparsemax` cites (contrib.sparsemax).
+    """Returns the loss for the function `sparsemax` (contrib.sparsemax). It is equation 27 of the paper that
+    the docstring of `sparsemax` names.
 
     Args:
       logits: float [B, N].

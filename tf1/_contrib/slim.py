@@ -38,8 +38,8 @@ def _share_scopes(scopes):
 
 
 def part(name):
-    """Returns a function without arguments that imports a module of tf_slim. This function returns the
-    module, or None if tf-slim is not installed.
+    """Returns a function that imports a module of tf_slim. The returned function takes no arguments. It
+    returns the module, or None if tf-slim is not installed.
 
     Args:
       name: name of the module below tf_slim; "" for tf_slim itself.

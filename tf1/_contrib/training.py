@@ -56,8 +56,8 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: the hyperparameter is a list and the value is not, or the reverse; or the value cannot
-            be converted. For example, an integer can become a float, but a float cannot become an integer.
+          ValueError: only one of the hyperparameter and the value is a list, or the value cannot be
+            converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter {name}; the known ones are "

@@ -140,7 +140,7 @@ def replace_assign(function):
 def replace_apply_op(wrapper):
     """Replaces the function with which TensorFlow's generated code (`gen_*_ops`) creates ops.
 
-    The replacement is wrapper(function). It adds advice to the errors of the function.
+    The replacement is wrapper(function), which adds advice to the errors of the original function.
 
     A replacement of the public `tf.Graph.create_op` would not see these errors, because TensorFlow checks the
     arguments before it calls `create_op`.
@@ -187,6 +187,6 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces TensorFlow in the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper. Where the
-    code of these wrappers uses `tf`, it then uses `module`."""
+    """Makes the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper, use `module` instead of
+    TensorFlow. To do so, replaces the name `tf` in their source module."""
     legacy_cell_wrappers.tf = module

@@ -1,9 +1,10 @@
 """Makes metrics with a confusion matrix accept weights whose length differs from that of the labels.
 
-Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
-also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the two lengths only if both were known when the
-graph was built. Otherwise, TensorFlow 1 ignored additional weights. If there were too few weights, it read
-memory beyond the end of the weights. TensorFlow 2 refuses weights of a different length in every case.
+Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`.
+`tf.metrics.mean_iou` uses this function, too. TensorFlow 1 compared the length of the weights with the length
+of the labels only if both were known when the graph was built. Otherwise, TensorFlow 1 ignored additional
+weights. If there were too few weights, it read memory beyond the end of the weights. TensorFlow 2 refuses
+weights of a different length in every case.
 """
 
 import functools

@@ -85,7 +85,7 @@ def _with_advice(apply_op):
 
 
 def _fetched(fetch):
-    """Returns the object that a session has to fetch if the program asks it to fetch `fetch`.
+    """Returns the object that a session must fetch if a program asks for `fetch`.
 
     For a reference variable v, the name "v:0" meant the value of v. For a resource variable v, "v:0" is only
     the handle of v. So if `fetch` is the name or the tensor of such a handle, the function returns the

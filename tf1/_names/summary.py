@@ -9,7 +9,8 @@ from tf1._names.namespace import own_names
 
 
 def start_writers():
-    """Makes each session of the current graph initialize the graph's summary writers when the session starts.
+    """Adds ops to the current graph. When a session of this graph starts, these ops initialize the graph's
+    summary writers.
 
     The ops are added to the table initializers, because each `tf.train.Scaffold` runs these initializers.
     """

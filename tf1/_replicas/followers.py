@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from tf1._names.namespace import Namespace
 from tf1._replicas.horovod_mode import script_divides_work
 
-_own = {}  # {path in the call of the script: path of the file that is used instead}
+_own = {}  # {path that the script names: path of the temporary file that is used instead}
 _directory = None
 
 
@@ -28,8 +28,8 @@ def _key(path):
 
 
 def _to_write(path):
-    """Returns the path to which this process writes when the script writes the file `path`. This is a path in
-    a temporary directory. If the script itself divides the work, it is `path`."""
+    """Returns the path to which this process writes when the script writes the file `path`. If the script
+    itself divides the work, the result is `path`. Otherwise, it is a path in a temporary directory."""
     global _directory
     if script_divides_work():
         return path

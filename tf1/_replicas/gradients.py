@@ -1,10 +1,10 @@
 """Averages the gradients of a script over its replicas.
 
-A fork with a custom optimizer computes gradients with `tf.gradients`, or with `compute_gradients` or
-`minimize` of a `tf.train.Optimizer`. In the training graph of an Estimator, these functions compute the
-gradients of variables as means over all replicas. For example, if the loss is a mean over the batch, two
-replicas with batches of 16 take the same step as one process with a batch of 32. A fork that clips gradients
-clips the means.
+A fork of google-research/bert with its own optimizer computes gradients with `tf.gradients`, or with
+`compute_gradients` or `minimize` of a `tf.train.Optimizer`. In the training graph of an Estimator, these
+functions compute the gradients of variables as means over all replicas. For example, if the loss is a mean
+over the batch, two replicas with batches of 16 take the same step as one process with a batch of 32. A fork
+that clips gradients clips the means.
 
 In a single process, this module has no effect.
 """
@@ -110,9 +110,9 @@ def _differentiating():
     """Returns a context manager for the computation of gradients.
 
     Yields:
-      whether to average these gradients. False without replicas. Also False with Horovod, because the script
-      then averages the gradients itself. Also False in an inner computation of gradients, which TensorFlow
-      can start during another computation of gradients, for example for recomputation.
+      bool, whether these gradients must be averaged. It is False in three cases: there are no replicas; the
+      script uses Horovod, and so averages the gradients itself; or TensorFlow has started this computation
+      within another computation of gradients, for example for recomputation.
     """
     outer = getattr(_thread, "differentiating", False)
     _thread.differentiating = True

@@ -18,8 +18,8 @@ def is_initialized():
 
 
 def script_divides_work():
-    """Returns whether this process is one of several replicas, and the script itself divides the work among
-    them.
+    """Returns whether the script itself divides the work among replicas. This is true if the script has
+    called `hvd.init()` and this process is one of several replicas.
 
     Each process of such a script reads its own input and evaluates alone. For other scripts, this package
     scatters the batches over the replicas.

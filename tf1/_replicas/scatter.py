@@ -1,4 +1,4 @@
-"""Scatters the batches of a script's dataset over the replicas."""
+"""Distributes the batches of a script's dataset to the replicas."""
 
 import tensorflow.compat.v1 as tf
 

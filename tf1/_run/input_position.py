@@ -8,7 +8,7 @@ in TensorFlow's checkpoint format. The position is not part of the checkpoint it
 that list the contents of a checkpoint cannot read the state of an iterator. The file contains
 
     fingerprint   int64: a digest of the input pipeline
-    start         int64: the global step at which the input was at its beginning
+    start         int64: the global step at which the input began
     state_<i>     variant: position, shuffle buffer and prefetched batches of iterator i
 
 The fingerprint is needed because a state is valid only for the same pipeline. For example, after a change of
@@ -175,8 +175,8 @@ def _consumers(op, kind):
 class _Digest(object):
     """Computes digests of input pipelines. The same pipeline has the same digest in each process.
 
-    The names of ops and functions differ between processes, because TensorFlow numbers functions. A digest
-    therefore contains only the types, attributes and inputs of ops.
+    The names of ops and functions differ between processes, because TensorFlow gives each function a number.
+    A digest therefore contains only the types, attributes and inputs of ops.
 
     Attributes:
       op_types: set of the types of all ops in the digests.

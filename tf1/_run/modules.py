@@ -95,8 +95,8 @@ def _files():
 
 
 _FILES = _files()
-# For each prefix of a module's name, the parts of `tf` that a program can import as modules with this prefix.
-# For example, the part "layers" of the prefix "tensorflow." allows `import tensorflow.layers`. None allows
+# Maps each prefix to the parts of `tf` that a program can import as modules with this prefix. For example,
+# "layers" in the list of "tensorflow." means that a program can write `import tensorflow.layers`. None means
 # all parts.
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
@@ -118,8 +118,8 @@ def _find(name):
     # returned module has all names of the part of `tf` to which the file belonged, such as tf.contrib.crf.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
-    # Case 3: the name without its last part is a file of TensorFlow 1.15. For example, the file of
-    # tensorflow_estimator.estimator.export is tensorflow_estimator.estimator.
+    # Case 3: the name consists of a file of TensorFlow 1.15 and one more part. For example,
+    # tensorflow_estimator.estimator.export consists of tensorflow_estimator.estimator and the part `export`.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)

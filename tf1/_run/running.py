@@ -63,8 +63,8 @@ def _prepare(argv, packages):
 
 
 def _main_module(path):
-    """Creates a module `__main__` for the script at `path`, and returns it. In `sys.modules`, it replaces the
-    module `__main__` of `python -m tf1`."""
+    """Creates a module `__main__` for the script at `path`, and returns it. In `sys.modules`, this new module
+    takes the place of the module `__main__` of `python -m tf1`."""
     module = types.ModuleType("__main__")
     vars(module).update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = module
@@ -72,8 +72,9 @@ def _main_module(path):
 
 
 def show_error(kind, error, traceback):
-    """Prints an error in the way Python does, but without the frames of tf1's modules that run and import the
-    script. Adds advice if the script looked for a checkpoint in the directory of a Hugging Face model."""
+    """Prints an error with its traceback, in the way Python does. The traceback leaves out the modules of tf1
+    that run and import the script. Adds advice if the script looked for a checkpoint in the directory of a
+    Hugging Face model."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
     if advice := _advice_on_checkpoint(str(error)):
         print(advice, file=sys.stderr)

@@ -55,9 +55,9 @@ class RunConfig(run_config.RunConfig):
 def refuse_clusters():
     """Checks that the environment variable TF_CONFIG names only this process.
 
-    `tf.estimator` read the addresses of other processes from TF_CONFIG. A process that was not started as a
-    replica does not use these addresses. So each process of the cluster would train alone, and all of them
-    would write into the same directory.
+    In TensorFlow 1, `tf.estimator` read the addresses of other processes from TF_CONFIG. Under tf1, a process
+    that was not started as a replica does not use these addresses. So each process of the cluster would
+    train alone, and all of them would write into the same directory.
 
     Raises:
       ValueError: TF_CONFIG names several processes, makes this process an evaluator, or is malformed.

@@ -64,7 +64,8 @@ def _limit_threads(config):
 
 
 def _use_own_gpu(gpu_options):
-    """Clears the visible_device_list of a replica if it contains the replica's index on its machine.
+    """Clears the visible_device_list of a replica if this list contains the index of the replica on its
+    machine.
 
     A script for several GPUs chooses the GPU of a process by this index. But the launcher has already hidden
     all GPUs except one from the replica, and this GPU has the number 0.
@@ -75,7 +76,7 @@ def _use_own_gpu(gpu_options):
 
 
 def _number_gpus_of_context(gpu_options):
-    """Makes TensorFlow's context use only the GPUs of the session."""
+    """Limits TensorFlow's context to the GPUs in the session's option `visible_device_list`."""
     if gpu_options.visible_device_list:
         gpus = tf.config.list_physical_devices("GPU")
         # Errors are ignored here. If visible_device_list is wrong, the session raises an error later. If the

@@ -46,8 +46,8 @@ def order_reads(global_step, train_op):
 
 
 def _only_corrects(read):
-    """Returns whether a read of the global step is used only for a bias correction: a division by
-    1 - beta ** step, where `step` is the value that was read."""
+    """Returns whether `read`, an op that reads the global step, is used only for a bias correction. A bias
+    correction is a division by 1 - beta ** step, where `step` is the value that `read` returns."""
     powers = _uses(read)
     differences = [use for power, _ in powers for use in _uses(power)]
     return bool(differences) and all(op.type == "Pow" and place == 1 for op, place in powers) and all(
@@ -68,8 +68,8 @@ def _takers(op):
 
 
 def _uses(op):
-    """Returns a list of (op, index of the input) for the uses of an op's outputs. A use may be direct, or
-    through Cast, Identity or Sqrt."""
+    """Finds the ops that use the outputs of an op, directly or through Cast, Identity or Sqrt. Returns a list
+    of (op, index of the input)."""
     uses = []
     for output in op.outputs:
         for use in output.consumers():

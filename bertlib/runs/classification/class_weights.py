@@ -41,8 +41,8 @@ def parse_weights(settings, target):
 
 
 def _in_order(text, labels):
-    """Parses a text with one number for each label, such as "1,2.5". Returns the weights as a list of float.
-    """
+    """Parses a text with one number for each label, such as "1,2.5". Returns the numbers, the weights of the
+    labels, as a list of float."""
     parts = text.split(",")
     if len(parts) != len(labels):
         raise ValueError(f"the number of weights is {len(parts)}, but there are {len(labels)} labels "

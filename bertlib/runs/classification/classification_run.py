@@ -366,7 +366,8 @@ class _Phases:
         self._estimator, self._step = estimator, step
         self._official = []  # one text for each split: the name of the split and its official metrics
         self._predicted = {}  # {split: the head's predictions for the examples of the split}
-        self._input_fn = functools.cache(self._write_features)  # so the features of a split are written once
+        # With the cache, the features of a split are written only once.
+        self._input_fn = functools.cache(self._write_features)
         self._of_task = task_suffix(settings)
         if self._of_task:
             logging.info("The names of result files end in %s, because %s contains the training and the "

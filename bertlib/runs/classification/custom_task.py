@@ -87,7 +87,7 @@ def create_processor(settings, suffix=""):
 
 
 def list_files(settings):
-    """Returns the paths of the user's files, {flag: list with one path}."""
+    """Returns the paths of the user's files as a dict {name of the flag: list with one path}."""
     return {name: [getattr(settings, name)] for name in (*_FILES.values(), "label_file")
             if getattr(settings, name)}
 
@@ -127,7 +127,8 @@ def _choose_phases(settings, has_file):
 
     Args:
       settings: a `Settings`.
-      has_file: see `_named_files`. With --dev_fraction, this function sets the value for "dev" to True.
+      has_file: the result of `_named_files`. With --dev_fraction, this function changes has_file["dev"] to
+        True.
 
     Raises:
       ValueError: a phase lacks its file, or --dev_fraction contradicts the training.

@@ -45,8 +45,8 @@ def is_given(settings):
       settings: a `Settings`.
 
     Raises:
-      ValueError: flags exclude each other. Or the run would continue the training of a task module, but
-        --task_module was not given.
+      ValueError: flags exclude each other; or --output_dir contains a training with a task module, and the
+        run would continue this training, but --task_module was not given.
     """
     others = [name for name in ("task_name", *custom_task.given_flags(settings), "xnli_language")
               if settings.is_given(name) and name not in _SHARED_FLAGS]

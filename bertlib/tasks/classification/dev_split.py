@@ -126,8 +126,9 @@ def _choose_dev_rows(split, fraction, groups, order):
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
                          f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
-    # `divisible` contains the first index of each group, sorted by stratum. The development set gets the
-    # groups at regular intervals of this list. So it gets about the same share of each stratum.
+    # `divisible` contains the first index of each group that may be chosen. The list is sorted by stratum.
+    # The groups at regular distances in this list become the development set. So about the same share of
+    # each stratum is chosen.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 

@@ -41,7 +41,8 @@ def test_sets():
 
 
 def write_predictions(directory, processor, split, predictions):
-    """Writes the predictions for a set to a file. Does nothing if a submission contains no file for this set.
+    """Writes the predictions for a set to a file of a GLUE submission. Does nothing if a submission contains
+    no file for this set.
 
     Args:
       directory: the directory of the file.

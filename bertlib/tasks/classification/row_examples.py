@@ -441,8 +441,8 @@ def check_several_labels(split):
     """Raises a ValueError if all rows have the same label, because nothing can be learned from such rows."""
     if len({row.label for row in split.rows}) < 2:
         label = ", ".join(map(str, label_names(split.rows[0].label))) or "no label"
-        raise ValueError(f"{split.path}: all {len(split.rows)} examples have the same label, {label}: there "
-                         "is nothing to learn. If the labels are in another column, name it with "
+        raise ValueError(f"{split.path}: all {len(split.rows)} examples have the same label, {label}, so "
+                         "there is nothing to learn. If the labels are in another column, name it with "
                          "--label_column.")
 
 

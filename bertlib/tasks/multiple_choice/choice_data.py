@@ -239,8 +239,9 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
       tokenizer: a tokenizer of `tokenization`.
 
     Returns:
-      a pair: a list with {"input_ids", "input_mask", "segment_ids": list of int} for each ending, without
-      padding; and an int, the number of tokens of the longest sequence before truncation.
+      (sequences, longest). `sequences` is a list with a dict for each ending. The keys are "input_ids",
+      "input_mask" and "segment_ids". Each value is a list of int without padding. `longest` is the number of
+      tokens of the longest sequence before truncation.
     """
     sequences, longest = [], 0
     for ending in endings:

@@ -345,8 +345,8 @@ def _run_with_port(run, is_done):
             threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
             end = ends.get()
     finally:
-        # The threads with these names end when the worker processes end. If a thread fails, Python passes
-        # the error to `note`. So the earlier hook is restored only after the wait for these threads.
+        # The threads with these names end when the worker processes end. If such a thread fails, Python
+        # passes the error to the hook `note`. So `note` stays the hook until these threads have ended.
         for thread in threading.enumerate():
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
                 thread.join(_TIMEOUT_SECONDS)
@@ -394,7 +394,7 @@ def _shorten_errors():
 def serve(port):
     """Runs a worker process of the local runner. The command that started this process keeps the port open
     until all work is done or has failed. When the port is closed, this process ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C, not the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers ignore Ctrl-C; the command handles it
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
     try:
@@ -413,8 +413,8 @@ def serve(port):
 
 
 def _exit_when_closed(port):
-    # The command that owns the port never accepts this connection. When the port is closed, the operating
-    # system also closes the connection, so `recv` returns.
+    # `recv` waits until the command that owns the port closes it. The command never accepts this connection.
+    # When it closes the port, the operating system also closes the connection, and `recv` returns.
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.recv(1)
     os._exit(0)
@@ -516,7 +516,7 @@ def _parts_of_files(part, number, starts):
 
     Yields:
       (index of an output file, (position, records for this file)). The position is (index of the block, index
-      of the part's first record in the block). By their positions, the parts of a file can be sorted later.
+      of the part's first record in the block). It is the key by which the parts of a file are sorted later.
     """
     block, first, records, _ = part
     for file in range(number):

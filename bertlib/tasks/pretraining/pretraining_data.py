@@ -21,7 +21,7 @@ import tokenization
 
 # Number of instances that are written to the log: the first instances of a run.
 LOGGED_INSTANCES = 2
-# For each kind of field, a `Serializer` keeps at most this number of encoded fields in memory.
+# A `Serializer` has several caches of encoded fields. Each cache contains at most this number of entries.
 _CACHED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(

@@ -253,7 +253,8 @@ class _RowPacker:
         """Encodes each number from 0 to `limit` - 1 in advance. Later calls only copy the stored bytes."""
         shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
         has_next_byte = np.arange(limit) >> shifts + 7 > 0
-        # uint8 [number of bytes of the longest varint, limit]. Column n contains the bytes of the number n.
+        # An array of uint8 with the shape [number of bytes of the longest varint, limit]. Column n contains
+        # the bytes of the varint of n. If this varint is shorter than the longest one, zeros follow.
         self._bytes = (np.arange(limit) >> shifts & 0x7F | has_next_byte << 7).astype(np.uint8)
         self._sizes = 1 + has_next_byte.sum(0)
 
@@ -599,14 +600,15 @@ def list_written_files(output_files):
 
 
 def _has_bytes(path, size, complete):
-    """Returns whether an output file is as long as its manifest says. If a partial file of the output file
-    exists, the function checks instead whether the partial file is at least as long as the manifest says.
+    """Returns whether an output file contains all bytes that the manifest records for it.
+
+    If the output file has a partial file, the partial file must have at least `size` bytes. Otherwise,
+    `complete` must be true, and the output file itself must have exactly `size` bytes.
 
     Args:
       path: the output file.
       size: size of the file in the manifest, in bytes.
-      complete: whether the manifest says that all blocks are written. If `complete` is false and no partial
-        file exists, the function returns False.
+      complete: whether the manifest says that all blocks are written.
     """
     if files.exists(_partial(path)):
         return files.size(_partial(path)) >= size

@@ -165,8 +165,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
 
 
 def _with_logits(features, results, skips_padding):
-    """Joins the features of each window with its result, which has the same unique_id. Yields a `_Window` for
-    each window. With `skips_padding`, the logits of padding are left out."""
+    """Yields a `_Window` for each window: its features, and the logits of the result with the same unique_id.
+    If `skips_padding` is true, the logits of padding are left out."""
     results = iter(results)
     early = {}
     for feature in features:
@@ -183,8 +183,8 @@ def _with_logits(features, results, skips_padding):
 
 
 def _floats(result, name):
-    """Returns the logits of a `RawResult` as a list of float, because Python searches lists faster than
-    arrays.
+    """Returns the logits of a `RawResult` as a list of float. Python searches a list faster than a NumPy
+    array.
 
     Args:
       result: a `RawResult`.
@@ -322,7 +322,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
         tok_text = " ".join(token for word in words for token in tokenize_word(word))
         start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
-    else:  # `token_spans` contains the start and the end of each token, in characters of its word
+    else:  # `token_spans` contains (start, end) of each token: the range of its characters within its word
         start = token_spans[start_index][0]
         end = len(orig_text) - len(words[-1]) + token_spans[end_index][1]
     word_offsets = getattr(example, "word_offsets", None)
@@ -343,8 +343,8 @@ def _place_in_context(index, words, word_offsets):
     """
     rest = index
     for word, offset in zip(words, word_offsets):
-        # The index may also be the end of an answer, which is the index after the answer's last character. If
-        # the answer ends with this word, the index within the word is `len(word)`. So `<=` is used here.
+        # `index` may also be the end of an answer: the index after its last character. If the last word of
+        # the answer is this word, `rest` is `len(word)`. So `<=` is used here, not `<`.
         if rest <= len(word):
             return offset + rest
         rest -= len(word) + 1

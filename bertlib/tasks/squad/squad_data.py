@@ -446,7 +446,7 @@ class _Featurizer:
 
     def __call__(self, item):
         """Returns the list of the `InputFeatures` of an example. `item` is (index of the example, example).
-        The unique_ids begin with 0, because it is not known yet how many windows the earlier examples have.
+        The unique_ids begin with 0, because the number of windows of the earlier examples is not known yet.
         The caller replaces these unique_ids."""
         index, example = item
         return self.features(example, index, 0)
@@ -674,8 +674,8 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
                                             is_training, output_file, num_workers=1, cache=None):
     """Writes the windows of all examples to a TFRecord file.
 
-    `convert_examples_to_features` with a `FeatureWriter` would write the same file. See this function for the
-    arguments and errors that are not listed here.
+    `convert_examples_to_features` with a `FeatureWriter` would write the same file. For the arguments and
+    errors that are not listed here, see `convert_examples_to_features`.
 
     Args:
       output_file: path of the file. The file appears only when it is complete.

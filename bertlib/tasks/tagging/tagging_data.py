@@ -179,7 +179,7 @@ def _index(file, line, column, what):
     index = column - 1 if column > 0 else file.width + column
     if column == 0 or not 0 <= index < file.width:
         raise file.error(line, f"there is no column {column} for the {what}. The columns have the numbers 1 "
-                         f"to {file.width}; the last column is also -1.")
+                         f"to {file.width}; the last column also has the number -1.")
     return index
 
 

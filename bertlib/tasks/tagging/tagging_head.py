@@ -12,7 +12,7 @@ import modeling
 # Dropout probability for the input of the head. As in the published classifier, it does not depend on the
 # model's configuration.
 _HEAD_DROPOUT = 0.1
-# The loss is divided by the sum of this feature over the effective batch.
+# Name of a feature. The loss of an effective batch is divided by the sum of this feature over the batch.
 BATCH_TOTALS = ("tag_mask",)
 
 
@@ -116,8 +116,8 @@ def _tag_with_crf(logits, tag_ids, tag_mask, with_probabilities):
 
 
 def _order(mask):
-    """Returns, for each row of a mask, the positions of the ones, followed by the positions of the zeros:
-    int32 [B, F]."""
+    """Sorts the positions of each row of a mask: first the positions of the ones, then the positions of the
+    zeros. Returns the positions as int32 [B, F]."""
     return tf.argsort(1 - mask, axis=1, stable=True)
 
 

@@ -32,7 +32,8 @@ _CHARACTER = rf"[^\s{_MARKS}]"
 _LETTER = rf"[^\s{_MARKS}\d_]"
 _DOTTED = rf"{_LETTER}{{1,2}}\.(?:{_LETTER}\.)+(?!{_CHARACTER})"  # U.S.
 _NUMBER = rf"[+-]?\.?\d+(?:[.,:/'’]\d+)*{_CHARACTER}*"  # +1,000.5 or 12th
-_PART = rf"(?:{_DOTTED}|{_NUMBER}|{_CHARACTER}+(?:[.'’&]{_CHARACTER}+)*)"  # such as O'Brien, reuters.com
+# Matches U.S., 12th, O'Brien and reuters.com.
+_PART = rf"(?:{_DOTTED}|{_NUMBER}|{_CHARACTER}+(?:[.'’&]{_CHARACTER}+)*)"
 _ENDING = r"(?i:['’](?:s|re|ve|ll|d|m))"
 # The first alternative that matches is used. The pattern is applied only to texts without white space at the
 # start and the end.
