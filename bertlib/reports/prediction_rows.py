@@ -12,8 +12,9 @@ class PredictedRow(NamedTuple):
       fields: {name of a column: text}, the columns of the input file, in the order of the file and with
         unchanged texts. For JSON Lines, values that are not texts are written as JSON.
       texts: tuple of str, the texts that the model read.
-      label: the correct answer, or None if it is unknown. A class is a str, and a score is a float. Several
-        labels are a tuple of str, and so are the accepted answers to a question.
+      label: the correct answer, or None if it is unknown. It is a str for a class, and a float for a score.
+        It is a tuple of str if an example can have several labels, and for a question, which can have several
+        accepted answers.
       prediction: the model's answer: str, float or tuple of str.
       probabilities: {label: float}. For the answer to a question or the tag of a word, this is {"": float},
         the probability of the prediction. None if the prediction is a score.

@@ -289,8 +289,8 @@ class ColumnIndex(NamedTuple):
             return None
         if matches:
             listed = " or ".join(",".join(names) for names in matches)
-            raise RowError(self.line, f"the {what} may be in {listed}. Name the right columns with {flag}; "
-                           f"the columns are {self.names_in_words()}.")
+            raise RowError(self.line, f"several columns could contain the {what}: {listed}. Name the right "
+                           f"columns with {flag}; the columns are {self.names_in_words()}.")
         listed = "there is no header row, so pass numbers, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
         raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "

@@ -289,8 +289,8 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
                                    "with --text_column; the columns are body, "
      "label. If this row is not a header"),
     ("a.csv", "body,kind\na,x\n", "If the file has labels, also name their column with --label_column."),
-    ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence. Name the right "
-                                              "columns with"),
+    ("a.csv", "text,sentence,label\na,b,x\n", ":1: several columns could contain the texts: text or "
+                                              "sentence. Name the right columns with"),
     ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),
     ("a.csv", "text,label\na,x\n ,y\n", ":3: the text is empty"),
     ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the second text is empty"),

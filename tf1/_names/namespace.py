@@ -18,7 +18,7 @@ class Namespace(types.ModuleType):
 
         Args:
           name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
-          own: the names of tf1, as a dict {name: object}.
+          own: the names that tf1 itself defines in this namespace, as a dict {name: object}.
           base: function without arguments that returns the base module. If a name is not in `own`, it is
             looked up in the base module. None if the namespace contains only the names in `own`.
           explain: function that takes a missing name and returns the advice for the error message, or None if
