@@ -63,8 +63,8 @@ def _parser():
                         "for searching or freezing graphs need these variables")
     parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="number of replicas on this "
                         "machine. Replicas are processes that train one model together; each uses one GPU. "
-                        "With --num_replicas=0, each GPU of the machine gets a replica. The gradients are averaged over the "
-                        "replicas. With TF_CONFIG, several machines train one model; see "
+                        "With --num_replicas=0, each GPU of the machine gets a replica. The gradients are "
+                        "averaged over the replicas. With TF_CONFIG, several machines train one model; see "
                         "docs/howto/porting.md. Default: 1")
     parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="if one "
                         "replica was killed, was stopped or lost its connection, all replicas end within "
