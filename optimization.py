@@ -761,8 +761,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
 
 class LambOptimizer(_WeightDecayOptimizer):
-    """Implements LAMB. It computes the direction u of Adam for each variable, and scales it to a step whose
-    norm is η times the norm of the variable.
+    """Implements LAMB. For each variable, it computes a direction u from Adam and the weight decay, and
+    scales u to a step whose norm is η times the norm of the variable.
 
     This is algorithm 2 of You et al. 2019, arXiv:1904.00962.
 

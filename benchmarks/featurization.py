@@ -108,8 +108,8 @@ def time_workers(examples, vocab_file, repeat, recorder):
 
 
 def check_strings(vocab_file, count):
-    """Tokenizes random strings and each code point with and without the cache of tokens. Returns the number
-    of differences."""
+    """Tokenizes random strings and each code point with and without the cache. Returns the number of
+    differences."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 

@@ -308,11 +308,11 @@ def repeat(session):
 
 
 def compare_repetitions(script, flags):
-    """Trains three times with the same flags, and compares the weights. The third training is killed after a
-    checkpoint and then continued.
+    """Trains three times with the same flags, and compares the tensors of the last checkpoints. The third
+    training is killed after a checkpoint and then continued.
 
     Returns:
-      a dict: "ok" (whether all weights are equal), "tensors" (number of tensors), "different" (number of
+      a dict: "ok" (whether all tensors are equal), "tensors" (number of tensors), "different" (number of
       tensors that differ between the first and the second training), "different_after_kill" (the same number
       for the first and the third training), "resumed_from" (the step at which the killed training continued)
       and "names" (up to five names of different tensors).

@@ -92,8 +92,8 @@ def _scaling_table(rows):
 
 
 def _ops_table(rows):
-    """Returns a table with a row for each step. Below it, a separate table for each step lists the slowest
-    ops."""
+    """Returns a table with a row for each step. Below it, a separate table for each step lists the types
+    of ops that take the most time."""
     heading = _columns(
         _field("model"), _field("length"), ("precision", lambda row: row["precision"]
                                              + ", `--use_xla`" * row["use_xla"]), _field("batch"),

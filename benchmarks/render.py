@@ -197,7 +197,7 @@ def squad_table():
 
 
 def serving_table():
-    """Returns the table of the time and the memory in which a trained classifier answers."""
+    """Returns the table of the time and the memory that a trained classifier needs for its answers."""
     result, alone = results.read("serving"), results.read("serving_this_project")
     fields = {"load and first answer, CPU ms": "loading and the first answer, CPU ms",
               "a call, CPU ms": "a call with one pair, CPU ms",
@@ -562,8 +562,8 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-# Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One table
-# shows all results of a list.
+# Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One entry of
+# `TABLES` shows all results of a list.
 ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY = (
     [name for name in results.names() if name.startswith(prefix)]
     for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability"))

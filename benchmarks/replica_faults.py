@@ -548,7 +548,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=12)
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--machines", action="store_true", help="start a separate launcher for each replica")
-    parser.add_argument("--only", default="", help="runs only the faults whose name FAULT@MOMENT, such as "
+    parser.add_argument("--only", default="", help="run only the faults whose name FAULT@MOMENT, such as "
                         "kill@saving, matches this regular expression")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()

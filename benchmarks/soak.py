@@ -268,7 +268,7 @@ def text_of(name, value):
 
 def check(name, part, directory, recorder):
     """Runs the command of a part, and prints the rows of the table for this part. Returns False if the
-    command failed or a quantity, such as the memory, grew too much."""
+    command failed, if there are too few samples, or if a quantity, such as the memory, grew too much."""
     begun = time.monotonic()
     samples, code, log = watch(part, directory)
     seconds = time.monotonic() - begun

@@ -25,8 +25,8 @@ ALLOWED_SHARE = 0.1
 
 class MeasuredEvaluation(question_answering.Evaluation):
     """An evaluation that also measures the cost of its last part, in CPU seconds. This part begins when the
-    model has computed all outputs, and ends when the answers are written. The seconds are stored with a
-    `results.Recorder`."""
+    model has computed all outputs, and ends when all files of the evaluation are written. The seconds are
+    stored with a `results.Recorder`."""
 
     def model_outputs(self, input_fn):
         self.features, raw = map(list, super().model_outputs(input_fn))
@@ -44,8 +44,8 @@ class MeasuredEvaluation(question_answering.Evaluation):
         self.recorder.add(questions=questions, windows=len(self.features), search=spent, whole=whole)
         self.recorder.write()
         if share > ALLOWED_SHARE:
-            raise RuntimeError(f"The search for the answers took more than {ALLOWED_SHARE:.0%} of the CPU "
-                               "time of the evaluation.")
+            raise RuntimeError(f"The work after the logits took more than {ALLOWED_SHARE:.0%} of the CPU "
+                               "time of the process.")
 
 
 if __name__ == "__main__":

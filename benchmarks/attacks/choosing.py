@@ -1,5 +1,6 @@
 """Makes questions with several endings, and lets run_swag.py and predict.py read them. The files have
 different columns, formats and labels, and may contain bad rows.
+
 Both commands must give the probabilities of the Python predictor, in the order of the rows. scikit-learn
 checks the accuracy.
 """
@@ -218,7 +219,8 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def questions_with_endings(trial):
-    """Damages a file of questions. Then run_swag.py and predict.py answer the questions of this file."""
+    """Changes a file of questions. run_swag.py then evaluates the model on this file or answers its
+    questions, and predict.py answers the same questions."""
     kind = trial.chance.choice(sorted(KINDS))
     phase = trial.chance.choice(["dev", "test"])
     file = Questions(trial.chance)

@@ -156,8 +156,9 @@ def _reordered(chance, whole=True):
 def pretrained_vocabularies(trial):
     """Passes another vocabulary to pre-training or fine-tuning.
 
-    Records contain a fingerprint of their vocabulary. Pre-training stores this fingerprint, and fine-tuning
-    compares it with the fingerprint of its own vocabulary. So both commands must refuse another vocabulary.
+    Records contain a fingerprint of their vocabulary. Pre-training compares it with its own vocabulary, and
+    stores the fingerprint. Fine-tuning compares the stored fingerprint with its own vocabulary. So both
+    commands must refuse another vocabulary.
     """
     chance = trial.chance
     kind = chance.choice(["fine-tuning, same", "fine-tuning, another order", "no flag",

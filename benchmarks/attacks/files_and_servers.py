@@ -192,7 +192,7 @@ def downloads(trial):
     outside = sorted(os.path.relpath(found, trial.here) for found in trial.here.parent.rglob("*")
                      if found.is_file() and not found.is_relative_to(trial.here / "data"))
     if outside:
-        raise Bad("wrong result", f"download.py wrote files outside of --data_dir: {outside}")
+        raise Bad("wrong result", f"download.py wrote files outside of data/: {outside}")
     names = sorted(contents_of(trial.here / "data")) if (trial.here / "data").exists() else []
     whole = [name for name in names if not name.endswith(".partial")]
     if succeeded:

@@ -70,7 +70,7 @@ class Seen(NamedTuple):
 
     Attributes:
       examples: list of (line, texts), the examples that the reader returned.
-      line: the line that an error message names, or None.
+      line: the line that the error message names; 0 if it names no line; None if there was no error.
       refusal: the text of the error message; "" if there was no error.
     """
 

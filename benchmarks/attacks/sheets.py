@@ -193,7 +193,7 @@ def text_column_twice(sheet):
 
 
 def named_otherwise(sheet):
-    """Renames the columns, and passes the new names with a flag."""
+    """Renames the columns of the texts, and passes the new names as --text_column."""
     if sheet.has_header:
         sheet.shown = {name: f"col {index}" for index, name in enumerate(sheet.texts)}
         sheet.flags = {"text_column": ",".join(sheet.shown.values())}

@@ -117,8 +117,8 @@ def step(settings):
 
 
 def finetune(settings):
-    """Fine-tunes on MRPC. The setting "count" is the number of steps. If the settings contain an evaluation,
-    prints accuracy and F1."""
+    """Fine-tunes on MRPC. The setting "count" is the number of steps. If the setting "dev" names a file,
+    evaluates on this file, and prints accuracy and F1."""
     random.seed(settings["seed"])
     model = transformers.BertForSequenceClassification.from_pretrained(
         settings["model"], num_labels=2, attn_implementation=settings["attention"])

@@ -1,4 +1,4 @@
-"""Measures the CPU time and the wall time of this project's predictions. benchmarks/serving.py starts it.
+"""Measures the CPU time and the wall time of this project's predictions, for benchmarks/serving.py.
 
     python benchmarks/peers/our_answers.py MODEL_DIR PAIRS CALLS
 

@@ -69,9 +69,9 @@ def define_flags():
     common_flags.define_gpu_flags()
     define_predictor_flags()
     with common_flags.section("Lines"):
-        flags.DEFINE_string("input_file", "-", "Input file. By default, the command reads the standard "
+        flags.DEFINE_string("input_file", "-", "Input file. By default (-), the command reads the standard "
                             "input.")
-        flags.DEFINE_string("output_file", "-", "Output file. By default, the command writes to the "
+        flags.DEFINE_string("output_file", "-", "Output file. By default (-), the command writes to the "
                             "standard output.")
         flags.DEFINE_enum("input_format", None, list(prediction_inputs.FORMATS), "Format of the input. "
                           "By default, the command derives it from the file extension. If the extension is "

@@ -136,9 +136,8 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
 
 
 def _batches(session, fetches, config, group, sharded=True):
-    """Yields the values of `fetches` for each batch. If the process is a replica, `group` is the group of the
-    replicas. In this case, the function yields the values for the batches of all replicas; see
-    `replica_sync.gather_batches`."""
+    """Yields the values of `fetches` for each batch. If `group` is a group of replicas and not None, the
+    function yields the values for the batches of all these replicas; see `replica_sync.gather_batches`."""
     check = config.stop_request.check
     if group:
         yield from replica_sync.gather_batches(group, session, fetches, check, sharded)

@@ -87,10 +87,10 @@ def new_site(kind):
 def repeatable(function):
     """Returns a function that calls `function` and makes it draw the same random numbers in each call.
 
-    The first call records four values: the names of the sites (see `new_site`), the seed, and the tensors of
-    the step and of the micro-batch. Later calls use the recorded values in the same order, even if the
-    variable scope is different in a later call. Later calls do not read the global step again, because the
-    global step may have increased since the first call.
+    The first call records the names of the sites (see `new_site`), the seed, and the tensors of the step and
+    of the micro-batch. Later calls use the recorded values in the same order, even if the variable scope is
+    different in a later call. Later calls do not read the global step again, because the global step may have
+    increased since the first call.
     """
     recorded = None
 
@@ -292,7 +292,7 @@ def _zero_when_run():
 
 def _seed_and_position():
     """Returns (seed, step, list). The list contains the index of the micro-batch, or is empty if no index was
-    set. Random numbers depend only on these values and on their site (see `new_site`)."""
+    set. Random numbers depend on these values and on their site (see `new_site`)."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 

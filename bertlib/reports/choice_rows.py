@@ -13,7 +13,8 @@ class ChoiceRows:
     """
 
     def __init__(self, file, outputs, lengths):
-        """Stores the data. `outputs` and `lengths` have one element for each question of the file.
+        """Stores the data. `outputs` and `lengths` have one element for each question in `file`, in the order
+        of the questions.
 
         Args:
           file: a `choice_data.QuestionFile`.

@@ -80,7 +80,7 @@ def _contrib_namespace(part, own, base=None):
 
 
 # A dict. Each key is the name of a part of tf.contrib. The value is a dict with the names in this part:
-# {name: the function or class that tf1 provides under this name}.
+# {name: the object that tf1 provides under this name}. Most of these objects are functions or classes.
 _NAMES_OF_PARTS = {
     "autograph": dict(convert=internals.autograph_convert,
                       do_not_convert=tf.autograph.experimental.do_not_convert,

@@ -89,7 +89,7 @@ def _fetched(fetch):
 
     For a reference variable v, the name "v:0" meant the value of v. For a resource variable v, "v:0" is only
     the handle of v. So if `fetch` is the name or the tensor of such a handle, the function returns the
-    variable itself. Otherwise, it returns `fetch`.
+    variable itself. For the name of another tensor, it returns this tensor. Otherwise, it returns `fetch`.
     """
     graph = tf.get_default_graph()
     if isinstance(fetch, str) and ":" in fetch:

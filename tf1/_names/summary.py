@@ -9,10 +9,10 @@ from tf1._names.namespace import own_names
 
 
 def start_writers():
-    """Adds ops to the current graph. When a session of this graph starts, these ops initialize the graph's
-    summary writers.
+    """Changes the current graph so that its summary writers are initialized when a session of it starts.
 
-    The ops are added to the table initializers, because each `tf.train.Scaffold` runs these initializers.
+    The ops that initialize the writers are added to the collection of the table initializers, because each
+    `tf.train.Scaffold` runs these initializers.
     """
     initializers = tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)
     for initializer in _ops.summary_writer_initializer_op():

@@ -232,13 +232,15 @@ def _read(settings, reader, record):
 
 
 def _draw_examples(settings, splits):
-    """Reduces each set to the number of examples in --max_train_examples or --max_eval_examples.
+    """Limits the number of training examples to --max_train_examples, and the number of examples of the
+    development set to --max_eval_examples. Test sets have no limit.
 
     Which examples are drawn depends on their content; see `example_limits.draw_examples`.
 
     Args:
       settings: a `Settings`.
-      splits: {"train", "dev" or "test": `row_examples.Split`}. This function replaces the splits in the dict.
+      splits: {"train", "dev" or "test": `row_examples.Split`}. The reduced sets "train" and "dev" replace
+        the original ones in this dict.
 
     Raises:
       ValueError: only one label is left for the training.
