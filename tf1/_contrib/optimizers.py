@@ -30,7 +30,7 @@ class DecoupledWeightDecayExtension(object):
 
     def minimize(self, *args, decay_var_list=None, **kwargs):
         """Calls `minimize` of the optimizer. Weight decay is applied only to the variables in decay_var_list.
-        If decay_var_list is None, weight decay is applied to all variables."""
+        If decay_var_list is None or empty, weight decay is applied to all variables."""
         self._choose(decay_var_list)
         return super().minimize(*args, **kwargs)
 

@@ -213,7 +213,7 @@ class LSTMBlockCell(_Cell):
           cell_clip: maximum absolute value of the cell's state. None means no limit.
           use_peephole: whether the gates depend on the state of the cell. This adds the variables w_i_diag,
             w_f_diag and w_o_diag.
-          dtype: dtype of the variables. None means the dtype of the inputs.
+          dtype: dtype of the inputs. The variables always have the dtype of the inputs.
           reuse: whether to reuse existing variables.
           name: name of the cell, and scope of its variables.
         """
