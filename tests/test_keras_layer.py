@@ -139,7 +139,8 @@ def test_saved_models_answer_in_a_new_process(program, tiny_model):
     found, output, _ = program
     loaded = run_program("tf_keras.api" in found["keras"], output, PROGRAM, "unused", output, "load")
     assert set(loaded["differences"]) == {"keras", "saved", "exported"}
-    assert max(loaded["differences"].values()) < 1e-6
+    # Outputs of different processes can differ; see `check_close`. On a busy AMD CPU, 2.7e-6 was seen.
+    assert max(loaded["differences"].values()) < 5e-6
     assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # counter, head
 
 

@@ -181,7 +181,8 @@ def test_stored_runs_are_not_trained_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(render, "STABILITY", ["more"])
     assert "Some runs are of other machines or days: a CPU; 2026-11-24." in render.stability_table()
     assert "MRPC, published: 0.8000" in capsys.readouterr().out
-    for flags, message in ((["--stored=first"], "had the flags '--precision=fp32', and not ''"),
+    for flags, message in ((["--stored=first"],
+                            "had the flags '--precision=fp32', but this command has the flags ''"),
                            (["--stored=first", "--precision=fp32", "--settings=own",
                              "--setting=own=--layer_decay=0.8"],
                             "the setting own had the flags '--layer_decay=0.9', and not '--layer_decay=0.8'"),

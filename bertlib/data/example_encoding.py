@@ -85,8 +85,8 @@ class Prefixes(dict):
 
 
 class Encoder:
-    """Serializes rows. The bytes of a row are the same as those of a `tf.train.Example` that is serialized
-    with `SerializeToString(deterministic=True)`."""
+    """Serializes rows. The bytes of a row are the same as those of a `tf.train.Example` that protobuf
+    serializes deterministically."""
 
     def __init__(self, fields):
         """Creates an encoder. Encodes the names and types of the fields here, and not in each call, because

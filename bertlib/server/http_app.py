@@ -238,10 +238,11 @@ async def _answer(request, batches, inputs, seconds):
       fastapi.HTTPException: there is no answer, or the client has closed the connection.
     """
     try:
-        future = asyncio.wrap_future(batches.submit(inputs))
+        submitted = batches.submit(inputs)
     except request_batches.QueueFull:
         raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                                     {"Retry-After": "1"}) from None
+    future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:
         await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +259,9 @@ async def _answer(request, batches, inputs, seconds):
                                     "server says why.") from None
     finally:
         gone.cancel()
-        future.cancel()
+        # If `future` were cancelled, asyncio would cancel `submitted` only later. A batch could then still
+        # contain the inputs, although the client already has the answer 504.
+        submitted.cancel()
 
 
 def _too_late():

@@ -55,7 +55,7 @@ class Named(NamedTuple):
 @pytest.mark.parametrize("value", [object(), {1, 2}, Named(1), [{"a": len}], 1j,
                                    np.array([object()], object), np.zeros(2, [("a", int)])])
 def test_another_value_is_refused(value):
-    with pytest.raises(TypeError, match="Replicas (cannot )?exchange"):
+    with pytest.raises(TypeError, match="Replicas (cannot|can) exchange"):
         value_encoding.encode(value)
 
 

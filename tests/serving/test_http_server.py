@@ -1,5 +1,6 @@
 """The HTTP interface of a predictor on loopback: answers, limits, wrong requests, clients that misbehave."""
 
+import asyncio
 import base64
 import concurrent.futures
 import hashlib
@@ -9,12 +10,13 @@ import re
 import threading
 import time
 
-from http_clients import JSON, Held, running, wait_until
+from http_clients import JSON, LIMITS, Held, running, wait_until
 from model_directories import TAGS, linear, write
 import pytest
 import tiny
 
 from bertlib import serving
+from bertlib.server import request_batches
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -384,6 +386,41 @@ def test_an_answer_that_is_late_is_504_and_leaves_the_queue(predictor):
         held.go.set()
         wait_until(lambda: server.ask(ASK)[0] == 200)
     assert held.batches[0] == 8 and sum(held.batches) < 12
+
+
+def test_a_late_request_has_left_the_queue_when_its_504_is_sent(predictor):
+    from bertlib.server import http_app
+    held, futures, seen = Held(predictor, is_open=False), [], []
+    body = json.dumps(ASK).encode()
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+             "path": "/predict", "raw_path": b"/predict", "query_string": b"", "root_path": "",
+             "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+             "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"),
+                         (b"content-length", str(len(body)).encode())]}
+
+    async def ask(app):
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive():
+            if not messages:
+                await asyncio.Event().wait()  # the client stays connected
+            return messages.pop()
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                seen.append((message["status"], [future.cancelled() for future in futures]))
+
+        await app(scope, receive, send)
+
+    with request_batches.RequestBatches(held, 8, 0.0, 40, 40) as batches:
+        submit = batches.submit
+        batches.submit = lambda inputs: futures.append(submit(inputs)) or futures[-1]
+        try:
+            limits = http_app.Limits(**{**LIMITS, "seconds": 0.2})
+            asyncio.run(ask(http_app.create_app(held, batches, limits)))
+        finally:
+            held.go.set()
+    assert seen == [(504, [True])]
 
 
 # --- Token, pages and the end ----------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def test_a_killed_sweep_goes_on_and_its_children_end(directory):
 
 
 @pytest.mark.parametrize("texts, message", [
-    ([], "--grid is missing"), (["a"], "write a flag"), (["a="], "a value is empty"),
+    ([], "--grid is missing"), (["a"], "write the name of a flag"), (["a="], "a value is empty"),
     (["a=1,,2"], "a value is empty"), (["a=1,2,1"], "the value 1 occurs twice"),
     (["a=1", "a=2"], "already lists values of a"), (["b=1"], "no flag b")])
 def test_grids_that_cannot_be(texts, message):
