@@ -284,17 +284,21 @@ def input_table():
 
 
 def padding_table():
-    """Returns the table of the speed of pre-training with and without padding."""
-    result = results.read("pretraining_padding_fp32")
-    speeds = [values_of(result, "speed", way=way) for way in ("padded", "without padding")]
-    ratios = [trimmed / padded for padded, trimmed in zip(*speeds)]
-    rows = [[f"{padded:.0f}", f"{trimmed:.0f}", f"{ratio:.2f}"]
-            for padded, trimmed, ratio in zip(*speeds, ratios)]
-    rows.append([*(f"median {statistics.median(values):.0f}" for values in speeds),
-                 f"median {statistics.median(ratios):.2f}"])
-    return f"""{table(["real tokens per CPU second: padded", "without padding", "ratio"], rows)}
+    """Returns the table of the speed of pre-training with and without padding, with a row for each result."""
+    rows, found = [], [results.read(name) for name in PADDING]
+    for result in found:
+        first = result["rounds"][0]
+        speeds = [values_of(result, "speed", way=way) for way in ("padded", "without padding")]
+        ratios = [trimmed / padded for padded, trimmed in zip(*speeds)]
+        rows.append([first["layers"], first["precision"],
+                     *(f"{statistics.median(each):.0f}" for each in speeds),
+                     f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"])
+    commands = "; ".join(f"`{result['command']}` ({place(result)})" for result in found)
+    return f"""{table(["layers", "precision", "real tokens per CPU second: padded", "without padding",
+                       "ratio (smallest–largest)"], sorted(rows))}
 
-Measured by `{result["command"]}` ({place(result)})."""
+The layers have the width of BERT-Base. Speeds and ratios are medians of the rounds. Measured by
+{commands}."""
 
 
 def replica_rows(result):
@@ -564,9 +568,9 @@ def origins_table():
 
 # Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One entry of
 # `TABLES` shows all results of a list.
-ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY = (
+ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY, PADDING = (
     [name for name in results.names() if name.startswith(prefix)]
-    for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability"))
+    for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability", "pretraining_padding"))
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
 # {name of a table: (function that returns the text of the table, names of the results in this text)}. A page
@@ -583,7 +587,7 @@ TABLES = {
     "planner": (planner_line, ["memory_on_cpu"]),
     "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
-    "padding": (padding_table, ["pretraining_padding_fp32"]),
+    "padding": (padding_table, PADDING),
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
