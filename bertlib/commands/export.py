@@ -121,13 +121,13 @@ def _export_file(settings, model):
     directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
     step = StepConfig(compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
     with predictor.Predictor(model, settings.task, step) as expected:
-        inputs, source = _inputs(settings, model, expected)
+        inputs, labels, source = _inputs(settings, model, expected)
         path = portable_model.export(model, directory, settings.format, settings.task,
                                      settings.quantize == "int8")
         final_export.log(path, model)
         export = portable_model.read(path)
         with predictor.Predictor(export.directory, export.task, model=export.load()) as other:
-            differences = answer_differences.compare(expected, other, inputs)
+            differences = answer_differences.compare(expected, other, inputs, labels)
     logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
                  portable_model.FORMATS[settings.format].name, source, differences)
 
@@ -140,39 +140,43 @@ def _inputs(settings, model, expected):
     vocabulary.
 
     Returns:
-      a pair: a list of at most --compare_examples inputs, each a tuple of texts; and a name of their source
-      for the log.
+      three values. The first is a list of at most --compare_examples inputs, each a tuple of texts. The
+      second is a list of their correct labels, or None if a label is unknown or the task is not
+      classification. The third is a name of their source for the log.
 
     Raises:
       ValueError, OSError: no line of --compare_file can be used.
     """
     if settings.compare_file:
         source = settings.compare_file
-        found = [item.values for item in expected.read(source) if item.problem is None]
+        found = [(item.values, None) for item in expected.read(source) if item.problem is None]
     else:
         source = "the development set"
         try:
-            found = training_texts.read_dev_inputs(model)
+            found = training_texts.read_dev_set(model)
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
     # The development set of a tagger consists of lists of words. If a tagger is exported for another task,
     # such as vectors, each input must be a text. So the words of a list are joined.
     if expected.task != "tagging":
-        found = [tuple(" ".join(text) if isinstance(text, list) else text for text in texts)
-                 for texts in found]
-    usable = [texts for texts in found if _is_usable(expected, texts)]
+        found = [(tuple(" ".join(text) if isinstance(text, list) else text for text in texts), label)
+                 for texts, label in found]
+    usable = [(texts, label) for texts, label in found if _is_usable(expected, texts)]
     if not usable:
         raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
                          "--compare_file.")
-    return usable[::-(-len(usable) // settings.compare_examples)], source
+    inputs, labels = zip(*usable[::-(-len(usable) // settings.compare_examples)])
+    has_labels = expected.task == "classification" and None not in labels
+    return list(inputs), list(labels) if has_labels else None, source
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns up to 40 inputs. Each text of the first input consists of one word of the vocabulary, each text
-    of the second input consists of two words, and so on."""
+    """Returns up to 40 inputs without labels, in the form of `training_texts.read_dev_set`. Each text of the
+    first input consists of one word of the vocabulary, each text of the second input consists of two words,
+    and so on."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
-    return [(" ".join(words[:count]),) * expected.required for count in range(1, len(words) + 1)]
+    return [((" ".join(words[:count]),) * expected.required, None) for count in range(1, len(words) + 1)]
 
 
 def _is_usable(expected, texts):

@@ -19,6 +19,8 @@ class Differences(NamedTuple):
       largest, mean: largest and mean absolute difference of the scores in the answers, such as
         probabilities. The scores of entities are compared only if both answers have the same number of
         entities.
+      right: pair of ints, how many labels of each predictor are correct. None if the correct labels are
+        unknown.
     """
 
     inputs: int
@@ -26,28 +28,35 @@ class Differences(NamedTuple):
     differing: int
     largest: float
     mean: float
+    right: tuple | None = None
 
     def __str__(self):
         scores = f"scores differ by {self.largest:.2g} at most and by {self.mean:.2g} on average"
         if not self.predictions:
             return f"{self.inputs} inputs: {scores}"
-        return (f"{self.inputs} inputs: {self.differing} of {self.predictions} predictions differ "
+        text = (f"{self.inputs} inputs: {self.differing} of {self.predictions} predictions differ "
                 f"({self.differing / self.predictions:.2%}); {scores}")
+        if self.right is None:
+            return text
+        first, second = (count / self.inputs for count in self.right)
+        return f"{text}; accuracy {second:.3f} instead of {first:.3f}"
 
 
-def compare(expected, other, inputs):
+def compare(expected, other, inputs, labels=None):
     """Returns the `Differences` between the answers of two predictors.
 
     Args:
       expected, other: the two `Predictor`s. They must have the same task.
       inputs: list of tuples. Each tuple contains the texts of one input.
+      labels: list of the correct label of each input; None if they are unknown.
 
     Raises:
       ValueError: an input cannot be used.
     """
     prepared = [expected.prepare(*texts) for texts in inputs]
     num_predictions, differing, distances = 0, 0, []
-    for ours, theirs in zip(expected.answer(prepared), other.answer(prepared)):
+    answers = [list(predictor.answer(prepared)) for predictor in (expected, other)]
+    for ours, theirs in zip(*answers):
         for name in _PREDICTIONS:
             if name in ours:
                 pairs = zip(ours[name], theirs[name]) if name == "tags" else [(ours[name], theirs[name])]
@@ -57,7 +66,9 @@ def compare(expected, other, inputs):
                          if len(_numbers(ours)) == len(_numbers(theirs)) else np.zeros(0))
     distances = np.concatenate(distances) if distances else np.zeros(0)
     largest, mean = (float(distances.max()), float(distances.mean())) if distances.size else (0.0, 0.0)
-    return Differences(len(inputs), num_predictions, differing, largest, mean)
+    right = labels and tuple(sum(answer["label"] == label for answer, label in zip(found, labels))
+                             for found in answers)
+    return Differences(len(inputs), num_predictions, differing, largest, mean, right)
 
 
 def _numbers(answer):

@@ -520,8 +520,10 @@ class TextReader:
             missing = next(name for name in self._choices[0] if not self.place.has_all([name]))
             advice = "the columns of the texts" if self.place.is_json else (
                 "the columns of the texts; if this row is not a header, with their numbers, from 1")
+            others = " or ".join(",".join(names) for names in self._choices[1:])
+            also = f" The columns may also be named {others}." if others else ""
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
-                           f"{self.place.names_in_words()}. Pass --text_column with {advice}.")
+                           f"{self.place.names_in_words()}. Pass --text_column with {advice}.{also}")
         problem = self._find_problem and self._find_problem(self.place.names, columns)
         if problem:
             raise RowError(self.place.line, problem)

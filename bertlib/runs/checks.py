@@ -50,7 +50,8 @@ def check_model_dir(settings):
     if settings.model_dir is None:
         raise ValueError("--model_dir is required. Pass the output directory of a training.")
     if not files.is_directory(settings.model_dir):
-        raise NotADirectoryError(f"--model_dir={settings.model_dir}: there is no such directory.")
+        raise NotADirectoryError(f"--model_dir={settings.model_dir}: there is no such directory. Pass the "
+                                 "output directory of a training.")
 
 
 def check_output_dir(settings):

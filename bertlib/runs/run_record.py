@@ -579,9 +579,9 @@ class RunRecord:
                           "--output_dir. Trained value -> new value")
             else:
                 effect = "The weights were trained with other settings. Trained value -> value of this run"
-            logging.warning("%s contains the training of %s. %s: "
-                            "%s.", self._directory, _name_record(stored), effect,
-                            _describe_differences(allowed))
+            advice = " To train from the start, pass another --output_dir." if trains else ""
+            logging.warning("%s contains the training of %s. %s: %s.%s", self._directory,
+                            _name_record(stored), effect, _describe_differences(allowed), advice)
         if allowed and trains:
             change = {"step": step, "at": self._now["started"], "changed": allowed}
             first = {name: stored[name] for name in _OF_FIRST_SESSION if name in stored}

@@ -213,9 +213,14 @@ def require_file(settings, name):
     return path
 
 
+# Paths to which download.py writes the data of GLUE and SQuAD by default, such as data/glue/MRPC.
+_DATA_OF_DOWNLOADS = re.compile(r"(\./)?data/(glue/(?P<task>[A-Z][\w-]*)/?|"
+                                r"squad/(train|dev)-v(?P<version>[12]\.[01])\.json)")
+
+
 def advice_on_missing_path(name, path, published_file=None):
-    """Returns advice for a path that does not exist. The advice says how to download a published checkpoint,
-    or asks whether a shell variable is set, or does both. Returns "" if there is no advice.
+    """Returns advice for a path that does not exist. The advice says how to download a published checkpoint
+    or published data, or asks whether a shell variable is set. Returns "" if there is no advice.
 
     Args:
       name: the flag with the path.
@@ -228,6 +233,10 @@ def advice_on_missing_path(name, path, published_file=None):
     if model:
         advice = (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
                   f"--{name}=checkpoints/{model.group()}/{published_file}.")
+    data = _DATA_OF_DOWNLOADS.fullmatch(path)
+    if data:
+        name_of_data = data["task"] or f"squad{data['version']}"
+        advice = f" `python download.py --data={name_of_data}` downloads the data."
     # If the variable GLUE_DIR is not set, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC". So if the first
     # directory of an absolute path is missing, a variable may not have been set.
     first = re.match("/[^/]+", path)

@@ -187,6 +187,12 @@ def missing_data_directory(given):
     given.flags["data_dir"] = given.here / "none"
 
 
+@case("--data_dir=data/glue/MRPC: there is no such directory. `python download.py --data=MRPC` downloads the "
+      "data.")
+def data_that_were_not_downloaded(given):
+    given.flags["data_dir"] = "data/glue/MRPC"
+
+
 @case("--data_dir=/MRPC: there is no such directory. If your command has a shell variable before /MRPC: is "
       "this variable set?")
 def data_after_an_unset_variable(given):

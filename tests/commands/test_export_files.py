@@ -33,6 +33,9 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
     done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--compare_examples=20",
                        cwd=tmp_path)
     assert done.code == 0 and not done.out, done.err
+    *_, last = done.err.splitlines()
+    accuracy = float(last.rpartition(" instead of ")[2].rstrip("."))
+    assert f"; accuracy {accuracy:.3f} instead of {accuracy:.3f}." in last
     assert ("The ONNX file compared with the model in TensorFlow (fp32), on the development set: 15 "
             "inputs: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
     version, = (model_dir / "export_onnx").iterdir()
@@ -42,8 +45,11 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
         done = scripts.run("predict.py", *flags, "--input_file=dev.csv", f"--output_file={name}.jsonl",
                            cwd=tmp_path)
         assert done.code == 0, done.err
+    dev = [line.split(",") for line in (tmp_path / "dev.csv").read_text().splitlines()[1:]]
     expected, *others = [[json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
                          for name in ("tensorflow", "engine", "file")]
+    compared = list(zip(expected, dev))[::2]  # --compare_examples=20 takes every second row
+    assert round(accuracy * 15) == sum(row["label"] == label for row, (_, label) in compared)
     for answers in others:
         assert [row["label"] for row in answers] == [row["label"] for row in expected]
         assert [row["text"] for row in answers] == [row["text"] for row in expected]

@@ -68,6 +68,8 @@ def test_optimizer_and_checkpoints_follow_their_flags(mrpc, tmp_path):
     output = tmp_path / "output"
     done = mrpc.run(output, weight_decay=0, clip_norm=0, save_checkpoints_steps=1, keep_checkpoint_max=2)
     assert done.code == 0, done.err
+    *_, last = done.err.splitlines()
+    assert f" The trained weights are in {output}. This run evaluated no examples" in last
     assert sorted(path.stem for path in output.glob("model.ckpt-*.index")) == ["model.ckpt-3", "model.ckpt-4"]
     settings = json.loads((output / "run.json").read_text())["settings"]
     assert (settings["weight_decay"], settings["clip_norm"]) == (0, 0)
@@ -273,6 +275,7 @@ def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once
     warning, = warnings_of(done)
     assert "The training continues from step 2 with changed settings: " in warning
     assert "learning_rate: 0.01 -> 0.02" in warning and "num_train_epochs: 2.0 -> 1.5" in warning
+    assert warning.endswith("To train from the start, pass another --output_dir.")
     found = json.loads((output / "run.json").read_text())
     change, = found["changes"]
     assert change["step"] == 2 and change["changed"] == {"learning_rate": [0.01, 0.02],

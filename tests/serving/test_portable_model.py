@@ -223,6 +223,6 @@ def test_differences_are_counted():
     theirs = Answers({"label": "b", "probabilities": {"a": 0.25, "b": 0.75}},
                      {"tags": ["O", "O"], "entities": []}, {"score": 0.5})
     found = answer_differences.compare(ours, theirs, [("x",)] * 3)
-    assert found == (3, 3, 2, 0.5, 0.5)
+    assert found == (3, 3, 2, 0.5, 0.5, None)
     assert str(found) == ("3 inputs: 2 of 3 predictions differ (66.67%); scores differ by 0.5 at most and "
                           "by 0.5 on average")

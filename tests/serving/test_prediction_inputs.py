@@ -113,8 +113,9 @@ def test_names_of_the_fields_do_in_place_of_those_of_the_training():
 
 
 def test_files_of_a_model_whose_columns_are_not_known_have_to_name_them():
-    assert "lines:1: there is no column 'text_a'; the columns are a, b. Pass --text_column" in refusal(
-        "a\tb\n", "tsv")
+    message = refusal("a\tb\n", "tsv")
+    assert "lines:1: there is no column 'text_a'; the columns are a, b. Pass --text_column" in message
+    assert message.endswith(" The columns may also be named text_a.")
     found = read("a\tb\t7\n", "tsv", flags={"text_column": "1,2"})
     assert values(found) == [("a", "b")]
     assert found[0].fields == {"text_a": "a", "text_b": "b", "column_3": "7"}

@@ -46,25 +46,31 @@ def read_training_texts(model):
 
 
 def read_dev_inputs(model):
-    """Returns the development set of a model's training as inputs of the model.
+    """Returns the inputs of `read_dev_set`, without the labels."""
+    return [texts for texts, _ in read_dev_set(model)]
+
+
+def read_dev_set(model):
+    """Returns the development set of a model's training as inputs of the model, with their labels.
 
     Args:
       model: a `model_directory.ModelDirectory`.
 
     Returns:
-      list of tuples. Each tuple contains the texts of one input, in the form that `Predictor.prepare` takes.
-      For a tagger, the text is a list of words.
+      list of pairs. The first element is a tuple of the texts of one input, in the form that
+      `Predictor.prepare` takes. For a tagger, the text is a list of words. The second element is the correct
+      label of a classifier, a str; for other models, None.
 
     Raises:
       ValueError, OSError: run.json names no development set, or its file is missing or damaged.
     """
     if model.kind == "tagging":
         sentences = _read_tagged(model, _recorded_path(model, _DEV, "dev_file"))
-        return [(list(sentence.words),) for sentence in sentences]
+        return [((list(sentence.words),), None) for sentence in sentences]
     if model.kind == "questions":
         path = _recorded_path(model, _DEV, "predict_file")
         examples = squad_data.read_squad_examples(path, is_training=False)
-        return [(example.question_text, example.context) for example in examples]
+        return [((example.question_text, example.context), None) for example in examples]
     if model.processor:
         examples = model.processor.get_dev_examples(_recorded_path(model, _DEV, "data_dir"))
     elif model.setting("dev_fraction") and model.record.get("dev_rows"):
@@ -74,7 +80,8 @@ def read_dev_inputs(model):
         examples = split.dev.rows
     else:
         examples = _read_rows(model, _recorded_path(model, _DEV, "dev_file")).rows
-    return [tuple(_texts([example])) for example in examples]
+    return [(tuple(_texts([example])), example.label if model.kind == "classification" else None)
+            for example in examples]
 
 
 def _recorded_path(model, what, *names):
