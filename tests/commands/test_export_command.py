@@ -142,7 +142,8 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
 
 @pytest.mark.parametrize(("flags", "message"), [
     ({}, "--model_dir is required. Pass the output directory of a training."),
-    (dict(model_dir="none"), "--model_dir=none: there is no such directory."),
+    (dict(model_dir="none"), "--model_dir=none: there is no such directory. Pass the output directory of a "
+     "training."),
     (dict(model_dir="model/export"), "model/export has no checkpoint, so it is not the output "
      "directory of a training with this version. Pass another directory, or continue the training in this "
      "directory: the training writes missing files."),
