@@ -133,11 +133,13 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
               *runs_of(0.6, setting="hugging_face"),
               dict(data="MRPC", setting="hugging_face", flags="", metric=METRIC,
                    **stability.summarize(runs_of(0.6), before, METRIC))]
-    for name, date in (("stability_mrpc", "2026-11-24"), ("stability_more", "2026-11-25")):
+    names = ["stability_first", "stability_more"]
+    for name, date in zip(names, ("2026-11-24", "2026-11-25")):
         results.write(name, {
             "command": "python benchmarks/stability.py", "date": date, "versions": {}, "units": {},
             "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds})
-    monkeypatch.setattr(render, "STABILITY", ["stability_mrpc", "stability_more"])
+    monkeypatch.setattr(render, "STABILITY", names)
+    monkeypatch.setitem(render.TABLES, "stability", (render.stability_table, names))
     page = render.rendered("<!-- generated: stability -->\n<!-- end -->")
     assert "| MRPC: flags | accuracy: mean [95 % interval] | failed runs |" in page
     assert "| published recipe | 0.640 [0.338, 0.942] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
