@@ -24,7 +24,6 @@ import results
 from bertlib import serving
 from bertlib.output_directory import model_directory
 from bertlib.runs.classification import training_texts
-from bertlib.tasks.tagging import tagged_json_lines
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
@@ -32,16 +31,6 @@ UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_
 TRAINING = ("seed", "num_train_epochs", "learning_rate", "train_batch_size")  # recorded flags
 # Maps each compared form of a model to the flags with which export.py writes it. None: no export is needed.
 SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}
-
-
-def gold_of(model):
-    """Returns the right answers for a model's development set: a label for each example, or the tags of each
-    sentence."""
-    recorded = model.record["files"]
-    if model.kind == "tagging":
-        return [sentence.tags for sentence in tagged_json_lines.read_tagged(
-            recorded["dev_file"], model.setting("token_column"), model.setting("tag_column")).sentences]
-    return [example.label for example in model.processor.get_dev_examples(recorded["data_dir"])]
 
 
 def quality(predictions, gold):
@@ -67,7 +56,8 @@ def measure(model_dir, recorder):
     """Measures the quality and the CPU time of a model, in TensorFlow and as each ONNX file of `SIDES`.
     Prints and records the results."""
     model = model_directory.read(model_dir)
-    inputs, gold, first = training_texts.read_dev_inputs(model), gold_of(model), None
+    inputs, gold = zip(*training_texts.read_dev_set(model))
+    first = None
     for side, flags in SIDES.items():
         with tempfile.TemporaryDirectory() as directory:
             path = model_dir if flags is None else export(model_dir, os.path.join(directory, "export"), flags)

@@ -199,7 +199,8 @@ def test_models_that_cannot_be_used_are_named(load, tmp_path):
     for options, complaint in (
             (dict(control_symbols=[]), r"has no pieces.*: \[CLS\] \(\[CLS\], <cls>, <s>\), \[SEP\]"),
             (dict(pad_id=-1, unk_id=0),
-             r"has no pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. .*Train the .* with --pad_id=0"),
+             r"has no pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. The parentheses contain the accepted names of "
+             r"each piece\. Train the SentencePiece model with --pad_id=0"),
             (dict(split_by_whitespace=False), "extends over several words.*--split_by_whitespace=true"),
             (dict(add_dummy_prefix=False), "--add_dummy_prefix=true"),
             (dict(treat_whitespace_as_suffix=True), "--treat_whitespace_as_suffix=false"),

@@ -55,7 +55,7 @@ def compare(expected, other, inputs, labels=None):
     """
     prepared = [expected.prepare(*texts) for texts in inputs]
     num_predictions, differing, distances = 0, 0, []
-    answers = [list(predictor.answer(prepared)) for predictor in (expected, other)]
+    answers = [predictor.answer(prepared) for predictor in (expected, other)]
     for ours, theirs in zip(*answers):
         for name in _PREDICTIONS:
             if name in ours:
@@ -66,8 +66,8 @@ def compare(expected, other, inputs, labels=None):
                          if len(_numbers(ours)) == len(_numbers(theirs)) else np.zeros(0))
     distances = np.concatenate(distances) if distances else np.zeros(0)
     largest, mean = (float(distances.max()), float(distances.mean())) if distances.size else (0.0, 0.0)
-    right = labels and tuple(sum(answer["label"] == label for answer, label in zip(found, labels))
-                             for found in answers)
+    right = None if labels is None else tuple(
+        sum(answer["label"] == label for answer, label in zip(found, labels)) for found in answers)
     return Differences(len(inputs), num_predictions, differing, largest, mean, right)
 
 

@@ -288,9 +288,8 @@ class ColumnIndex(NamedTuple):
         if not needed:
             return None
         if matches:
-            listed = " or ".join(",".join(names) for names in matches)
-            raise RowError(self.line, f"several columns could contain the {what}: {listed}. Name the right "
-                           f"columns with {flag}; the columns are {self.names_in_words()}.")
+            raise RowError(self.line, f"several columns could contain the {what}: {_in_words(matches)}. Name "
+                           f"the right columns with {flag}; the columns are {self.names_in_words()}.")
         listed = "there is no header row, so pass numbers, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
         raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "
@@ -520,8 +519,8 @@ class TextReader:
             missing = next(name for name in self._choices[0] if not self.place.has_all([name]))
             advice = "the columns of the texts" if self.place.is_json else (
                 "the columns of the texts; if this row is not a header, with their numbers, from 1")
-            others = " or ".join(",".join(names) for names in self._choices[1:])
-            also = f" The columns may also be named {others}." if others else ""
+            others = self._choices[1:]
+            also = f" The columns may also be named {_in_words(others)}." if others else ""
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
                            f"{self.place.names_in_words()}. Pass --text_column with {advice}.{also}")
         problem = self._find_problem and self._find_problem(self.place.names, columns)
@@ -648,6 +647,12 @@ class TextReader:
         place, names = self.text_places[index], self.place.names
         return f"the text {place if self.place.is_json else names[place] if names else index + 1}"
 
+
+
+def _in_words(choices):
+    """Returns sets of columns as text, such as "text_a,text_b or text". Each item of `choices` is a list of
+    names."""
+    return " or ".join(",".join(names) for names in choices)
 
 
 def _drop_last_blanks(rows):

@@ -20,7 +20,7 @@ from bertlib.kernels import kernel_choice
 from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
-from bertlib.runs.settings import last_training_step, parse_profile_steps
+from bertlib.runs.settings import PHASES, last_training_step, parse_profile_steps
 from bertlib.system import files, locks, stopping, terminal
 import modeling
 import optimization
@@ -402,7 +402,7 @@ class _Estimator(estimator.Estimator):
 
     def train(self, *args, hooks=(), max_steps=None, curve=None, **kwargs):
         """Trains, see `estimator.Estimator.train`. With --keep_best, later evaluations and predictions use
-        the best weights.
+        the best weights. If the run only trains, logs where the weights are.
 
         Args:
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
@@ -421,6 +421,10 @@ class _Estimator(estimator.Estimator):
                 curve.finish()
             if self.config.is_chief:
                 run_record.mark_finished(self._settings.output_dir)
+                if not curve and not any(getattr(self._settings, phase, False) for phase in PHASES
+                                         if phase != "do_train"):
+                    logging.info("The trained weights are in %s. This run evaluated no examples, so the "
+                                 "quality of the model is not known.", self._settings.output_dir)
             if self._settings.keep_best:
                 group = replica_group.current()
                 best = self._find_best() if self.config.is_chief else None

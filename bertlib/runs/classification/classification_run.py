@@ -415,16 +415,12 @@ class _Phases:
             self._write_table(split, f"test_predictions{suffix}")
 
     def log_results(self):
-        """Logs a few predictions for the first split, and the official metrics of all splits. If the run only
-        trained, logs where the weights are."""
+        """Logs a few predictions for the first split, and the official metrics of all splits."""
         for split, rows in list(self._predicted.items())[:1]:
             classification_splits.log_sample_predictions(
                 split, self._splits.examples[split], rows, self._target, self._splits.has_labels(split))
         if self._official:
             logging.info("%s %s", self._task.name or self._settings.task_name, "; ".join(self._official))
-        elif self._settings.do_train and not self._predicted:
-            logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
-                         "the model is not known.", self._settings.output_dir)
 
     def _write_features(self, split, name, is_training=False):
         """Writes the split's features; returns the input_fn that reads them."""

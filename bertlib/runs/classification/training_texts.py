@@ -45,13 +45,8 @@ def read_training_texts(model):
     return _texts(_read_rows(model, path).rows)
 
 
-def read_dev_inputs(model):
-    """Returns the inputs of `read_dev_set`, without the labels."""
-    return [texts for texts, _ in read_dev_set(model)]
-
-
 def read_dev_set(model):
-    """Returns the development set of a model's training as inputs of the model, with their labels.
+    """Returns the development set of a model's training: inputs of the model, and the correct answers.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -59,14 +54,15 @@ def read_dev_set(model):
     Returns:
       list of pairs. The first element is a tuple of the texts of one input, in the form that
       `Predictor.prepare` takes. For a tagger, the text is a list of words. The second element is the correct
-      label of a classifier, a str; for other models, None.
+      answer: a label, a score, a tuple of labels, or the list of the tags. It is None for a question, and if
+      the file has no labels.
 
     Raises:
       ValueError, OSError: run.json names no development set, or its file is missing or damaged.
     """
     if model.kind == "tagging":
         sentences = _read_tagged(model, _recorded_path(model, _DEV, "dev_file"))
-        return [((list(sentence.words),), None) for sentence in sentences]
+        return [((list(sentence.words),), sentence.tags) for sentence in sentences]
     if model.kind == "questions":
         path = _recorded_path(model, _DEV, "predict_file")
         examples = squad_data.read_squad_examples(path, is_training=False)
@@ -80,8 +76,7 @@ def read_dev_set(model):
         examples = split.dev.rows
     else:
         examples = _read_rows(model, _recorded_path(model, _DEV, "dev_file")).rows
-    return [(tuple(_texts([example])), example.label if model.kind == "classification" else None)
-            for example in examples]
+    return [(tuple(_texts([example])), example.label) for example in examples]
 
 
 def _recorded_path(model, what, *names):
