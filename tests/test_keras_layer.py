@@ -81,8 +81,9 @@ def check_close(actual, expected):
     assert set(actual) == set(expected)
     for name, value in expected.items():
         scale = np.abs(expected[name.replace("key/bias", "key/kernel")]).max()
-        # On a CPU with AVX2, three runs differed by up to 2.4e-6 (outputs) and 1.2e-5 (gradients).
-        tolerance = 5e-6 if name in OUTPUTS else 2e-5
+        # The products of oneDNN round differently in each process. Twelve runs on CPUs with AVX2 and AVX-512
+        # differed by up to 2.4e-6 (outputs) and 3.4e-5 (gradients); without oneDNN, by at most 1.2e-6.
+        tolerance = 2e-5 if name in OUTPUTS else 2e-4
         assert np.abs(actual[name] - value).max() <= tolerance * scale, name
 
 
@@ -140,7 +141,7 @@ def test_saved_models_answer_in_a_new_process(program, tiny_model):
     loaded = run_program("tf_keras.api" in found["keras"], output, PROGRAM, "unused", output, "load")
     assert set(loaded["differences"]) == {"keras", "saved", "exported"}
     # Outputs of different processes can differ; see `check_close`. On a busy AMD CPU, 2.7e-6 was seen.
-    assert max(loaded["differences"].values()) < 5e-6
+    assert max(loaded["differences"].values()) < 2e-5
     assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # counter, head
 
 
