@@ -385,6 +385,7 @@ def stability_table():
     titles, parts = {"published": "published recipe", "hugging_face": "Hugging Face"}, []
     for result in map(results.read, STABILITY):
         summaries = [row for row in result["rounds"] if "seed" not in row]
+        of_all = f" with `{result['flags']}`" * bool(result["flags"])
         for data in dict.fromkeys(row["data"] for row in summaries):
             of_data, rows = rows_of({"rounds": summaries}, data=data), []
             metric = of_data[0]["metric"].removeprefix("eval_")
@@ -397,7 +398,7 @@ def stability_table():
                     interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
                     interval(row, "difference", "difference_low", "difference_high"),
                     f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])
-            parts.append(table([f"{data}: flags", f"{metric}: mean [95 % interval]", "failed runs",
+            parts.append(table([f"{data}{of_all}: flags", f"{metric}: mean [95 % interval]", "failed runs",
                                 "difference from the published recipe", "p", "each seed"], rows))
         others = sorted({run["origin"] for run in result["rounds"] if "origin" in run})
         parts.append(f"Measured by `{result['command']}` ({place(result)})."

@@ -148,7 +148,7 @@ def mark_unequal_micro_batches():
     have different numbers of examples, or padding is removed. If padding is removed, each `packing.Packing`
     has a different number of rows.
     """
-    tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
+    tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [1]
 
 
 def uniform(shape, site):

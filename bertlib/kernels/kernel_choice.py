@@ -48,12 +48,12 @@ def compile_kernels():
         logging.info("This machine has a GPU: TensorFlow's ops are used instead of the kernels in C++, which "
                      "run only on CPUs.")
     else:
-        tf.get_collection_ref(graph_keys.COMPILED_KERNELS)[:] = [True]
+        tf.get_collection_ref(graph_keys.COMPILED_KERNELS)[:] = [1]
 
 
 def use_portable_ops():
     """Makes the inference in the current graph use only ops that ONNX also has."""
-    tf.get_collection_ref(graph_keys.PORTABLE_OPS)[:] = [True]
+    tf.get_collection_ref(graph_keys.PORTABLE_OPS)[:] = [1]
 
 
 def _are_compiled():
