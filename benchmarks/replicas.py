@@ -147,7 +147,7 @@ def measure_ring(options):
             print("| {} | {:,} | {:.5f} | {:.5f} |".format(count, *point), flush=True)
         for place, name in enumerate(("CPU", "wall"), 1):
             latency, slope = fitted([(point[0], point[place]) for point in points])
-            print(f"\n{count} replicas, {name}: {latency * 1e3:.2f} ms + bytes / {1e-9 / slope:.3f} GB/s\n")
+            print(f"\n{count} replicas, {name}: {latency:.5f} s + bytes / {1e-9 / slope:.3f} GB/s\n")
 
 
 def measure_pieces(options):

@@ -47,8 +47,8 @@ _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_repl
 # its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
                      "code", "environment")
-# If a training reads more files than this number, run.json contains only one fingerprint of all files
-# together, instead of a fingerprint for each file.
+# If a training reads more files than this number, run.json contains no fingerprints of single files. It
+# still contains the fingerprint of all training data together.
 _MOST_FILES = 100
 
 
@@ -85,7 +85,7 @@ def hash_checkpoint(path):
 
 def hash_inputs(settings):
     """Returns {absolute path: entry of `fingerprints.hash_files`} for the data files that a command reads.
-    The dict is empty if the command reads more than 100 files.
+    The dict is empty if the command reads more than `_MOST_FILES` files.
 
     Args:
       settings: a `Settings`.

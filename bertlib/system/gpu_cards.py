@@ -9,7 +9,7 @@ libraries, and TensorFlow's allocator. At its start, TensorFlow logs the memory 
 These MB are MiB. On 2026-11-23, files of public repositories were searched for such lines with the names of
 the cards. The numbers of a card differ, because a display may use part of its memory. `CARDS` contains the
 lowest number that was found for each card. Numbers that are more than 6 % below the highest number of the
-same card were left out, because other programs used these cards at the same time.
+same card were left out, because other programs probably used these cards at the same time.
 """
 
 import collections

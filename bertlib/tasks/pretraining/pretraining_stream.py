@@ -594,7 +594,8 @@ def read_manifests(paths):
 
 
 def list_written_files(output_files):
-    """Returns the paths of all files that `write_training_data` writes, except partial files."""
+    """Returns the paths of the files that `write_training_data` writes: the output files, the file with the
+    current block of each of them, and the manifest. Partial files are not in the list."""
     return [*output_files, *(_partial(path) + ".block" for path in output_files),
             output_files[0] + MANIFEST_SUFFIX]
 
