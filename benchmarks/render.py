@@ -186,13 +186,15 @@ def tasks_table():
 
 def squad_table():
     """Returns the table of exact match and F1."""
-    result, rows = results.read("squad"), []
+    rounds = sorted((row for name in SQUAD for row in results.read(name)["rounds"]),
+                    key=lambda row: row["seed"])
+    seeds, rows = sorted({row["seed"] for row in rounds}), []
     for version, exact in (("1.1", "exact_match"), ("2.0", "exact")):
         for program in ("run_squad.py", PEER):
-            figures = [values_of(result, field, version=version, program=program)
+            figures = [values_of({"rounds": rounds}, field, version=version, program=program)
                        for field in (exact, "f1", "tuned_exact", "tuned_f1")]
             rows.append([version, program, *(mean_and_each(some, 2) if some else "" for some in figures)])
-    return table(["SQuAD", "program", "exact match: mean (seeds 0, 1, 2)", "F1",
+    return table(["SQuAD", "program", f"exact match: mean (seeds {', '.join(map(str, seeds))})", "F1",
                   "with the best null threshold: exact match", "F1"], rows)
 
 
@@ -570,9 +572,10 @@ def origins_table():
 
 # Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One entry of
 # `TABLES` shows all results of a list.
-ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, STABILITY, PADDING = (
+ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, SQUAD, STABILITY, PADDING = (
     [name for name in results.names() if name.startswith(prefix)]
-    for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "stability", "pretraining_padding"))
+    for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "squad", "stability",
+                   "pretraining_padding"))
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
 # {name of a table: (function that returns the text of the table, names of the results in this text)}. A page
@@ -584,7 +587,7 @@ TABLES = {
                           "mrpc_published_code"]),
     "sample": (sample_line, ["sample_one_seed", "sample"]),
     "tasks": (tasks_table, ["tasks"]),
-    "squad": (squad_table, ["squad"]),
+    "squad": (squad_table, SQUAD),
     "card": (card_table, ["memory_measured_by_its_authors", "published_memory"]),
     "planner": (planner_line, ["memory_on_cpu"]),
     "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
