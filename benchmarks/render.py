@@ -399,13 +399,18 @@ def stability_table():
                     titles.get(row["setting"], f"`{row['flags']}`"),
                     interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
                     interval(row, "difference", "difference_low", "difference_high"),
-                    f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])
+                    p_value(row["p_value"]) if "p_value" in row else "", ", ".join(each)])
             parts.append(table([f"{data}{of_all}: flags", f"{metric}: mean [95 % interval]", "failed runs",
                                 "difference from the published recipe", "p", "each seed"], rows))
         others = sorted({run["origin"] for run in result["rounds"] if "origin" in run})
         parts.append(f"Measured by `{result['command']}` ({place(result)})."
                      + f" Some runs are of other machines or days: {', '.join(others)}." * bool(others))
     return "\n\n".join(parts)
+
+
+def p_value(value):
+    """Returns a p-value as text with three digits."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def interval(row, value, low, high):
