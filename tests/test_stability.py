@@ -137,7 +137,8 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     for name, date in zip(names, ("2026-11-24", "2026-11-25")):
         results.write(name, {
             "command": "python benchmarks/stability.py", "date": date, "versions": {}, "units": {},
-            "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds})
+            "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds,
+            "flags": "--learning_rate=1e-4" if date == "2026-11-25" else ""})
     monkeypatch.setattr(render, "STABILITY", names)
     monkeypatch.setitem(render.TABLES, "stability", (render.stability_table, names))
     page = render.rendered("<!-- generated: stability -->\n<!-- end -->")
@@ -146,7 +147,8 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
     assert "| Hugging Face | 0.600 | 0 of 1 |" in page
     assert "| 0.750, –, 0.750 |" in page
-    assert "2026-11-24).\n\n| MRPC: flags" in page and page.endswith("2026-11-25).\n<!-- end -->")
+    assert "2026-11-24).\n\n| MRPC with `--learning_rate=1e-4`: flags" in page
+    assert page.endswith("2026-11-25).\n<!-- end -->")
 
 
 def test_stored_runs_are_not_trained_again(tmp_path, monkeypatch, capsys):
