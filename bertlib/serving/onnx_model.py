@@ -144,7 +144,7 @@ def _rename(converted, names):
 
 def _set_weights(converted, weights):
     """Turns the weights, which are inputs of the graph, into constants. Then replaces each op in
-    `_FOLDED_OPS` by its result if all inputs of the op are constants.
+    `_FOLDED_OPS` by its result if all inputs of the op are constants. Inputs that no op uses are removed.
 
     Args:
       converted: a ModelProto of ONNX, in which the weights are inputs.
@@ -152,7 +152,6 @@ def _set_weights(converted, weights):
     """
     onnx, reference = import_package("onnx"), import_package("onnx.reference")
     graph = converted.graph
-    inputs = [value for value in graph.input if value.name not in weights]
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     constants.update(weights)
     nodes = []
@@ -164,6 +163,7 @@ def _set_weights(converted, weights):
         else:
             nodes.append(node)
     used = {name for node in _all_nodes(nodes) for name in node.input}
+    inputs = [value for value in graph.input if value.name in used and value.name not in weights]
     initializers = [onnx.numpy_helper.from_array(np.asarray(array), name)
                     for name, array in constants.items() if name in used]
     for field, values in ((graph.input, inputs), (graph.node, nodes), (graph.initializer, initializers)):

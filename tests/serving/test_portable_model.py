@@ -55,12 +55,17 @@ def check_same(directory, tiny_model, name, file_format):
     found = differences(model.path, export, name)
     assert found.inputs == 40 and found.differing == 0 and found.largest < 5e-4
     assert found.predictions >= 40 or name in ("regression", "vectors")
+    return export
 
 
 @needs_onnx
 @pytest.mark.parametrize("name", ["classification", "tagging"])
 def test_an_onnx_file_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
-    check_same(tmp_path, tiny_model, name, "onnx")
+    export = check_same(tmp_path, tiny_model, name, "onnx")
+    import onnx
+    graph = onnx.load(f"{export}/model.onnx").graph
+    assert {value.name for value in graph.input} == {  # the inputs of docs/howto/onnx.md
+        "input_ids", "input_mask", "segment_ids", *(["word_mask"] if name == "tagging" else [])}
 
 
 @needs_onnx
