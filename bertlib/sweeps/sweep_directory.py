@@ -5,9 +5,12 @@ The files of a run are its result (a "row" in JSON), its log, and its output dir
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 import os
+
+from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.runs.settings import absolute_paths
@@ -137,18 +140,26 @@ class SweepDirectory:
 
         Args:
           keep: one of `KEPT`. "best": only the run with the best value of the metric keeps its checkpoints.
+            If this run has no checkpoint, the best run that has one keeps its checkpoints, and a warning is
+            logged. If there is no such run, nothing is removed.
           metric: name of the metric.
         """
         if keep == "all":
             return
         ended = [(run, row) for run, row in self.ended_rows() if row.status in run_rows.ENDED]
-        ranked = run_rows.by_rank([row for _, row in ended], metric)
-        best = ranked[0] if ranked and keep == "best" else None
-        for run, row in ended:
-            if row is not best:
-                # A training with --keep_best also writes checkpoints into the directory "best".
-                for directory in (self.output_dir(run), os.path.join(self.output_dir(run), "best")):
-                    _remove_checkpoints(directory)
+        kept = None
+        if keep == "best":
+            ranked = [self.output_dir(grids.make_run(row.settings))
+                      for row in run_rows.by_rank([row for _, row in ended], metric)]
+            kept = next((path for path in ranked if _list_checkpoints(path)), None)
+            if ranked and kept != ranked[0]:
+                _warn_once(f"{ranked[0]} is the best run by {metric}, but it has no checkpoint. " + (
+                    f"The checkpoints of {kept} are kept." if kept else "No run has a checkpoint."))
+            if kept is None:
+                return
+        for run, _ in ended:
+            if self.output_dir(run) != kept:
+                _remove_checkpoints(self.output_dir(run))
 
 
 def _with_absolute_paths(script, flags, directory):
@@ -160,9 +171,26 @@ def _flag(name):
     return name if " " in name else f"--{name}"
 
 
-def _remove_checkpoints(directory):
-    for prefix in checkpoint_files.list_training_checkpoints(directory):
+def _checkpoint_directories(output_dir):
+    """Returns the directories of a run that can contain checkpoints. A training with --keep_best also writes
+    checkpoints into the directory "best"."""
+    return output_dir, os.path.join(output_dir, "best")
+
+
+def _list_checkpoints(output_dir):
+    return [prefix for directory in _checkpoint_directories(output_dir)
+            for prefix in checkpoint_files.list_training_checkpoints(directory)]
+
+
+def _remove_checkpoints(output_dir):
+    for prefix in _list_checkpoints(output_dir):
         checkpoint_files.remove(prefix)
-    state = os.path.join(directory, "checkpoint")
-    if files.exists(state):
-        files.remove(state)
+    for directory in _checkpoint_directories(output_dir):
+        state = os.path.join(directory, "checkpoint")
+        if files.exists(state):
+            files.remove(state)
+
+
+@functools.cache  # the checkpoints are removed after each run
+def _warn_once(message):
+    logging.warning("%s", message)

@@ -60,16 +60,16 @@ def run(sweep, directory, runs):
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))
-        _write_results(sweep, directory)
         _check_metric(sweep, directory)
+        _write_results(sweep, directory)
         left = len(missing)
         for end in child_jobs.run_all(missing, lambda each: _prepare(sweep, directory, each), sweep.slots,
                                       descriptor):
             left -= 1
             row = _record(sweep, directory, end)
-            _write_results(sweep, directory)
             _log(sweep, directory, end.key, row, left)
             _check_metric(sweep, directory)
+            _write_results(sweep, directory)
     return sum(directory.row(each).status == run_rows.FAILED for each in runs)
 
 
@@ -143,7 +143,8 @@ def _write_results(sweep, directory):
 
 
 def _check_metric(sweep, directory):
-    """Raises a ValueError if a finished run has no value of the metric."""
+    """Raises a ValueError if a finished run has no value of the metric. Must be called before
+    `_write_results`, which removes checkpoints by the ranks of the runs."""
     for _, row in directory.ended_rows():
         if row.status == run_rows.DONE and sweep.metric not in row.metrics:
             raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "

@@ -115,8 +115,11 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
     assert weights(directory) == ["a=0.3", "a=0.95"]
     # With another metric, no run is repeated.
     assert sweep(["0.5", "0.95"], metric="eval_loss") == 0 and len(starts(directory)) == 7
+    page = (directory / "sweep" / "sweep.html").read_bytes()
     with pytest.raises(ValueError, match="eval_f1.*eval_accuracy, eval_loss"):
         sweep(["0.5"], metric="eval_f1")
+    assert weights(directory) == ["a=0.3", "a=0.95"]
+    assert (directory / "sweep" / "sweep.html").read_bytes() == page
     with pytest.raises(ValueError, match=r"--data_dir: not given -> /.*/b\."):
         sweep(["0.5"], data_dir="b")
 
@@ -200,6 +203,21 @@ def test_each_job_has_its_own_gpu(directory, monkeypatch):
 def test_weights_of_the_best_by_a_loss_and_of_none(directory):
     assert sweep(["0.5", "0.9"], metric="eval_loss") == 0 and weights(directory) == ["a=0.9"]
     assert sweep(["0.5", "0.9", "0.6"], keep="none") == 0 and weights(directory) == []
+
+
+def test_an_unknown_metric_removes_no_weights(directory):
+    with pytest.raises(ValueError, match="eval_f1.*eval_accuracy, eval_loss"):
+        sweep(["0.5"], metric="eval_f1")
+    assert weights(directory) == ["a=0.5"]
+    assert sweep(["0.5"]) == 0 and list(table(directory)) == ["0.5"] and starts(directory) == ["0.5"]
+
+
+def test_the_weights_of_the_best_run_that_has_weights_are_kept(directory, caplog):
+    assert sweep(["0.9"], keep="none") == 0 and weights(directory) == []
+    assert sweep(["0.9", "0.5", "0.6", "0.4"]) == 0 and weights(directory) == ["a=0.6"]
+    assert [record.message for record in caplog.records if "no checkpoint" in record.message][-1] == (
+        "sweep/runs/a=0.9 is the best run by eval_accuracy, but it has no checkpoint. The checkpoints of "
+        "sweep/runs/a=0.6 are kept.")
 
 
 def wait_for(condition, seconds=60):
