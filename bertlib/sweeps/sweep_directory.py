@@ -104,9 +104,12 @@ class SweepDirectory:
         return os.path.join(self.path, "logs", f"{run.name}.log")
 
     def row(self, run):
-        """Returns the stored `run_rows.Row` of a run; None if the run was never started."""
+        """Returns the stored `run_rows.Row` of a run; None if the run was never started. If the output
+        directory of an ended run was removed, the run counts as never started."""
         path = self._row_path(run)
-        return run_rows.Row(**files.read_json_object(path)) if files.exists(path) else None
+        row = run_rows.Row(**files.read_json_object(path)) if files.exists(path) else None
+        is_removed = row and row.status in run_rows.ENDED and not files.is_directory(self.output_dir(run))
+        return None if is_removed else row
 
     def write_row(self, run, row):
         """Stores the row of a run."""

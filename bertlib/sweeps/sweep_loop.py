@@ -70,7 +70,8 @@ def run(sweep, directory, runs):
             _log(sweep, directory, end.key, row, left)
             _check_metric(sweep, directory)
             _write_results(sweep, directory)
-    return sum(directory.row(each).status == run_rows.FAILED for each in runs)
+    failed = {each.name for each, row in directory.ended_rows() if row.status == run_rows.FAILED}
+    return sum(each.name in failed for each in runs)
 
 
 def _has_ended(directory, each):

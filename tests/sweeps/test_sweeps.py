@@ -167,6 +167,12 @@ def test_runs_with_other_data_are_not_compared(directory):
         shutil.rmtree(directory / "sweep" / "runs" / name)
     assert sweep(["0.7", "0.8"]) == 0
 
+    # A finished run whose directory was removed is no longer in the table, and starts again.
+    shutil.rmtree(directory / "sweep" / "runs" / "a=0.5")
+    assert sweep(["0.7"]) == 0 and list(table(directory)) == ["0.7", "0.8"]
+    assert sweep(["0.5", "0.7"]) == 0 and starts(directory)[-2:] == ["0.8", "0.5"]
+    assert list(table(directory)) == ["0.5", "0.7", "0.8"]
+
 
 def test_relative_paths_of_another_directory_are_another_command(directory, monkeypatch):
     assert sweep(["0.5"], data_dir="data", init_checkpoint="hf:bert") == 0
