@@ -37,12 +37,14 @@ class Slot(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of a child process: its key, its exit code (-n if signal n ended it), and its running time in
-    seconds."""
+    """The end of a child process: its key, its exit code (-n if signal n ended it), its running time in
+    seconds, and the position in the log where its output begins. Before this position, the log contains the
+    output of earlier processes."""
 
     key: object
     code: int
     seconds: float
+    log_start: int
 
 
 def divide_machine(jobs):
@@ -139,13 +141,13 @@ def run_all(keys, start, slots, descriptor):
                 while waiting and free:
                     key, slot = waiting.popleft(), free.popleft()
                     command, log = start(key)
-                    process = _start(command, log, slot, descriptor)
-                    running[process] = key, slot, time.monotonic()
+                    process, log_start = _start(command, log, slot, descriptor)
+                    running[process] = key, slot, time.monotonic(), log_start
                 ended = [process for process in running if process.poll() is not None]
                 for process in ended:
-                    key, slot, since = running.pop(process)
+                    key, slot, since, log_start = running.pop(process)
                     free.append(slot)
-                    yield End(key, process.returncode, time.monotonic() - since)
+                    yield End(key, process.returncode, time.monotonic() - since, log_start)
                 stopping.request.check()
                 if not ended:
                     time.sleep(_POLL_SECONDS)
@@ -154,8 +156,10 @@ def run_all(keys, start, slots, descriptor):
 
 
 def _start(command, log, slot, descriptor):
-    """Starts a child process. A child process inherits the CPU cores of the thread that starts it, so this
-    function changes the cores of the thread for a moment."""
+    """Starts a child process. Returns the process, and the position in the log where its output begins.
+
+    A child process inherits the CPU cores of the thread that starts it, so this function changes the cores of
+    the thread for a moment."""
     environment = dict(os.environ)
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
@@ -164,9 +168,11 @@ def _start(command, log, slot, descriptor):
         os.sched_setaffinity(0, slot.cores)
     try:
         with open(log, "ab") as output:
-            return subprocess.Popen([*child_command.ending_with_caller(), *command], env=environment,
-                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                    pass_fds=[descriptor], start_new_session=True)
+            log_start = output.tell()
+            process = subprocess.Popen([*child_command.ending_with_caller(), *command], env=environment,
+                                       stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                       pass_fds=[descriptor], start_new_session=True)
+            return process, log_start
     finally:
         if before:
             os.sched_setaffinity(0, before)

@@ -103,7 +103,7 @@ def _record(sweep, directory, end):
     error, results = "", None
     try:
         if end.code:
-            error = _error(sweep.script, end.code, directory.log(end.key))
+            error = _error(sweep.script, end, directory.log(end.key))
         else:
             results = run_rows.read_results(directory.output_dir(end.key))
             run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
@@ -115,13 +115,14 @@ def _record(sweep, directory, end):
     return row
 
 
-def _error(script, code, log):
-    """Returns the last error message in a log, or a message about the signal that ended the process."""
+def _error(script, end, log):
+    """Returns the last error message of a process in its log, or a message about the signal that ended the
+    process."""
     with open(log, "rb") as reader:
-        reader.seek(max(0, os.path.getsize(log) - _LAST_BYTES))
+        reader.seek(max(end.log_start, os.path.getsize(log) - _LAST_BYTES))
         lines = reader.read().decode("utf-8", "backslashreplace").splitlines()
-    if code < 0:
-        return child_command.describe_signal(script, -code, lines)
+    if end.code < 0:
+        return child_command.describe_signal(script, -end.code, lines)
     message = child_command.last_message(script, lines) or (lines[-1] if lines else "")
     message = message.removeprefix("error: ")
     return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"

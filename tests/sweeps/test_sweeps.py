@@ -21,8 +21,9 @@ from bertlib.system import gpu_libraries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# A fake training command: its accuracy is the flag "a". With a=0.3 it fails, and with a=0.2 it predicts only
-# one of two classes. It adds a line to the file `starts`. While the file `wait` exists, it does not end.
+# A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
+# `silent` exists), and with a=0.2 it predicts only one of two classes. It adds a line to the file `starts`.
+# While the file `wait` exists, it does not end.
 COMMAND = """
 import hashlib, json, os, pathlib, sys, time
 flags = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
@@ -34,7 +35,7 @@ with open("starts", "a") as starts:
 while os.path.exists("wait") and flags["a"] == "0.7":
     time.sleep(0.02)
 if flags["a"] == "0.3":
-    sys.exit("train.py: error: no such file")
+    sys.exit(4 if os.path.exists("silent") else "train.py: error: no such file")
 matrix = [[3, 0], [2, 0]] if flags["a"] == "0.2" else [[3, 0], [1, 1]]
 if os.path.exists("data"):
     content = hashlib.blake2b(digest_size=16)
@@ -109,7 +110,9 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
     assert "no such file" in page and "<script" not in page
 
     # The same command repeats only the failed run; another grid adds its runs.
+    (directory / "silent").touch()
     assert sweep(["0.2", "0.3", "0.5", "0.9", "0.6"]) == 1 and starts(directory)[5:] == ["0.3"]
+    assert table(directory)["0.3"]["message"] == "The process ended with the exit code 4."
     assert sweep(["0.5", "0.95"], jobs=2) == 0 and starts(directory)[6:] == ["0.95"]
     assert list(table(directory)) == ["0.2", "0.3", "0.5", "0.9", "0.6", "0.95"]
     assert weights(directory) == ["a=0.3", "a=0.95"]
