@@ -12,7 +12,7 @@ import hub_modules
 import pytest
 import tiny
 
-from bertlib.runs.classification import task_module
+from bertlib.runs.classification import classification_run, task_module
 from bertlib.runs.settings import Settings
 
 PAGE = ROOT / "docs" / "howto" / "own_task.md"
@@ -161,11 +161,12 @@ class Scores(DataProcessor):
         texts = ["the cat", "the dog", "a house", "a river ."]
         return [InputExample(str(i), text, "the man", i / 2) for i, text in enumerate(texts)]
 
-    get_dev_examples = get_train_examples
+    def get_dev_examples(self, data_dir):
+        self.shared = self.get_train_examples(data_dir)
+        return self.shared
 
     def get_test_examples(self, data_dir):
-        return [InputExample(example.guid, example.text_a, example.text_b)
-                for example in self.get_train_examples(data_dir)]
+        return self.shared
 
     def get_test_labels(self, data_dir):
         return [0, 1, 2, 3]
@@ -184,7 +185,7 @@ def test_scores_of_pairs_and_a_metric_that_fails(scripts, tiny_model, tmp_path):
     done = scripts.run("run_classifier.py", *tiny.flags(task_module="scores.py", **flags), cwd=tmp_path)
     # All other results are written, then the run ends with the error.
     assert done.code == 1 and done.err.splitlines()[-1] == (
-        "run_classifier.py: error: --task_module=scores.py, line 24: compute_metrics raised KeyError: "
+        "run_classifier.py: error: --task_module=scores.py, line 25: compute_metrics raised KeyError: "
         "'no such'. --traceback=true shows the traceback."), done.err
     output = tmp_path / "output" / "scores"
     assert {"eval_pearson", "eval_spearman"} < set(results_of(output / "eval_results.txt"))
@@ -324,6 +325,29 @@ def test_labels_of_another_type(load, task_type, label, said):
     """)
     with pytest.raises(ValueError, match=said):
         processor.get_dev_examples(None)
+
+
+def test_sets_with_the_same_objects_keep_their_labels_and_source_rows(load):
+    processor = load("""
+        class Task(DataProcessor):
+            labels = "x", "y"
+            def get_dev_examples(self, data_dir):
+                self.shared = [InputExample("a", "b", None, "y")]
+                self.note_source(self.shared[0], 7, {"text": "b"})
+                return self.shared
+            def get_test_examples(self, data_dir):
+                return self.shared
+            def get_test_labels(self, data_dir):
+                return ["y"]
+    """)
+    names = dict.fromkeys(("do_train", "max_train_examples", "max_eval_examples", "data_dir"))
+    examples, _ = classification_run.read_examples(
+        Settings({**names, "do_eval": True, "do_predict": True}), processor)
+    assert [rows[0].label for rows in examples.values()] == ["y", "y"]
+    placeholder = processor.get_test_examples(None)
+    assert examples["dev"][0].label == "y" and placeholder[0].label == "x"
+    for rows in (*examples.values(), placeholder):
+        assert processor.source_rows(rows) == [(7, {"text": "b"})]
 
 
 def test_missing_methods_and_labels_of_tests(load):

@@ -34,6 +34,7 @@ from bertlib.tasks.classification.classifier_data import (
     PROCESSORS,
     DataProcessor,
     XnliProcessor,
+    copy_example,
     feature_fields,
     get_processor,
 )
@@ -169,8 +170,9 @@ def read_examples(settings, processor):
         examples.update(_examples_of_sets(settings, processor, "test"))
         labels = processor.get_test_labels(settings.data_dir)
         test_has_labels = labels is not None
-        for example, label in zip(examples["test"], labels or ()):
-            example.label = label
+        if test_has_labels:
+            examples["test"] = [copy_example(_task_declaration(processor), example, label)
+                                for example, label in zip(examples["test"], labels, strict=True)]
     return examples, test_has_labels
 
 

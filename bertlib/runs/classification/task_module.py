@@ -464,6 +464,10 @@ class ModuleProcessor(classifier_data.DataProcessor):
         """See `DataProcessor`."""
         return self.task.source_rows(examples)
 
+    def note_source(self, example, line, fields):
+        """See `DataProcessor`."""
+        self.task.note_source(example, line, fields)
+
     def get_train_examples(self, data_dir):
         return self._examples("get_train_examples", True, data_dir)
 
@@ -479,7 +483,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
         return self._examples("get_further_examples", split.startswith("dev"), data_dir, split)
 
     def _examples(self, method, has_labels, *arguments):
-        """Returns the checked examples of a set. Labels of test examples are replaced by a placeholder."""
+        """Returns copies of the checked examples of a set. The copies of test examples have a placeholder as
+        label."""
         examples = self._call(method, *arguments)
         if examples is None and method == "get_further_examples":
             return None
@@ -487,15 +492,16 @@ class ModuleProcessor(classifier_data.DataProcessor):
             raise self._error(f"{method} returns {examples!r:.80}. It must return a list of InputExample.")
         if not examples:
             raise self._error(f"{method} returns no examples.")
+        copies = []
         for index, example in enumerate(examples):
             if not isinstance(example, classifier_data.InputExample):
                 raise self._error(f"{method}, example {index}: {example!r:.80} is not an "
                                   "InputExample.")
             where = f"{method}, example {index} (guid {example.guid!r:.40})"
             self._check_texts(example, where)
-            example.label = (self._check_label(example.label, where) if has_labels
-                             else self.target.default_label)
-        return list(examples)
+            label = self._check_label(example.label, where) if has_labels else self.target.default_label
+            copies.append(classifier_data.copy_example(self.task, example, label))
+        return copies
 
     def _check_texts(self, example, where):
         if not isinstance(example.text_a, str) or not isinstance(example.text_b, str | None):

@@ -11,6 +11,7 @@ task to this project, write a subclass in this module, and add it to `PROCESSORS
 docs/howto/classification.md#a-new-glue-task.
 """
 
+import copy
 import difflib
 import math
 import os
@@ -489,6 +490,25 @@ class DataProcessor:
             if set_type != "train":
                 self.note_source(examples[-1], i + 1, fields_of(row))
         return examples
+
+
+def copy_example(processor, example, label):
+    """Returns a copy of an example with another label. The copy also has the `SourceRow` of the example.
+
+    The example itself is not changed, because a user's processor may return the same object in several sets.
+    For example, it may predict the examples of its development set.
+
+    Args:
+      processor: the `DataProcessor` that returned the example.
+      example: an `InputExample`, or an object of a user's class with the same attributes.
+      label: the label of the copy.
+    """
+    copied = copy.copy(example)
+    copied.label = label
+    [source] = processor.source_rows([example])
+    if source:
+        processor.note_source(copied, *source)
+    return copied
 
 
 class XnliProcessor(DataProcessor):
