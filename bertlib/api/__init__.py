@@ -49,6 +49,9 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step. To continue
     an interrupted training from its last checkpoint, repeat the same call.
 
+    If `output_dir` contains a complete training, no step is trained. If the data or the settings differ from
+    those of this training, the end of the log says so. Without the log, a `UserWarning` says so.
+
     Args:
       data: the training data: a pandas DataFrame; a list of dicts; a list of tuples (text, label) or
         (text_a, text_b, label); or the path of a file, see --train_file. With

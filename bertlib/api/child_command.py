@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from typing import Any
+import warnings
 
 # The directory that contains the script files of the commands. It is the checkout of this project, or, after
 # an installation, the directory of the installed packages.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _KEPT_LINES = 200
 _FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
+# A warning of `run_record.RunRecord.warn_about_unused_values`.
+_UNUSED_VALUES = re.compile(r"WARNING: .*(No step was trained with the new values: .*)")
 _UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.?(?: Did you mean: (.*?) \?)?")
 # Maps flags of the commands to the arguments of the functions in `bertlib.api` that set these flags.
 _ARGUMENTS = {"--train_file": "data", "--dev_file": "dev", "--text_column": "text", "--label_column": "label"}
@@ -55,6 +58,9 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
     caller. After Ctrl-C, the caller asks the child process to end. If the child process is a training, it
     saves its last complete step before it ends.
 
+    If the command trained no step although it got new settings, and its log is not printed, a `UserWarning`
+    says so.
+
     Args:
       script: file name of the command, such as "run_classifier.py".
       flags: its command-line arguments.
@@ -77,6 +83,10 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
             raise
     if process.returncode:
         raise _error(script, process.returncode, list(lines))
+    unused = None if verbose else _UNUSED_VALUES.search("\n".join(lines))
+    if unused:
+        # The level 4 is the line of the user's program that called the function of `bertlib.api`.
+        warnings.warn(unused[1], stacklevel=4)
 
 
 def command_line(script: str) -> list[str]:

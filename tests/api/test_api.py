@@ -97,6 +97,15 @@ def test_the_command_gives_the_same_bits(trained, settings, scripts):
     assert all(np.array_equal(array, commands[name]) for name, array in ours.items())
 
 
+def test_a_complete_training_with_other_settings_warns_that_nothing_was_trained(trained, settings):
+    said = (r"^No step was trained with the new values: learning_rate: 0\.001 -> 0\.5\. To train with them, "
+            r"pass another --output_dir\.$")
+    with pytest.warns(UserWarning, match=said) as caught:
+        result = api.train(rows(24, 1), trained[0] / "model", verbose=False,
+                           **{**settings, "learning_rate": 0.5})
+    assert result.metrics is None and [warning.filename for warning in caught] == [__file__]
+
+
 def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, capsys):
     """The evaluation uses the columns of the training, and prints the log."""
     here, at_the_end, _, _ = trained
