@@ -168,15 +168,16 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
 
     Args:
       output_dir: output directory of a training.
-      data: a pandas DataFrame, a list of dicts, a list of texts, a list of pairs (tuples of two str), or the
-        path of a file. Labels are not needed.
+      data: a pandas DataFrame, a pandas Series of texts, a list of dicts, a list of texts, a list of pairs
+        (tuples of two str), or the path of a file. Labels are not needed.
       text: name of the column of the text, or a list of two names. By default, the function uses the
         columns that the training used.
       **options: see `load`.
 
     Returns:
       a table with all columns of the data, a column prediction, and a column probability_LABEL for each
-      label. The table is a DataFrame if pandas is installed, otherwise a list of dicts.
+      label. The table is a DataFrame if pandas is installed, otherwise a list of dicts. If the data are a
+      DataFrame or a Series, the table has the index of the data.
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
@@ -189,9 +190,9 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       1
     """
     names = data_files.column_names(text, "text")
-    data = data_files.to_inputs(data)
+    inputs, index = data_files.to_inputs(data), data_files.index_of(data)
     with load(output_dir, **options) as predictor:
-        return tables_of_results.table(predictor.predict_rows(data, names))
+        return tables_of_results.table(predictor.predict_rows(inputs, names), index)
 
 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:

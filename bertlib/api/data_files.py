@@ -46,6 +46,11 @@ def is_frame(data: Any) -> bool:
     return hasattr(data, "columns") and hasattr(data, "to_dict")
 
 
+def index_of(data: Any) -> Any:
+    """Returns the index of a pandas DataFrame or Series. Returns None for all other data."""
+    return data.index if hasattr(data, "iloc") else None
+
+
 def is_path(data: Any) -> bool:
     """Returns whether data are the path of a file."""
     return isinstance(data, str | os.PathLike)
@@ -139,10 +144,10 @@ def to_inputs(data: Any) -> Any:
     """
     if is_path(data):
         return os.fspath(data)
+    if not is_frame(data) and hasattr(data, "tolist"):  # a NumPy array or a pandas Series
+        data = data.tolist()
     if isinstance(data, list) and data and not isinstance(data[0], dict):
         return data
-    if not is_frame(data) and hasattr(data, "tolist"):  # a NumPy array or a pandas Series
-        return data.tolist()
     if not is_frame(data) and not isinstance(data, list):
         raise TypeError(f"data is {_describe(data)}. Pass a pandas DataFrame, a list of dicts, a list of "
                         "texts, a list of pairs, or the path of a file. For a single input, use `load`.")

@@ -34,14 +34,19 @@ class Result(NamedTuple):
                 f"metrics={self.metrics}, predictions={'None' if rows is None else f'{rows} rows'})")
 
 
-def table(rows: list[dict]) -> Any:
-    """Returns rows as a DataFrame if pandas is installed. Otherwise, returns the rows unchanged."""
+def table(rows: list[dict], index: Any = None) -> Any:
+    """Returns rows as a DataFrame if pandas is installed. Otherwise, returns the rows unchanged.
+
+    Args:
+      rows: list of dicts, {name of a column: value}.
+      index: the index of the DataFrame; None for row numbers from 0.
+    """
     try:
         # The import is here because pandas is optional, and because `import bertlib.api` has to be fast.
         import pandas
     except ImportError:
         return rows
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows, index)
 
 
 def answer_row(fields: dict, answer: dict) -> dict:

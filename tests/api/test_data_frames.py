@@ -1,11 +1,27 @@
 """`bertlib.api` with DataFrames. pandas is optional."""
 
+from model_directories import linear, write
 import pytest
 from test_api import rows
 
 from bertlib import api
 
 pandas = pytest.importorskip("pandas")
+
+
+def test_a_table_of_predictions_has_the_index_of_the_data(tiny_model, tmp_path):
+    path = write(tmp_path / "model", tiny_model, "classification", linear(2), ["no", "yes"], task="own data",
+                 text_column="text")
+    frame = pandas.DataFrame({"text": ["a cat", "a dog", "the man"], "note": ["x", "y", "z"]},
+                             index=pandas.Index([30, 10, 20], name="id"))
+    for data in (frame, frame["text"]):
+        table = api.predict(path, data)
+        assert table.index.equals(frame.index) and table.index.name == "id"
+        assert table.iloc[:, 0].tolist() == frame["text"].tolist()
+    assert api.predict(path, frame["text"].to_numpy()).index.tolist() == [0, 1, 2]
+    for empty in (frame[:0], frame["text"][:0]):
+        with pytest.raises(ValueError, match=r"data has no rows\. Pass at least one row"):
+            api.predict(path, empty)
 
 
 @pytest.mark.slow(reason="commands on further kinds of data")
