@@ -82,6 +82,12 @@ def read_metrics(directory: str) -> dict:
 
 
 def read_predictions(directory: str) -> Any:
-    """Returns the table in the file eval_predictions.jsonl of a directory."""
+    """Returns the table in the file eval_predictions.jsonl of a directory. If a column of the data has the
+    name of a column probability_LABEL, it gets the prefix "input_"."""
     lines = files.read_text(os.path.join(directory, PREDICTIONS)).split("\n")
-    return table([_with_probabilities_as_columns(json.loads(line)) for line in lines if line])
+    rows = [json.loads(line) for line in lines if line]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    taken = {f"probability_{label}" for row in rows for label in row.get("probabilities") or ()}
+    renamed = columns.rename_fields(names, taken)
+    return table([_with_probabilities_as_columns({renamed[name]: value for name, value in row.items()})
+                  for row in rows])

@@ -110,13 +110,16 @@ def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, ca
     """The evaluation uses the columns of the training, and prints the log."""
     here, at_the_end, _, _ = trained
     before = sorted((here / "model").iterdir())
-    result = api.evaluate(here / "model", rows(9, 2)[:6], eval_batch_size=4)
+    data = [{"text": text, "label": label, "probability_none": "mine"} for text, label in rows(9, 2)[:6]]
+    result = api.evaluate(here / "model", data, eval_batch_size=4)
     assert "Evaluating on 6 examples." in capsys.readouterr().out
     assert result.results_dir == str(here / "model" / "evaluation")
     assert sorted(set((here / "model").iterdir()) - set(before)) == [here / "model" / "evaluation"]
     texts = [text for text, _ in rows(9, 2)[:6]]
     for row, other in zip(result.predictions, at_the_end.predictions):
         assert row["probability_animal"] == pytest.approx(other["probability_animal"], abs=1e-6)
+        assert row["probability_none"] == pytest.approx(other["probability_none"], abs=1e-6)
+        assert row["input_probability_none"] == "mine"
     with api.load(here / "model") as predictor:
         assert predictor.fields == ("text_a",)
         answers = predictor(texts)
