@@ -98,7 +98,8 @@ def define_flags():
                              "question.", lower_bound=1)
         flags.DEFINE_float("null_score_diff_threshold", 0.0, "With --version_2_with_negative: the predicted "
                            "answer is empty if the score of an empty answer, minus the score of the best "
-                           "answer, is above this value.")
+                           "answer, is above this value. If this flag is not given, a run without training "
+                           "uses the value that the last evaluation stored in eval_results.json.")
         common_flags.require_finite("null_score_diff_threshold")
     with common_flags.section("Windows and answers", SPEED):
         flags.DEFINE_bool("find_null_threshold", False, "With --version_2_with_negative and --do_eval: find "

@@ -124,6 +124,15 @@ def is_best_directory(directory):
     return files.exists(os.path.join(directory, FILE))
 
 
+def training_directory(directory):
+    """Returns the output directory that contains `directory` as its best/; None if `directory` is not the
+    best/ of the training in such an output directory."""
+    parent, name = os.path.split(directory.rstrip("/"))
+    parent = parent or os.curdir
+    is_best = name == DIRECTORY and is_best_directory(directory) and find(parent) is not None
+    return parent if is_best else None
+
+
 def _read_description(path):
     """Returns the content of best.json in a directory as a dict; None if the file is missing.
 

@@ -8,6 +8,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
+from bertlib.output_directory import null_threshold
 from bertlib.reports import prediction_files, squad_report
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import estimator_setup, example_limits, results
@@ -90,9 +91,9 @@ class Evaluation:
         settings, gold = self._settings, self._gold
         version_2 = settings.version_2_with_negative
         predictions = squad_predictions.write_nbest(self._answers(input_fn), path("nbest_predictions.json"))
-        threshold = self._null_threshold(predictions)
-        if settings.find_null_threshold:
-            logging.info("Best --null_score_diff_threshold on %s: %s.", settings.predict_file, threshold)
+        threshold, source = self._null_threshold(predictions)
+        if version_2:
+            logging.info("Null threshold: %s (%s).", threshold, source)
         texts = squad_predictions.write_answers(predictions, path("predictions.json"),
                                                 path("null_odds.json") if version_2 else None,
                                                 path("answer_offsets.json"), threshold)
@@ -125,7 +126,7 @@ class Evaluation:
           input_fn: see `write`.
         """
         predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
-        threshold = self._null_threshold(predictions)
+        threshold, _ = self._null_threshold(predictions)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
         return {**self._scores_of(predictions, texts, threshold), "global_step": self._step()}
 
@@ -157,11 +158,21 @@ class Evaluation:
             getattr(self._tokenizer, "basic_tokenizer", None), estimator_setup.trims_evaluation(settings))
 
     def _null_threshold(self, predictions):
-        """Returns the null threshold. With --find_null_threshold=true, this is the best threshold for these
-        predictions. Otherwise, it is --null_score_diff_threshold."""
-        if self._settings.find_null_threshold:
-            return squad_scores.find_null_threshold(self._gold, predictions)
-        return self._settings.null_score_diff_threshold
+        """Returns (threshold, source): the null threshold, and a str that says where it comes from.
+
+        With --find_null_threshold=true, the threshold is the best one for these predictions. A run without
+        training uses the threshold of the last evaluation, unless --null_score_diff_threshold is given.
+        """
+        settings = self._settings
+        if settings.find_null_threshold:
+            return (squad_scores.find_null_threshold(self._gold, predictions),
+                    f"the best value of --null_score_diff_threshold on {settings.predict_file}")
+        if not settings.do_train and not settings.is_given("null_score_diff_threshold"):
+            checkpoint = self._estimator.latest_checkpoint() or settings.init_checkpoint
+            threshold, path = null_threshold.read(checkpoint_formats.directory_of_checkpoint(checkpoint))
+            if threshold is not None:
+                return threshold, path
+        return settings.null_score_diff_threshold, "--null_score_diff_threshold"
 
     def _scores_of(self, predictions, texts, threshold):
         """Returns a dict {name: number}, the content of eval_results.json.

@@ -17,9 +17,10 @@ The class of a task has these attributes and methods:
 import itertools
 import os
 
-from bertlib.output_directory import record_fields
+from absl import logging
+
+from bertlib.output_directory import null_threshold, output_files
 from bertlib.rows.columns import is_blank
-from bertlib.system import files
 from bertlib.tasks import window_pooling
 from bertlib.tasks.classification import (
     classification_head,
@@ -33,8 +34,6 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
 from bertlib.tasks.vectors import feature_extraction
 
-# Name of the file from which `_null_threshold` reads the null threshold.
-EVALUATION = "eval_results.json"
 _MASK = "[MASK]"
 _DIGITS = 6
 
@@ -220,7 +219,7 @@ class SquadQuestions:
     def __init__(self, model):
         self._model = model
         self._version_2 = str(model.task).endswith("2.0")
-        self._threshold = _null_threshold(model)
+        self._threshold = _null_threshold(model) if self._version_2 else None
 
     def windows(self, question, context):
         words, offsets = squad_data.split_context(_text("context", context))
@@ -289,21 +288,14 @@ class MultipleChoice:
 def _null_threshold(model):
     """Returns the null threshold of a model: if "null_odds" is above this threshold, "answer" is "".
 
-    If the model's directory contains the result of an evaluation, returns the threshold of the newest
-    evaluation. (With --find_null_threshold, an evaluation computes the best threshold.) Otherwise, returns
-    the threshold that the training recorded.
-
-    Raises:
-      ValueError: the threshold in eval_results.json is not a number.
+    This is the threshold of the last evaluation. If no evaluation has stored a threshold, it is the threshold
+    that the training recorded.
     """
-    path = os.path.join(model.path, EVALUATION)
-    threshold = files.read_json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
+    threshold, source = null_threshold.read(model.path)
     if threshold is None:
-        return model.setting("null_score_diff_threshold")
-    rule = record_fields.SETTINGS["null_score_diff_threshold"]
-    if not rule.holds(threshold):
-        raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
-                         f"{rule.words}. Run the evaluation again, or remove the file.")
+        threshold = model.setting("null_score_diff_threshold")
+        source = os.path.join(model.path, output_files.RECORD)
+    logging.info("Null threshold: %s (%s).", threshold, source)
     return threshold
 
 

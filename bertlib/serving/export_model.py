@@ -313,11 +313,10 @@ def _write_model(weights, directory, signatures, variables):
     builder.save()
 
 
-def copy_files(model, directory, more=()):
-    """Copies the files that describe a model into a directory. `more` contains the names of additional files,
-    which are copied if they exist."""
+def copy_files(model, directory):
+    """Copies the files that describe a model into a directory."""
     files.make_directories(directory)
-    for name in filter(lambda name: files.exists(os.path.join(model.path, name)), (*_FILES, *more)):
+    for name in filter(lambda name: files.exists(os.path.join(model.path, name)), _FILES):
         with files.open_file(os.path.join(directory, name), "wb") as writer:
             writer.write(files.read_bytes(os.path.join(model.path, name)))
 

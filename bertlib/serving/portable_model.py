@@ -12,7 +12,7 @@ import os
 from typing import Any, NamedTuple
 
 from bertlib.estimator import saved_model
-from bertlib.output_directory import model_directory, output_files
+from bertlib.output_directory import model_directory, null_threshold, output_files
 from bertlib.serving import answers, export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
 
@@ -106,7 +106,11 @@ def export(model, directory, file_format, task=None, quantize=False):
         loaded = chosen.load(path, names)
         loaded(export_model.warmup_rows(model, names, 1))
         loaded.close()
-        export_model.copy_files(model, temporary, [answers.EVALUATION])
+        export_model.copy_files(model, temporary)
+        evaluation = null_threshold.find_evaluation(model.path)
+        if evaluation:
+            files.write_bytes(os.path.join(temporary, null_threshold.EVALUATION),
+                              files.read_bytes(evaluation))
         _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format,
                                        "task": task, "int8": quantize, "weights": _hash_weights(model)})
     return os.fsdecode(final)

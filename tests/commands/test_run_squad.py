@@ -242,8 +242,8 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
     assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())
     assert scores["f1"] == pytest.approx(scores["best_f1"])
-    assert (f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}"
-            in found.err)
+    assert (f"Null threshold: {scores['null_score_diff_threshold']} (the best value of "
+            f"--null_score_diff_threshold on {trained.dev})." in found.err)
 
     written = {name: (trained.output / name).read_text() for name in FILES}
     questions = tmp_path / "questions.jsonl"
@@ -259,6 +259,23 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
     assert {name: (trained.output / name).read_text().replace("questions.jsonl", "dev.json")
             for name in FILES} == written
     assert written["eval_report.html"].count('<mark class="gold') > 1  # one is in the legend
+
+
+@pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
+def test_later_runs_use_the_threshold_of_the_last_evaluation(trained, tmp_path):
+    results = trained.output / "eval_results.json"
+    results.write_text(json.dumps({"null_score_diff_threshold": -1e6}))  # all answers are empty
+    later = dict(do_train=None, do_eval=None, do_predict=True, results_dir=tmp_path)
+    for changes, threshold, source, num_empty in (
+            (later, -1e6, results, 9), (later | dict(do_eval=True), -1e6, results, 9),
+            (later | dict(null_score_diff_threshold=1e6), 1e6, "--null_score_diff_threshold", 0)):
+        done = trained.run(trained.output, **changes)
+        assert done.code == 0 and f"Null threshold: {threshold} ({source})." in done.err, done.err
+        answers = json.loads((tmp_path / "predictions.json").read_text())
+        assert list(answers.values()).count("") == num_empty
+        if "do_eval" in changes and changes["do_eval"]:
+            kept = json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"]
+            assert kept == threshold
 
 
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])

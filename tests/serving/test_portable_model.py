@@ -11,12 +11,12 @@ import model_directories
 from model_directories import linear
 import numpy as np
 import pytest
-from test_export import asked, task_of, written
+from test_export import MODELS, asked, task_of, written
 import tiny
 
 from bertlib import serving
 from bertlib.comparison import answer_differences
-from bertlib.output_directory import model_directory
+from bertlib.output_directory import model_directory, null_threshold
 from bertlib.serving import onnx_model, portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
@@ -112,6 +112,34 @@ def test_the_graph_has_the_ops_that_onnx_runtime_can_fuse_and_the_weights_are_in
 def test_a_tflite_file_with_weights_in_int8_gives_nearly_the_answers_of_the_model(wide_model, tmp_path):
     model = model_directory.read(str(wide_model))
     check_near(str(wide_model), portable_model.export(model, str(tmp_path), "tflite", quantize=True))
+
+
+@needs_onnx
+def test_the_best_weights_and_their_export_use_the_threshold_of_the_evaluation(tiny_model, tmp_path):
+    """An evaluation of best/ writes its results into the output directory."""
+    kind, head, labels, settings = MODELS["questions"]
+    output = tmp_path / "output"
+    for directory in (output, output / "best"):
+        model_directories.write(directory, tiny_model, kind, head, labels, "SQuAD 2.0", **settings,
+                                keep_best="f1")
+    (output / "best" / "best.json").write_text(json.dumps({
+        "metric": "f1", "step": 7, "value": 50.0, "first_step": 0, "training": None, "earlier": []}))
+    question = "what sees the dog", "the old cat sees a dog ."
+    results = output / "eval_results.json"
+    with serving.load(output) as predictor:
+        odds = predictor(*question)["null_odds"]
+    for threshold, is_null in ((odds + 1, False), (odds - 1, True)):
+        results.write_text(json.dumps({"null_score_diff_threshold": threshold}))
+        with serving.load(output) as predictor:
+            assert (predictor(*question)["answer"] == "") == is_null
+    model = model_directory.read(str(output))
+    assert model.path == f"{output}/best"
+    with serving.load(portable_model.export(model, str(tmp_path / "export"), "onnx")) as predictor:
+        assert predictor(*question)["answer"] == ""
+    # Another directory with the name best/ does not belong to a training.
+    shutil.copytree(output / "best", tmp_path / "best")
+    results.replace(tmp_path / "eval_results.json")
+    assert null_threshold.read(str(tmp_path / "best")) == (None, None)
 
 
 # --- Refused exports and inputs --------------------------------------------------------------------------
