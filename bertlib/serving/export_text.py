@@ -345,8 +345,12 @@ def _tags(model, task, tokens, words, width=None):
     is_seen = (sizes > 0) & (places + sizes <= room + 1)
     longest = tf.shape(features["input_ids"])[1]
     if export_model.extra_inputs(model, task):
-        firsts = tf.one_hot(tf.where_v2(is_seen, places, -1), longest, dtype=tf.int32)
-        features["word_mask"] = tf.reduce_sum(firsts, axis=1)
+        tagged = tf.where_v2(is_seen, places, -1)
+        if model.setting("label_all_pieces"):
+            # The words that are seen are the first words, so their pieces follow [CLS] without a gap.
+            num_pieces = tf.reduce_sum(tf.where_v2(is_seen, sizes, 0), axis=1)
+            tagged = tf.ragged.range(1, num_pieces + 1).to_tensor(default_value=-1)
+        features["word_mask"] = tf.reduce_sum(tf.one_hot(tagged, longest, dtype=tf.int32), axis=1)
     tags = export_model.build_outputs(model, task, features)["tags"]
     word_tags = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
     word_tags = tf.where_v2(is_seen, word_tags, "")

@@ -16,11 +16,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib import serving
 from bertlib.data import record_files
 from bertlib.output_directory import model_directory
 from bertlib.serving import answers, export_model, export_text, session, warmup
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
+from bertlib.tasks.tagging import tagging_data
 import modeling
 import tf1
 import tokenization
@@ -469,6 +471,23 @@ def test_words_in_give_the_predictors_tags(of_texts, name):
                 one.model.labels[tag] for tag in expected["tags"][:expected["num_words"]]]
         place += windows
     assert compared > 20
+
+
+@needs_package
+def test_a_crf_over_all_pieces_gives_the_predictors_tags(tmp_path, tiny_model):
+    kind, head, labels, settings = MODELS["tagging_crf"]
+    directory = str(model_directories.write(tmp_path / "model", tiny_model, kind, head, labels, **settings,
+                                            label_all_pieces=True))
+    path = export_text.export(model_directory.read(directory), str(tmp_path / "export"))
+    chance, longest = random.Random(2), 6
+    sentences = [[chance.choice(["cat", "dogly", "catsed", "un", "gardens", "manedly"]) for _ in range(size)]
+                 for size in range(1, longest + 1) for _ in range(4)]
+    found = tf1.contrib.predictor.from_saved_model(path, "words")(
+        {"words": [words + [""] * (longest - len(words)) for words in sentences]})["tags"]
+    with serving.load(directory) as predictor:
+        for words, tags in zip(sentences, found.tolist()):
+            tags = tagging_data.convert_scheme([tag.decode() for tag in tags[:len(words)]])
+            assert tags == predictor(words)["tags"]
 
 
 @needs_package
