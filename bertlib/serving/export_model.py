@@ -182,7 +182,8 @@ def _placeholders(names):
 
 def _parse_examples(model, serialized, more):
     """Returns the features of serialized `tf.train.Example`s. The examples may differ in length. If an
-    example has no mask or no segments, `derive_inputs` adds them.
+    example has no mask or no segments, `derive_inputs` adds them. If it lacks an extra input, the model
+    returns an error.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -200,8 +201,13 @@ def _parse_examples(model, serialized, more):
     for name, default in derive_inputs(model, ids).items():
         is_present = tf.expand_dims(parsed[name].row_lengths() > 0, 1)
         features[name] = tf.where_v2(is_present, padded(name, tf.shape(ids)[1]), default)
-    return {**features, **{name: padded(name, tf.shape(ids)[1] if name in _ALONG_TOKENS else -1)
-                           for name in more}}
+    for name in more:
+        is_complete = tf.debugging.assert_positive(
+            parsed[name].row_lengths(), message=f"Each tf.Example needs the feature {name}, but an example "
+            "lacks it.")
+        with tf.control_dependencies([is_complete]):
+            features[name] = padded(name, tf.shape(ids)[1] if name in _ALONG_TOKENS else -1)
+    return features
 
 
 def _signatures(model, task):

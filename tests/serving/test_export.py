@@ -245,6 +245,10 @@ def test_a_tagger_with_a_crf_asks_for_the_words_places(exported):
     one, _ = exported["tagging_crf", "ids"]
     with pytest.raises(tf.errors.InvalidArgumentError, match="word_mask"):
         tf1.contrib.predictor.from_saved_model(one.path, "ids")({"input_ids": [[2, 5, 3]]})
+    examples = [{"input_ids": [2, 5, 3], "word_mask": [0, 1, 0]}, {"input_ids": [2, 5, 6, 3]}]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="needs the feature word_mask, but an example "):
+        tf1.contrib.predictor.from_saved_model(one.path, "examples")({
+            "examples": list(map(warmup.example, examples))})
 
 
 def test_a_signature_that_there_is_not_is_named(exported):
