@@ -32,6 +32,7 @@ from bertlib.runs import checks, run_record
 from bertlib.runs.settings import require_file
 from bertlib.serving import answer_tables, portable_model, prediction_inputs
 from bertlib.system import files, locks, terminal
+from bertlib.tasks.multiple_choice import choice_data
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.
@@ -210,11 +211,12 @@ def _create_table(settings, predictor, input_format):
         output_format = "csv" if is_csv else "jsonl"
     if output_format == "jsonl":
         return answer_tables.AnswerLines()
-    # The first answer determines the columns of the table. In plain text, a later line may have two texts
-    # although the first line has only one. So the names of both columns are passed.
+    # The first answer determines the columns of the table. In plain text, a later line may have more texts
+    # than the first line. So the names of all columns are passed.
     fields = predictor.fields if input_format == "text" else ()
+    labels = choice_data.labels_of_columns(fields) if predictor.task == "multiple_choice" else ()
     return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
-                                     predictor.label_separator)
+                                     predictor.label_separator, labels)
 
 
 def _translate_damage(chunks, name):

@@ -12,7 +12,7 @@ class AnswerTable:
     the first lines of the input cannot be used, their rows are kept in memory until the first answer.
     """
 
-    def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=","):
+    def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=",", labels=()):
         """Creates a table without rows.
 
         Args:
@@ -20,9 +20,11 @@ class AnswerTable:
           has_errors: whether the table has a column "error", for lines that could not be used.
           csv_safe: see `prediction_files.format_csv_row`.
           label_separator: text between the labels of a multi-label answer.
+          labels: labels whose probability gets a column even if the first answer lacks it.
         """
         self._fields, self._has_errors = list(fields), has_errors
         self._csv_safe, self._label_separator = csv_safe, label_separator
+        self._probabilities = [f"probability_{label}" for label in labels]
         self._read_fields = columns.FieldReader(None)
         self._columns = None  # columns that contain the answer; None before the first answer
         self._waiting = []  # unusable lines before the first answer; not written yet
@@ -85,7 +87,7 @@ class AnswerTable:
     def _start(self, item, answer):
         """Sets the columns of the table to the keys of the first answer. Returns the header row, followed by
         one row for each unusable line that was read earlier and is not written yet."""
-        names = [name for name in answer if name != "error"]
+        names = [name for name in dict.fromkeys([*answer, *self._probabilities]) if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
         self._fields += [name for name in item.fields if name not in self._fields]
         renamed = columns.rename_fields(self._fields, self._columns)

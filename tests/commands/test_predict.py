@@ -12,6 +12,8 @@ import scripts as runs
 import tiny
 
 from bertlib.system import locks
+from bertlib.tasks.multiple_choice import choice_head
+import modeling
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,19 @@ def test_a_line_with_half_of_a_surrogate_pair_is_a_bad_line_like_any_other(predi
                             skip_bad_lines=True)
     assert done.code == 0, done.err
     assert "half of a surrogate pair" in answers[0]["error"] and answers[1]["text_a"] == "a dog"
+
+
+def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_path):
+    directory = model_directories.write(tmp_path / "model", tiny_model, "multiple_choice",
+                                        choice_head.head_shapes(modeling.BertConfig.from_dict(tiny.CONFIG)),
+                                        num_choices=3)
+    done, _ = predict("a cat ||| the ||| dog ||| man\na cat ||| the ||| dog ||| man ||| bird\n",
+                      model_dir=directory, output_file="answers.csv")
+    assert done.code == 0, done.err
+    with open(tmp_path / "answers.csv", newline="") as file:
+        first, second = csv.DictReader(file)
+    assert list(first)[-3:] == ["probability_0", "probability_1", "probability_2"]
+    assert first["probability_2"] == "" and 0 < float(second["probability_2"]) < 1
 
 
 # --- The columns of the training -------------------------------------------------------------------------

@@ -37,6 +37,11 @@ def label_names(num_choices):
     return [str(index) for index in range(num_choices)]
 
 
+def labels_of_columns(names):
+    """Returns the names of the endings whose columns are in `names`; see `column_names` and `label_names`."""
+    return label_names(max(0, len(names) - len(_SENTENCES)))
+
+
 def unread_ending(names, found):
     """Returns an error message if the file has a column of endings that would not be read; None if all
     columns of endings are read.
