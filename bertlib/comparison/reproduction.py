@@ -146,8 +146,8 @@ def _last_step(directory, record, until, notes):
     Adds sentences to the list `notes` if the training is unfinished, or was continued with other settings.
 
     Returns:
-      a pair: the step, as an int; and a bool, True if the training ended at this step and saved a checkpoint
-      of this step.
+      a pair: the step, as an int; and a bool, True if the training ended at this step, saved a checkpoint of
+      this step, and its settings were not changed afterwards.
     """
     newest = checkpoint_formats.latest_checkpoint(directory)
     steps = [row["step"] for row in metrics_history.MetricsHistory(directory).read()
@@ -157,12 +157,16 @@ def _last_step(directory, record, until, notes):
     if not last:
         raise ValueError(f"{directory} contains no trained step, so there is nothing to compare. Run its "
                          "training again.")
-    planned, limit = record.get("planned_steps"), last
+    planned, limit, is_same = record.get("planned_steps"), last, True
     if record.get("finished_step") is None and planned is not None and last < planned:
         notes.append(f"The training is unfinished: its last known step is {last} of {planned}.")
     for change in record["changes"]:
         names = ", ".join(change.get("changed", {})) if isinstance(change.get("changed"), dict) else ""
-        if type(change.get("step")) is int and change["step"] < limit:
+        if type(change.get("step")) is int and change["step"] >= last:
+            is_same = False
+            notes.append(f"After the last step, these settings were changed: {names}. So the best weights "
+                         "and the results are not compared.")
+        elif type(change.get("step")) is int and change["step"] < limit:
             limit = change["step"]
             notes.append(f"The training continued after step {limit} with other settings ({names}). Only the "
                          f"steps up to {limit} are compared.")
@@ -173,7 +177,7 @@ def _last_step(directory, record, until, notes):
         raise ValueError(f"--until={until}: only the steps up to {limit} can be compared. Pass at most "
                          f"{limit}.")
     step = limit if until is None else until
-    return step, step == last and saved == last
+    return step, step == last and saved == last and is_same
 
 
 def _parse(overrides):

@@ -224,10 +224,12 @@ class BestWeights:
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
-            a different evaluation.
+            a different evaluation; or there is no best evaluation, although best/ contains weights of an
+            earlier step than the newest checkpoint.
         """
         best = choose_best(self._metric, [item for item in values if item[0] >= self.first_step])
         if best is None:
+            self._check_unneeded(newest)
             return None, None, None, self.first_step
         if self._content is not None and checkpoint_files.exists(self._weights(best[0])):
             return *best, None, self.first_step
@@ -247,6 +249,24 @@ class BestWeights:
                 return step, value, self._published(step), newest
         return None, None, None, newest
 
+    def _check_unneeded(self, newest):
+        """Checks that best/ can be emptied, because there is no best evaluation up to the newest checkpoint.
+
+        Weights of later steps are not needed: the training repeats these steps. The weights of the newest
+        checkpoint are not needed, either: if the training was killed before it added their evaluation to the
+        table, it evaluates this checkpoint again.
+
+        Raises:
+          ValueError: best/ contains weights of an earlier step.
+        """
+        for entry in _entries(self._content) if self._content else ():
+            if entry["step"] is not None and self.first_step <= entry["step"] < newest:
+                raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step "
+                                 f"{entry['step']}, the best weights by {entry['metric']}, but the table of "
+                                 f"the evaluations has no finite value of {self._metric} up to step "
+                                 f"{newest}. Restore learning_curve.tsv, pass "
+                                 f"--keep_best={entry['metric']}, or move {self._path} to another place.")
+
     def restore(self, values, newest):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
         checkpoint. For the arguments, see `plan`."""
@@ -257,6 +277,7 @@ class BestWeights:
         elif prefix is not None:
             self._install(step, value, prefix, None)
         elif self._current() != self._entry(step, value):
+            self._write_model_files()
             self._switch(self._entry(step, value), None)
 
     def replace(self, step, value, checkpoint, newest):

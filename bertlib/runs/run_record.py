@@ -570,6 +570,8 @@ class RunRecord:
                 "this directory.")
         if self._trains and not trains:
             logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(stored))
+            self._change_evaluations(stored, step, {name: allowed.pop(name) for name in _EVALUATIONS
+                                                    if name in allowed})
         if allowed:
             if trains:
                 effect = f"The training continues from step {step} with changed settings"
@@ -583,9 +585,8 @@ class RunRecord:
             logging.warning("%s contains the training of %s. %s: %s.%s", self._directory,
                             _name_record(stored), effect, _describe_differences(allowed), advice)
         if allowed and trains:
-            change = {"step": step, "at": self._now["started"], "changed": allowed}
             first = {name: stored[name] for name in _OF_FIRST_SESSION if name in stored}
-            self._new = {**self._now, **first, "changes": [*stored["changes"], change]}
+            self._new = {**self._now, **first, "changes": self._add_change(stored, step, allowed)}
         changed = _changes_of_environment(stored, self._now) if trains else None
         if changed:
             session = {"step": step, "at": self._now["started"], "changed": changed}
@@ -593,6 +594,28 @@ class RunRecord:
         elif self._new and "sessions" in stored:
             self._new["sessions"] = stored["sessions"]
         return trains
+
+    def _add_change(self, stored, step, changed):
+        """Returns the field "changes" of the stored record, with an additional entry."""
+        return [*stored["changes"], {"step": step, "at": self._now["started"], "changed": changed}]
+
+    def _change_evaluations(self, stored, step, changed):
+        """Changes settings of the evaluations in the record of a training that has no steps left. Even then,
+        --keep_best decides which weights later commands use.
+
+        Args:
+          stored: the record.
+          step: int, the last step of the training.
+          changed: {name of a setting: [old value, new value]}.
+        """
+        if not changed:
+            return
+        logging.warning("%s: no steps are left to train. The best weights are chosen again among the earlier "
+                        "evaluations, because these settings have changed: %s.", self._directory,
+                        _describe_differences(changed))
+        new = {name: value for name, (_, value) in changed.items()}
+        self._new = {**stored, "settings": {**stored["settings"], **new},
+                     "changes": self._add_change(stored, step, changed)}
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. Does nothing if the run does not

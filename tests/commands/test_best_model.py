@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import types
 
@@ -11,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from test_learning_curve import Trainings, assert_same_weights, results_of, table_of
 
 from bertlib.checkpoints import metrics_history
+from bertlib.comparison import reproduction
 from bertlib.output_directory import best_weights
 from bertlib.runs import learning_curve
 from bertlib.system import files
@@ -118,6 +120,28 @@ def test_early_stopping_ends_at_the_computed_step_and_stays_finished(trainings, 
     again = trainings.run("classifier", output, **changes)
     assert again.code == 0 and "Nothing to train" in again.err, again.err
     assert before == {path: path.read_bytes() for path in (output / "best").iterdir()}
+
+
+def test_settings_of_the_evaluations_can_change_after_the_last_step(trainings, whole, tmp_path):
+    output = tmp_path / "output"
+    shutil.copytree(whole[0], output)
+    rows = table_of(output)
+    rows[-1]["eval_accuracy"] = "0.9"
+    (output / "learning_curve.tsv").write_text("".join(
+        "\t".join(line) + "\n" for line in [rows[0], *(row.values() for row in rows)]))
+    done = trainings.run("classifier", output, **EVERY, keep_best="eval_accuracy")
+    assert done.code == 0 and "No step was trained with the new values" not in done.err, done.err
+    assert "these settings have changed: keep_best: eval_loss -> eval_accuracy." in done.err
+    for directory in (output, output / "best"):
+        record = json.loads((directory / "run.json").read_text())
+        assert record["settings"]["keep_best"] == "eval_accuracy" and record["finished_step"] in (10, None)
+        assert [(change["step"], change["changed"]) for change in record["changes"]] == [
+            (10, {"keep_best": ["eval_loss", "eval_accuracy"]})]
+    assert best_weights.find(str(output))["step"] == 10 and results_of(output)["global_step"] == "10"
+    plan = reproduction.plan(str(output), str(tmp_path / "again"))
+    assert not plan.is_whole and plan.notes == [
+        "After the last step, these settings were changed: keep_best. So the best weights and the results "
+        "are not compared."]
 
 
 def _find_early_stop(rows):
@@ -363,6 +387,16 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
     with pytest.raises(ValueError, match="step 3 has the best evaluation, but the weights of this step"):
         simulation.run()
     assert best_weights.find(directory)["step"] == 9
+    # Without the evaluations, it is not known which weights are the best ones.
+    table = tmp_path / "a" / "learning_curve.tsv"
+    text = table.read_text()
+    table.unlink()
+    for simulation.metric in ("m", "n"):
+        with pytest.raises(ValueError, match="best contains the weights of step 9, the best weights by m, but"
+                                             " the table of the evaluations has no finite value of [mn] up"):
+            simulation.run()
+        assert best_weights.find(directory)["step"] == 9
+    table.write_text(text)
     (tmp_path / "a" / "best").rename(tmp_path / "elsewhere")
     simulation.run()
     assert best_weights.read(directory)["step"] == 12 and best_weights.read(directory)["first_step"] == 12
