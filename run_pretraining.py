@@ -254,6 +254,7 @@ def main(_):
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None,
+        dev_data=run_record.describe_dev_files(settings, paths_of["eval_file"]),
         trim_padding=estimator_setup.trims_training(settings, model))
     trainer, step = estimator_setup.create_estimator(settings, model, settings.num_train_steps,
                                                      settings.eval_batch_size)

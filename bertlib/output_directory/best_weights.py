@@ -27,6 +27,7 @@ from bertlib.system import files
 
 DIRECTORY, FILE = "best", "best.json"
 BEST, LAST = "best", "last"  # values of --weights
+DEV_DATA = "development data"  # the name of the development set in an entry of "changes" in run.json
 # A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher
 # value is better.
 _LOWER_IS_BETTER = ("loss", "perplexity", "mae", "rmse", "error")
@@ -42,6 +43,17 @@ def choose_best(metric, values):
     the earliest step is the best. The list must not contain values that are NaN or infinite."""
     sign = -1 if is_lower_better(metric) else 1
     return max(values, key=lambda item: (sign * item[1], -item[0]), default=None)
+
+
+def _first_comparable_step(record):
+    """Returns the first step whose evaluation used the same development set as the current evaluations. If
+    the development set has changed, values of earlier steps cannot be compared with new values.
+
+    Args:
+      record: see `output_files.read_record`; None if there is no record.
+    """
+    return max((change["step"] + 1 for change in (record or {}).get("changes", ())
+                if DEV_DATA in (change.get("changed") or ()) and type(change.get("step")) is int), default=0)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -190,19 +202,21 @@ class BestWeights:
         """
         self._directory, self._metric = directory, metric
         self._path = os.path.join(directory, DIRECTORY)
-        self._content = self._read_own()
+        record = output_files.read_record(directory) if files.is_directory(directory) else None
+        self._content = self._read_own(record)
+        self._first_comparable = _first_comparable_step(record)
         is_same = self._content is not None and self._content["metric"] == metric
-        self.first_step = self._content["first_step"] if is_same else 0
+        self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)
 
-    def _read_own(self):
-        """Returns the content of best.json; None if there is no best/."""
+    def _read_own(self, record):
+        """Returns the content of best.json; None if there is no best/. For `record`, see
+        `_first_comparable_step`."""
         # A training that was killed before it wrote the first best.json leaves best.json.partial. A directory
         # that contains nothing else counts as missing.
         if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
                 f"{FILE}.partial"}:
             return None
         content = _read_description(self._path)
-        record = output_files.read_record(self._directory)
         has_started = checkpoint_formats.latest_checkpoint(self._directory) and record is not None
         if content is None or not has_started or content["training"] != record.get("started"):
             raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
@@ -272,8 +286,12 @@ class BestWeights:
         checkpoint. For the arguments, see `plan`."""
         step, value, prefix, self.first_step = self.plan(values, newest)
         if step is None:
+            if any(earlier < self._first_comparable for earlier, _ in values):
+                logging.warning("--keep_best=%s: the evaluations up to step %d are not compared with later "
+                                "evaluations, because the development set has changed. %s is unchanged until "
+                                "the next evaluation.", self._metric, self._first_comparable - 1, self._path)
             if self._content is not None:
-                self._remove_all()
+                self._keep_incomparable(newest)
         elif prefix is not None:
             self._install(step, value, prefix, None)
         elif self._current() != self._entry(step, value):
@@ -395,8 +413,19 @@ class BestWeights:
         for name in sorted(unused, key=lambda name: not name.endswith(".index")):
             files.remove(os.path.join(self._path, name))
 
+    def _keep_incomparable(self, newest):
+        """If there is no best evaluation yet, removes the weights of later steps than the newest checkpoint.
+        The best weights of an earlier development set are kept until there is a new evaluation."""
+        entries = [entry for entry in _entries(self._content) if entry["step"] is not None
+                   and entry["step"] <= newest and entry["step"] < self._first_comparable
+                   and checkpoint_files.exists(self._weights(entry["step"]))]
+        if entries:
+            self._switch(max(entries, key=lambda entry: entry["step"]), None)
+        else:
+            self._remove_all()
+
     def _remove_all(self):
-        """Removes all weights from best/. Call this method if there is no best evaluation yet."""
+        """Removes all weights from best/."""
         path = os.path.join(self._path, "checkpoint")
         if files.exists(path):
             files.remove(path)

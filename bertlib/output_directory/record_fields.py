@@ -108,7 +108,8 @@ FIELDS = {
     "init_checkpoint": _or_null(_fields(
         "a path and a fingerprint", path=_PATH, fingerprint=_or_null(_TEXT), repository=_or_null(_LINE),
         revision=_or_null(_LINE))),
-    "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
+    "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)),
+    "dev_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
     "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_integer(0), of=_integer(0),
                                  fingerprint=_TEXT)),
     "task_module": _or_null(_fields("name, fingerprint and texts", name=_LINE, fingerprint=_TEXT,

@@ -126,8 +126,7 @@ def find_early_stop(settings):
     if settings.early_stopping_evals is None or settings.keep_best is None:
         return None
     rows, newest = _restorable_rows(settings.output_dir)
-    best = best_weights.read(settings.output_dir)
-    first = best["first_step"] if best and best["metric"] == settings.keep_best else 0
+    first = best_weights.BestWeights(settings.output_dir, settings.keep_best).first_step
     values = [item for item in _values(rows, settings.keep_best) if item[0] >= first]
     return newest if _is_early_stop(settings.keep_best, values, settings.early_stopping_evals) else None
 
@@ -390,7 +389,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         if not any(metric in row for row in rows):
             self._failure = _describe_unknown_metric(metric, set(last) - {"global_step"})
             return
-        if step == 0:
+        if step < max(1, self._best.first_step):
             return
         if not _values([last], metric):
             logging.warning("--keep_best: the evaluation of step %d does not count, because %s is %s.", step,

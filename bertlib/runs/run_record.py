@@ -17,7 +17,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
-from bertlib.output_directory import environment, model_files, output_files
+from bertlib.output_directory import best_weights, environment, model_files, output_files
 from bertlib.replicas import replica_group
 from bertlib.runs import learning_curve
 from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
@@ -66,6 +66,22 @@ def describe_examples(examples):
     return {"examples": len(examples), "fingerprint": hash_texts(texts)}
 
 
+def describe_dev_files(settings, paths):
+    """Returns the entry of the record for the files of the development set; see `fingerprints.hash_files`. If
+    the run evaluates only a part of these files, the entry also contains the limit: the number of "examples"
+    or "batches". The result is None if the run does not evaluate during the training.
+
+    Args:
+      settings: a `Settings`.
+      paths: list of paths.
+    """
+    if not learning_curve.is_requested(settings):
+        return None
+    limits = {key: getattr(settings, name, None)
+              for name, key in (("max_eval_examples", "examples"), ("max_eval_steps", "batches"))}
+    return {**hash_files(paths), **{key: limit for key, limit in limits.items() if limit is not None}}
+
+
 def hash_checkpoint(path):
     """Returns the fingerprint of a checkpoint; None if the checkpoint does not exist or cannot be read."""
     try:
@@ -103,7 +119,7 @@ def hash_inputs(settings):
 
 
 def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
-             vocabulary=None, dev_rows=None, task_module=None, **effective):
+             dev_data=None, vocabulary=None, dev_rows=None, task_module=None, **effective):
     """Returns the record of a run as a dict that can be written as JSON.
 
     Args:
@@ -115,6 +131,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: the tokenizer; None if the run reads no text.
       train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
+      dev_data: see `describe_examples` and `describe_dev_files`; None without evaluations during a training.
       vocabulary: the fingerprint of the vocabulary if the run reads no text, otherwise None.
       dev_rows: see `dev_rows.DevRows`; None without --dev_fraction.
       task_module: see `task_module.ModuleProcessor`; None without --task_module.
@@ -149,6 +166,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start),
                                       **hugging_face_cache.describe_snapshot(start)},
         "train_data": train_data,
+        "dev_data": dev_data,
         "dev_rows": dev_rows,
         "task_module": task_module,
         "settings": {**recorded, **effective},
@@ -267,6 +285,8 @@ def _differences(stored, now, training):
             allowed["init_checkpoint"] = [_with_fingerprint(start.get("path"), start) for start in starts]
         if changed("train_data"):
             allowed["training data"] = [_data(stored["train_data"]), _data(now["train_data"])]
+        if changed("dev_data"):
+            allowed[best_weights.DEV_DATA] = [_data(stored["dev_data"]), _data(now["dev_data"])]
         before = stored.get("versions", {})
         allowed.update({name: [before[name], version] for name, version in now["versions"].items()
                         if before.get(name) not in (None, version)})
@@ -570,6 +590,7 @@ class RunRecord:
                 "this directory.")
         if self._trains and not trains:
             logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(stored))
+            allowed.pop(best_weights.DEV_DATA, None)  # this run compares no new evaluation with earlier ones
             self._change_evaluations(stored, step, {name: allowed.pop(name) for name in _EVALUATIONS
                                                     if name in allowed})
         if allowed:
@@ -636,7 +657,12 @@ class RunRecord:
         record = self._new or self._seen[1]
         if record is None:
             return
-        plan = {name: self._now[name] for name in ("planned_steps", "finished_step") if self._has_steps_left}
+        plan = {}
+        if self._has_steps_left:
+            plan = {name: self._now[name] for name in ("planned_steps", "finished_step", "dev_data")}
+        if plan and newest and plan["dev_data"] is None:
+            # A session without evaluations does not change which development set the last evaluations used.
+            plan["dev_data"] = (self._seen[1] or {}).get("dev_data")
         written = {**record, **plan, "model_files": kept}
         if self._new or written != {"model_files": {}, **record}:
             _write(self._directory, written)

@@ -144,6 +144,25 @@ def test_settings_of_the_evaluations_can_change_after_the_last_step(trainings, w
         "are not compared."]
 
 
+def test_a_training_that_continues_with_another_development_set(trainings, whole, tmp_path):
+    output, data = tmp_path / "output", tmp_path / "data"
+    shutil.copytree(whole[0], output)
+    shutil.copytree(trainings.directory / "data", data)
+    lines = (data / "dev.tsv").read_text().splitlines(keepends=True)
+    (data / "dev.tsv").write_text("".join(lines[:-1]))
+    (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-8"\n')
+    table = (output / "learning_curve.tsv").read_text()
+    (output / "learning_curve.tsv").write_text(table.replace("0.7000", "0.1000"))
+    done = trainings.run("classifier", output, **EVERY, keep_best="eval_loss", data_dir=data)
+    assert done.code == 0, done.err
+    record = json.loads((output / "run.json").read_text())
+    change, = record["changes"]
+    assert change["step"] == 8 and list(change["changed"]) == ["development data"]
+    assert record["dev_data"]["examples"] == len(lines) - 2
+    assert f"{output}/best is unchanged until the next evaluation." in done.err
+    assert best_weights.find(str(output))["step"] in (9, 10)
+
+
 def _find_early_stop(rows):
     """Returns (metric, step) of a training that --early_stopping_evals=1 ends before its last step."""
     for metric in ("eval_accuracy", "eval_f1", "eval_matthews", "eval_loss"):
@@ -400,6 +419,24 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
     (tmp_path / "a" / "best").rename(tmp_path / "elsewhere")
     simulation.run()
     assert best_weights.read(directory)["step"] == 12 and best_weights.read(directory)["first_step"] == 12
+
+
+def test_evaluations_of_different_development_sets_are_not_compared(tmp_path, caplog):
+    directory = make_directory(tmp_path / "a")
+    with pytest.raises(KeyError):  # the training is killed at step 9
+        _Simulation(directory, {step: 1 / step for step in range(1, 9)}, every=1).run()
+    assert best_weights.find(directory)["step"] == 1
+    record = json.loads(files.read_text(f"{directory}/run.json"))
+    record["changes"] = [{"step": 8, "changed": {"development data": ["a", "b"]}}]
+    files.write_text(f"{directory}/run.json", json.dumps(record))
+    # Until the next evaluation, the earlier best weights are kept. The training is killed at the steps 9, 10
+    # and 9, and then stops early.
+    for values, best in (({1: 1}, 1), ({9: 0.2}, 9), ({1: 1}, 1), ({9: 0.3, 10: 0.2, 11: 0.1}, 9)):
+        with pytest.raises(KeyError) if len(values) == 1 else contextlib.nullcontext():
+            assert _Simulation(directory, values, every=1, patience=2).run() == 11
+        found = best_weights.find(directory)
+        assert (found["step"], tf.train.load_variable(found["checkpoint"], "w")) == (best, best)
+    assert "evaluations up to step 8 are not compared with later evaluations, because the dev" in caplog.text
 
 
 # --- Refusals --------------------------------------------------------------------------------------------

@@ -336,6 +336,8 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         task_module=module and module.describe(splits.examples), task=settings.task_name.lower(),
         task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
+        dev_data=(run_record.describe_examples(splits.examples["dev"])
+                  if learning_curve.is_requested(settings) else None),
         trim_padding=estimator_setup.trims_training(settings, model), **description)
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps,
                                                        settings.eval_batch_size, settings.predict_batch_size)
