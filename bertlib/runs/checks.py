@@ -341,9 +341,10 @@ def check_disk(settings, num_train_steps, shapes, config=None):
 
 # --- Input files are not overwritten ---------------------------------------------------------------------
 
-# Names of the files that each training writes into --output_dir in addition to checkpoints.
+# Names of the files that each training writes into --output_dir, or removes from it, in addition to
+# checkpoints.
 _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *model_files.MORE_NAMES,
-                   metrics_history.FILE)
+                   metrics_history.FILE, learning_curve.TABLE, learning_curve.PICTURE)
 
 
 def refuse_overwriting(settings, read, written):
@@ -397,9 +398,7 @@ def list_overwritten_files(settings, result_names, training_names):
     directory = settings.output_dir
     overwritten = {"output_dir": []}
     if settings.do_train:
-        is_evaluated = learning_curve.is_requested(settings)
-        curve = [learning_curve.TABLE, learning_curve.PICTURE] if is_evaluated else []
-        names = (*_TRAINING_FILES, *training_names, *curve)
+        names = (*_TRAINING_FILES, *training_names)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoint_formats.latest_checkpoint(directory):
             # A new training writes checkpoints from step 0 on, and overwrites existing files with the same

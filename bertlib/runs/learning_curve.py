@@ -116,6 +116,15 @@ def create_learning_curve(settings, make_input_fn, evaluate_input, title, shown,
                          settings.early_stopping_evals)
 
 
+def remove(directory):
+    """Removes the files of an earlier training's learning curve. Call this function when a training starts
+    from step 0."""
+    for name in (TABLE, PICTURE):
+        path = os.path.join(directory, name)
+        if files.exists(path):
+            files.remove(path)
+
+
 def find_early_stop(settings):
     """Returns the step at which early stopping has ended the training in --output_dir; None if early stopping
     has not ended the training.

@@ -639,8 +639,9 @@ class RunRecord:
                      "changes": self._add_change(stored, step, changed)}
 
     def write(self):
-        """Writes the model's files, and the record if it is new or changed. Does nothing if the run does not
-        train. The caller must hold the lock of the directory.
+        """Writes the model's files, and the record if it is new or changed. If the training starts from step
+        0, also removes the learning curve of an earlier training. Does nothing if the run does not train. The
+        caller must hold the lock of the directory.
 
         Raises:
           ValueError: since this object was created, another run wrote to the directory, and this run cannot
@@ -654,6 +655,8 @@ class RunRecord:
         changed, stale, kept = self._files
         model_files.write(self._directory, self._contents, changed)
         model_files.remove(self._directory, stale)
+        if not newest:
+            learning_curve.remove(self._directory)
         record = self._new or self._seen[1]
         if record is None:
             return
