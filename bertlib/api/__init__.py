@@ -28,6 +28,9 @@ __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 _SCRIPT = "run_classifier.py"
 _RECORD = "run.json"  # the same as `output_files.RECORD`; an import of `output_files` would load TensorFlow
 _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the user's own data
+_TASK_MODULE = "task module"  # the value of "task" in run.json if a training used --task_module
+# Commands that train classifiers.
+_COMMANDS = (_SCRIPT, "run_classifier_with_tfhub.py")
 _FOLDER = "data"  # folder of an output directory; data that are passed as objects are written to it
 # Maps a flag to the argument of `train` that sets this flag.
 _ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
@@ -116,7 +119,8 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
     Args:
       output_dir: output directory of the training, for example of `train`.
       data: the data with labels, in one of the forms that `train` takes. None: the development data of the
-        training are used.
+        training are used. If the model was trained with --task_module, this executes the copy of the module
+        in `output_dir`.
       text: see `train`. By default, the function uses the columns that the training used.
       label: see `train`. By default, the function uses the column that the training used.
       results_dir: directory for the results; by default, the folder `evaluation` in `output_dir`.
@@ -130,7 +134,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
 
     Raises:
       TypeError: see `train`.
-      ValueError: see `train`; or `output_dir` contains no training.
+      ValueError: see `train`; or `output_dir` contains no training of a classifier.
       ChildProcessError: see `train`.
       KeyboardInterrupt: the evaluation was interrupted.
 
@@ -143,6 +147,10 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
     """
     directory = os.fspath(output_dir)
     record = _record(directory)
+    if record.get("command", _SCRIPT) not in _COMMANDS:
+        raise ValueError(f"{directory} contains a training by {record['command']}, and no training of a "
+                         "classifier. Evaluate the model with that command, or pass the `output_dir` of a "
+                         "classifier.")
     results = os.fspath(results_dir) if results_dir is not None else os.path.join(directory, "evaluation")
     columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
     named, more = {}, {}
@@ -156,7 +164,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
     elif record["task"] == _OWN_DATA:
         name, path = _development_file(record, directory)
         named[name] = DataFile(path, columns)
-    else:
+    elif record["task"] != _TASK_MODULE:
         more["task_name"] = record["task"]
     flags = _settings(settings, "evaluate", output_dir=directory, results_dir=results, do_eval=True, **more)
     _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)

@@ -244,6 +244,10 @@ def test_an_evaluation_needs_a_training_and_data(tmp_path):
     (tmp_path / "run.json").write_text('{"task": "own data", "settings": {}, "files": {}}')
     with pytest.raises(ValueError, match="had no development data. Pass `data`"):
         api.evaluate(tmp_path)
+    (tmp_path / "run.json").write_text('{"task": "ner", "command": "run_ner.py", "settings": {}}')
+    for data in (None, [("a", "b")]):
+        with pytest.raises(ValueError, match=r"a training by run_ner\.py, and no training of a classifier"):
+            api.evaluate(tmp_path, data)
 
 
 @pytest.mark.parametrize("value, text", [

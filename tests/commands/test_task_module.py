@@ -12,6 +12,7 @@ import hub_modules
 import pytest
 import tiny
 
+from bertlib import api
 from bertlib.runs.classification import classification_run, task_module
 from bertlib.runs.settings import Settings
 
@@ -95,6 +96,8 @@ def test_a_later_evaluation_and_prediction_use_the_copy(scripts, trained, tmp_pa
     assert done.code == 0, done.err
     assert "--task_module not given: using output/my_task/task_module.py (the copy of my_task.py" in done.err
     assert {name: (tmp_path / "again" / name).read_bytes() for name in expected} == expected
+    metrics = api.evaluate(output, verbose=False).metrics
+    assert metrics == json.loads((output / "eval_results.json").read_text())
     assert not list(tmp_path.rglob("__pycache__"))
 
 
