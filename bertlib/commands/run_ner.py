@@ -153,7 +153,8 @@ def read_data(settings):
     Raises:
       ValueError, OSError: a file is not usable.
     """
-    splits, skipped, width = {}, [], None
+    record = run_record.record_of_weights(settings)
+    splits, skipped, width = {}, [], record and record["settings"].get("num_columns")
     for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
             path = require_file(settings, f"{split}_file")
@@ -167,6 +168,10 @@ def read_data(settings):
                 logging.warning("%s: %d bad lines are left out together with their sentences, because "
                                 "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
                                 len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
+            if split == "test" and width and splits[split].width not in (None, width):
+                logging.info("%s: the file has %s instead of %d, so it counts as untagged. If it has tags, "
+                             "pass it as --dev_file with --do_eval=true to score them.", path,
+                             terminal.counted(splits[split].width, "column"), width)
             width = splits[split].width
             splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
                 settings, split, splits[split].sentences,
@@ -202,6 +207,8 @@ def describe_training_file(data):
     if "train" in data.splits:
         words = (sentence.words for sentence in data.splits["train"].sentences)
         described["word_splitting"] = word_splitter.choose_splitting(words)
+        if data.splits["train"].width:
+            described["num_columns"] = data.splits["train"].width
     return described
 
 
