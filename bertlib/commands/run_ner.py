@@ -369,6 +369,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             file = data.splits[split]
             logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
             predicted, scores = tag(split, input_fn(split))
+            if not scores:
+                results.remove_results(settings.results_dir, _RESULTS[split].removesuffix(".txt"))
             if split == "test":
                 write_predictions(settings, file, predicted)
             if scores:

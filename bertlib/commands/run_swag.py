@@ -262,7 +262,7 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
 
 def write_results(settings, split, file, rows, scores):
     """Writes the scores of a split and the table of its predictions. For the development set, also writes the
-    report.
+    report. Without scores, removes the scores of an earlier run.
 
     Args:
       settings: a `Settings`.
@@ -271,11 +271,13 @@ def write_results(settings, split, file, rows, scores):
       rows: a `choice_rows.ChoiceRows`.
       scores: {name: number}; None without labels.
     """
+    name = _RESULTS[split]
     if scores:
-        name = _RESULTS[split]
         results.write_results(settings.results_dir, f"{name}.txt", scores)
         results.record_evaluation(settings, split, scores)
         results.write_json(settings.results_dir, f"{name}.json", scores)
+    else:
+        results.remove_results(settings.results_dir, name)
     path = os.path.join(settings.results_dir, f"{_TABLES[split]}.{settings.predictions_format}")
     prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe)
     logging.info("Table of the questions and their predictions: %s.", path)

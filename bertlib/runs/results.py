@@ -1,4 +1,4 @@
-"""Writes the metrics and the report of an evaluation, and the table of skipped lines."""
+"""Writes and removes the metrics of an evaluation. Also writes its report, and the table of skipped lines."""
 
 import json
 import os
@@ -57,6 +57,23 @@ def write_json(directory, file_name, results):
     """
     text = json.dumps(_to_json(dict(sorted(results.items()))), indent=2, ensure_ascii=False)
     files.write_text(os.path.join(directory, file_name), text + "\n")
+
+
+def remove_results(directory, name):
+    """Removes the metrics NAME.txt and NAME.json of an earlier run, if they exist.
+
+    Call this function before you write predictions for a file without labels. Otherwise, the metrics of
+    another file would be in the same directory as these predictions.
+
+    Args:
+      directory: directory of the files.
+      name: name of the files, without the extension.
+    """
+    for path in (os.path.join(directory, f"{name}.{ending}") for ending in ("txt", "json")):
+        if files.exists(path):
+            logging.info("Removed %s: it contains metrics of an earlier run, and the new test file has no "
+                         "labels.", path)
+            files.remove(path)
 
 
 def write_skipped_lines(settings, skipped):

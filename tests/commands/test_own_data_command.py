@@ -89,6 +89,9 @@ def classified(scripts, tiny_model, tmp_path_factory):
     for part, size in (("train", 24), ("dev", 15)):
         write_csv(here / f"{part}.csv", news(size, part), header)
     write_csv(here / "test.csv", [row[:2] for row in news(9, "test")], header[:2])
+    (here / "output" / "train").mkdir(parents=True)
+    for ending in ("txt", "json"):
+        (here / "output" / "train" / f"test_eval_results.{ending}").write_text("of another file")
     head = np.random.RandomState(1).standard_normal((3, tiny.CONFIG["hidden_size"])).astype(np.float32)
     tiny.write_tensorflow(here / "trained.ckpt", {**tiny_model.weights, "output_weights": 3 * head,
                                                   "output_bias": np.zeros(3, np.float32)})
@@ -119,7 +122,7 @@ def test_files_are_enough_to_train_evaluate_and_predict(classified):
     predicted = predictions_in(output / "test_predictions.tsv")
     assert predicted == [KINDS[row.argmax()] for row in rows] and len(predicted) == 9
     assert len(set(predicted)) > 1
-    assert not (output / "test_eval_results.txt").exists()
+    assert not list(output.glob("test_eval_results.*"))  # the test file has no labels
     report = (output / "eval_report.html").read_text()
     assert "Report for a browser: output/train/eval_report.html." in finished.err
     assert "<h1>Own data: dev.csv</h1>" in report and record_in(output)["train_data"]["fingerprint"] in report

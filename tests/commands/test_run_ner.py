@@ -167,11 +167,14 @@ def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_pat
     again = dict(output_dir=run[0], results_dir=tmp_path / "new")  # the directory has all other settings
     test = write_conll(tmp_path / "plain.txt", 12, seed=2, tags=False)
     # The last column contains valid tags. But the file has only two columns, and the training file had three.
+    (tmp_path / "new").mkdir()
+    for ending in ("txt", "json"):
+        (tmp_path / "new" / f"test_eval_results.{ending}").write_text("of another file")
     test.write_text(re.sub(r"(?m)^(\w+) \d+$", r"\1 B-NP", test.read_text()))
     done = scripts.run("run_ner.py", *tiny.flags(**again, do_predict=True, test_file=test), cwd=tmp_path)
     assert done.code == 0 and "plain.txt: 12 sentences" in done.err and "without tags" in done.err
     assert "plain.txt: the file has 2 columns instead of 3, so it counts as untagged." in done.err
-    assert not (tmp_path / "new" / "test_eval_results.txt").exists()
+    assert not list((tmp_path / "new").glob("test_eval_results.*"))
     # The sentences are the same, so the tags must be the same.
     found = columns_of(tmp_path / "new" / "test_predictions.conll")
     assert found == [[[row[0], "B-NP", row[3]] for row in rows]

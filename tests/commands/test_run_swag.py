@@ -39,6 +39,9 @@ def trained(scripts, tiny_model, tmp_path_factory):
     """A training with all phases: (`Finished`, its directory)."""
     here = tmp_path_factory.mktemp("swag")
     (here / "data").mkdir()
+    (here / "output").mkdir()
+    for ending in ("txt", "json"):
+        (here / "output" / f"test_eval_results.{ending}").write_text("of another file")
     # The development questions are those of the training, so that a small model learns them.
     for name, count in {"train": 32, "val": 10, "test": 6}.items():
         write(here / "data" / f"{name}.csv", count, seed=0, labels=name != "test")
@@ -66,6 +69,7 @@ def test_scores_tables_and_files(trained):
         assert row["is_right"] == ("true" if is_right else "false")
         assert float(row["loss"]) == pytest.approx(-np.log(probabilities[int(row["label"])]), rel=1e-3)
     assert len(table(output / "test_predictions.csv")) == 6
+    assert not list(output.glob("test_eval_results.*"))  # the test file has no labels
     assert b"Wrong answers" in (output / "eval_report.html").read_bytes()
     assert (output / "learning_curve.tsv").exists() and (output / "best" / "best.json").exists()
     record = json.loads((output / "run.json").read_text())

@@ -400,8 +400,8 @@ class _Phases:
             self._write_report(split, f"eval_report{suffix}.html", metrics)
 
     def predict(self):
-        """Writes the predictions for the test sets. Also writes the metrics of each test set that has
-        labels."""
+        """Writes the predictions for the test sets. If the test set has labels, also writes its metrics.
+        Otherwise, removes the metrics of an earlier test set."""
         for split, suffix in self._sets("test"):
             logging.info("Predicting %d examples.", len(self._splits.examples[split]))
             input_fn = self._input_fn(split, f"predict{suffix}")
@@ -412,6 +412,8 @@ class _Phases:
                 self._write_metrics(split, f"test_eval_results{self._of_task}", metrics)
             else:
                 self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
+                if split == "test":
+                    results.remove_results(self._settings.results_dir, f"test_eval_results{self._of_task}")
             numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
             answers = [self._target.predicted_label(row) for row in numbers]
             self._write_predictions(numbers, answers, suffix)
