@@ -175,10 +175,14 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
         problem = item.problem
         if problem is None:
             try:
-                prepared_inputs.append((item, predictor.prepare(*item.values)))
-                continue
+                prepared = predictor.prepare(*item.values)
             except ValueError as error:
                 problem = str(error)
+            else:
+                problem = table.find_problem(item)
+        if problem is None:
+            prepared_inputs.append((item, prepared))
+            continue
         item = item._replace(problem=problem)
         if not skip_bad_lines:
             return _answer_lines(predictor, prepared_inputs, table), 0, item

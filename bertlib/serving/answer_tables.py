@@ -8,8 +8,8 @@ from bertlib.serving import prediction_inputs
 class AnswerTable:
     """Formats answers as rows of CSV. The columns of the input come before the columns of the answer.
 
-    The first answer determines the columns, because the table may be written before all lines are read. If
-    the first lines of the input cannot be used, their rows are kept in memory until the first answer.
+    The first usable line determines the columns, because the table may be written before all lines are read.
+    If the first lines of the input cannot be used, their rows are kept in memory until the first answer.
     """
 
     def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=",", labels=()):
@@ -26,8 +26,26 @@ class AnswerTable:
         self._csv_safe, self._label_separator = csv_safe, label_separator
         self._probabilities = [f"probability_{label}" for label in labels]
         self._read_fields = columns.FieldReader(None)
+        self._is_first = True  # whether no usable line has been checked yet, see `find_problem`
         self._columns = None  # columns that contain the answer; None before the first answer
         self._waiting = []  # unusable lines before the first answer; not written yet
+
+    def find_problem(self, item):
+        """Returns a sentence that says why an input cannot have a row in the table; None if it can.
+
+        The fields of the first input become columns of the table. A later input cannot have other fields.
+
+        Args:
+          item: a `prediction_inputs.Input` that can be used.
+        """
+        more = [name for name in item.fields if name not in self._fields]
+        if more and not self._is_first:
+            return (f"the line has the field {more[0]!r}, which the first line lacks. All rows of a CSV "
+                    "table have the same columns. Add the field to the first line, or pass "
+                    "--output_format=jsonl.")
+        self._fields += more
+        self._is_first = False
+        return None
 
     def format(self, item, answer):
         """Returns the text to write for an answer: one row with its line end.
@@ -37,12 +55,11 @@ class AnswerTable:
         with the header row and the waiting rows.
 
         Args:
-          item: a `prediction_inputs.Input`.
+          item: a `prediction_inputs.Input`. If it can be used, `find_problem` has been called.
           answer: a dict, see `Predictor`; {"error": text} if the input cannot be used.
 
         Raises:
-          ValueError: a number of the answer is not finite, or the line has a field that the first line
-            lacks.
+          ValueError: a number of the answer is not finite.
         """
         is_bad = item.problem is not None
         if self._columns is None and is_bad:
@@ -51,11 +68,6 @@ class AnswerTable:
         answer = answer if is_bad else self._flatten(item, answer)
         start = self._start(item, answer) if self._columns is None else ""
         fields = self._read_fields(item.fields)
-        more = [name for name in fields if name not in self._fields]
-        if more and not is_bad:
-            raise ValueError(f"line {item.line} has the field {more[0]!r}, which the first line lacks. "
-                             "All rows of a CSV table have the same columns. Add the field to the first "
-                             "line, or pass --output_format=jsonl.")
         return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
 
     def finish(self):
@@ -101,6 +113,9 @@ class AnswerTable:
 
 class AnswerLines:
     """Formats answers as JSON Lines. This class has the same methods as `AnswerTable`."""
+
+    def find_problem(self, item):
+        del item
 
     def format(self, item, answer):
         return prediction_inputs.format_answer(item, answer) + "\n"

@@ -104,6 +104,22 @@ def test_a_line_with_half_of_a_surrogate_pair_is_a_bad_line_like_any_other(predi
     assert "half of a surrogate pair" in answers[0]["error"] and answers[1]["text_a"] == "a dog"
 
 
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path, skips):
+    lines = [{"text_a": "a cat"}, {"text_a": "a dog"}, {"text_a": "a bird", "id": 3}, {"text_a": "a man"}]
+    done, _ = predict("".join(json.dumps(line) + "\n" for line in lines), "lines.jsonl",
+                      output_file="answers.csv", skip_bad_lines=skips)
+    assert done.code == (0 if skips else 1), done.err
+    problem = "the line has the field 'id', which the first line lacks."
+    with open(tmp_path / "answers.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [bool(row["label"]) for row in rows] == ([True, True, False, True] if skips else [True, True])
+    if skips:
+        assert rows[2]["text_a"] == "a bird" and rows[2]["error"].startswith(f"line 3: {problem}")
+    else:
+        assert f"lines.jsonl:3: {problem}" in done.err.splitlines()[-1]
+
+
 def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_path):
     directory = model_directories.write(tmp_path / "model", tiny_model, "multiple_choice",
                                         choice_head.head_shapes(modeling.BertConfig.from_dict(tiny.CONFIG)),
