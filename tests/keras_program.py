@@ -5,6 +5,8 @@ Arguments: the directory of a model, a directory for output, and a part of the p
 """
 
 import json
+import os
+import shutil
 import sys
 
 import numpy as np
@@ -184,6 +186,17 @@ def more():
             "mixed": run_mixed_precision(), "replicas": run_replicas(), "checkpoints": run_checkpoints()}
 
 
+def save_beside(encoder, name):
+    """Saves a checkpoint in a directory that contains the file `name`. Returns the error and the files."""
+    directory = f"{OUTPUT}/{name}_and_more"
+    os.mkdir(directory)
+    open(f"{directory}/{name}", "x").close()
+    try:
+        encoder.save_checkpoint(directory)
+    except FileExistsError as error:
+        return str(error), os.listdir(directory)
+
+
 def train():
     found = {"keras": tf.keras.__name__, "eager": tf.executing_eagerly()}
     encoder = BertEncoder.from_checkpoint(MODEL)
@@ -203,8 +216,13 @@ def train():
     model.export(f"{OUTPUT}/exported")  # TensorFlow's default is to save custom gradients
     tf.saved_model.save(model, f"{OUTPUT}/saved",
                         options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
-    encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=f"{MODEL}/vocab.txt")
+    words = shutil.copy(f"{MODEL}/vocab.txt", os.path.join(OUTPUT, "vocab.txt"))
+    with open(f"{OUTPUT}/tokenizer_config.json", "w") as file:
+        json.dump({"do_lower_case": True, "strip_accents": False}, file)
+    encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=words)
     np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
+    found["refused"] = [save_beside(encoder, name) for name in (
+        "model.safetensors", "checkpoint", "run.json", "model.ckpt-3.index")]
 
     two = BertEncoder.from_checkpoint(f"{OUTPUT}/checkpoint"), BertEncoder.from_checkpoint(MODEL)
     found["again"] = largest(two[0](INPUTS)["pooled_output"], encoder(INPUTS)["pooled_output"])

@@ -155,13 +155,24 @@ def test_saved_weights_are_a_published_checkpoint(program, tiny_model):
     assert found["again"] == 0 and found["second layer"] > 1e-3
     directory = output / "checkpoint"
     assert sorted(path.name for path in directory.iterdir()) == [
-        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt"]
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index",
+        "tokenizer_config.json", "vocab.txt"]
+    assert json.loads((directory / "tokenizer_config.json").read_text()) == {
+        "do_lower_case": True, "strip_accents": False}
     saved = dict(tf.train.list_variables(str(directory / "bert_model.ckpt")))
     assert {name: tuple(shape) for name, shape in saved.items()} == {
         name: value.shape for name, value in tiny_model.weights.items()}
     expected = outputs_and_gradients(directory / "bert_model.ckpt", directory / "bert_config.json",
                                      np.load(output / "inputs.npz"), False)
     check_close(dict(np.load(output / "trained.npz")), expected)
+
+
+def test_weights_are_not_saved_where_commands_would_use_other_weights(program):
+    for name, saved in zip(("model.safetensors", "checkpoint", "run.json", "model.ckpt-3.index"),
+                           program[0]["refused"], strict=True):
+        message, files = saved
+        assert f"{name}_and_more contains {name}. Commands would use the weights of these files" in message
+        assert files == [name]
 
 
 @pytest.mark.slow(reason="a whole training, for what the names and shapes of the checkpoint show")

@@ -9,6 +9,7 @@ The graph without dropout consists of plain TensorFlow ops. The graph with dropo
 which are Python functions. A SavedModel cannot contain these gradients.
 """
 
+import fnmatch
 import functools
 import os
 import tempfile
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
 from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
@@ -25,6 +26,8 @@ import modeling
 # Possible names of the configuration file: the name in a published model, and the name in a Hugging Face
 # model.
 _CONFIG_FILES = output_files.CONFIG, "config.json"
+# Patterns of the names of files that are used instead of `bert_model.ckpt` in the same directory.
+_OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", "*.index", "checkpoint", output_files.RECORD
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # Maps the compute dtype of a Keras dtype policy to the value of BertModel's argument `precision`.
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
@@ -143,23 +146,30 @@ class BertEncoder(tf.keras.layers.Layer):
 
         Args:
           directory: directory for the files. It is created if it does not exist.
-          vocab_file: path of the vocabulary, which is copied as `vocab.txt`; None for no copy.
+          vocab_file: path of the vocabulary, which is copied as `vocab.txt`; None for no copy. If its
+            directory contains settings of the tokenizer, they are written to `tokenizer_config.json`.
 
         Raises:
+          FileExistsError: the directory contains other weights, which commands would use instead of these
+            weights.
           OSError: a file cannot be read or written.
         """
+        _refuse_other_weights(directory)
         source = checkpoint_formats.Checkpoint(
             self.name, modeling.variable_shapes(self._bert_config),
             lambda name: tf.convert_to_tensor(getattr(self, name)).numpy(),
             dict.fromkeys(self._names, tf.float32))
-        vocabulary = files.read_bytes(os.fspath(vocab_file)) if vocab_file else None
+        contents = {output_files.CONFIG: self._bert_config.to_json_string().encode()}
+        if vocab_file:
+            contents[output_files.VOCABULARY] = files.read_bytes(os.fspath(vocab_file))
+            settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
+            if settings:
+                contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
             checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
                                                 self._names)
-            files.write_text(os.path.join(temporary, output_files.CONFIG), self._bert_config.to_json_string())
-            if vocabulary is not None:
-                files.write_bytes(os.path.join(temporary, output_files.VOCABULARY), vocabulary)
+            model_files.write(temporary, contents, contents)
             # The names are sorted, so the data file is moved before the index file. For this reason, an index
             # file never exists without its data file.
             for name in sorted(os.listdir(temporary)):
@@ -242,6 +252,18 @@ class BertEncoder(tf.keras.layers.Layer):
                  *[tf.TensorSpec(getattr(self, name).shape, tf.float32) for name in self._names]]
         with tf.init_scope():
             return tf.compat.v1.wrap_function(build, specs)
+
+
+def _refuse_other_weights(directory):
+    """Raises a FileExistsError if a directory contains the weights of a training or of Hugging Face. Commands
+    would use these weights instead of `bert_model.ckpt`."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    others = sorted(name for name in names if name != f"{model_writer.TENSORFLOW_WEIGHTS}.index"
+                    and any(fnmatch.fnmatchcase(name, pattern) for pattern in _OTHER_WEIGHTS))
+    if others:
+        raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use the weights of "
+                              "these files instead of the new weights. Save the encoder in another "
+                              "directory.")
 
 
 def _checked_config(config, where=""):
