@@ -177,6 +177,7 @@ def read_vocabulary(settings, source, vocab_size):
     """Reads and checks --vocab_file; returns the bytes of a vocab.txt.
 
     Recent Hugging Face models have no vocab.txt. The vocabulary of such a model is read from tokenizer.json.
+    Tokens that were added to the model are in a separate list of this file.
     """
     path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
@@ -193,8 +194,12 @@ def read_vocabulary(settings, source, vocab_size):
         if record:
             output_files.check_vocabulary(input_directory(source), record, path)
         return files.read_bytes(path)
-    model = files.read_json_object(path).get("model")
+    content = files.read_json_object(path)
+    model, added = content.get("model"), content.get("added_tokens")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
+    if isinstance(ids, dict) and isinstance(added, list):
+        ids = {**ids, **{token["content"]: token.get("id") for token in added
+                         if isinstance(token, dict) and isinstance(token.get("content"), str)}}
     wrong = _find_id_problem(ids, vocab_size)
     if wrong:
         raise ValueError(f"--vocab_file: {path} does not fit the model: {wrong}. It must be a WordPiece "

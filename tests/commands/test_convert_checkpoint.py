@@ -267,13 +267,20 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     start, out = tmp_path / "start", tmp_path / "out"
     shutil.copytree(tiny_model.hugging_face, start)
     (start / "tokenizer_config.json").unlink()
+    (start / "vocab.txt").unlink()
     (start / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>"}))
-    (start / "tokenizer.json").write_text(json.dumps({"normalizer": {
-        "type": "BertNormalizer", "lowercase": True, "strip_accents": False, "handle_chinese_chars": False}}))
+    *words, added = tiny.VOCABULARY
+    (start / "tokenizer.json").write_text(json.dumps({
+        "model": {"type": "WordPiece", "vocab": {word: index for index, word in enumerate(words)}},
+        "added_tokens": [{"id": words.index("[SEP]"), "content": "[SEP]"},
+                         {"id": len(words), "content": added}],
+        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": False,
+                       "handle_chinese_chars": False}}))
     log = convert(input=start, output=out)
+    assert (out / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
     found = json.loads((out / "tokenizer_config.json").read_text())
     assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
-                     "cls_token": "<s>"}
+                     "cls_token": "<s>", "additional_special_tokens": [added]}
     assert any("WARNING: The tokenizers of this project do not produce this model's tokens: " in line
                and "cls_token='<s>'" in line for line in log)
 
