@@ -171,6 +171,7 @@ def main(_):
     settings = common_flags.read_settings()
     resolve_flags(settings)
     bert_config = model_config.load_config(settings)
+    checks.check_segments(bert_config, "each input is a sentence and an ending")
     tokenizer = vocabularies.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
     learning_curve.check(settings)
@@ -182,6 +183,7 @@ def main(_):
     head_shapes = choice_head.head_shapes(bert_config)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("multiple_choice"))
     checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)
+    init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
 
     num_train_steps = estimator_setup.count_steps(
         settings, len(data["train"].questions) if settings.do_train else 0, "question")
@@ -222,6 +224,8 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
         lengths = choice_data.write_features(data[split], settings.max_seq_length, tokenizer, path,
                                              settings.num_workers, settings.features_cache)
+        log = logging.warning if max(lengths) > settings.max_seq_length else logging.info
+        log("%s: %s", data[split].path, choice_data.describe_lengths(lengths, settings.max_seq_length))
         return choice_head.input_fn_builder(
             path, settings.max_seq_length, data[split].num_choices,
             **estimator_setup.input_options(settings, step, is_training)), lengths

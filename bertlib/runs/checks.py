@@ -131,6 +131,9 @@ def check_starting_weights(settings, config, head_shapes, start):
         check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+        if settings.do_train and (settings.freeze_layers or settings.freeze_embeddings):
+            logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
+                            "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
 
 
 def check_layers(settings, config):

@@ -214,6 +214,15 @@ def test_layers_that_cannot_be_are_refused(changes, message, tmp_path):
     checks.check_layers(settings, config)
 
 
+@pytest.mark.parametrize("frozen", [dict(freeze_layers=1), dict(freeze_embeddings=True), {}])
+def test_frozen_random_weights_are_a_warning(frozen, tmp_path, caplog):
+    settings = types.SimpleNamespace(**{
+        "do_train": True, "freeze_layers": 0, "freeze_embeddings": False, "reinit_layers": 0,
+        "init_checkpoint": None, "output_dir": str(tmp_path), **frozen})
+    checks.check_starting_weights(settings, types.SimpleNamespace(num_hidden_layers=2), {}, None)
+    assert ("so they keep their random values" in caplog.text) == bool(frozen)
+
+
 @pytest.mark.parametrize("changes, message", [
     (dict(layer_decay=1.1), "--layer_decay=1.1: must be a number above 0 and at most 1"),
     (dict(layer_decay="nan"), "--layer_decay=nan: must be a number above 0 and at most 1"),

@@ -13,6 +13,7 @@ from bertlib import api, serving
 
 NAMES = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
 WEIGHTS = "cls/multiple_choice/output_weights"
+LAYER = "bert/encoder/layer_0/output/dense/kernel"
 
 
 def write(path, count, seed, labels=True):
@@ -200,14 +201,23 @@ def test_more_endings_than_in_the_training(trained, scripts):
 
 
 def test_a_model_that_does_not_distinguish_the_endings(tiny_model, trained, scripts):
-    """A training with a learning rate near 0 keeps the random weights of the head."""
+    """A training with a learning rate near 0 keeps the random weights of the head, and here also of a layer.
+    Most questions are too long."""
     _, here = trained
     done = scripts.run("run_swag.py", *tiny.flags(**dict(
-        tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32, data_dir="data",
+        tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=12, data_dir="data",
         do_train=True, do_eval=True, train_batch_size=32, num_train_epochs=1, learning_rate=1e-9,
-        output_dir="untrained")), cwd=here)
+        reinit_layers=1, output_dir="untrained")), cwd=here)
     assert done.code == 0 and "the endings have almost equal probabilities" in done.err, done.err
     assert "almost equal" not in trained[0].err
+    assert "--reinit_layers=1: 18 variables start from random weights." in done.err
+    weights = {directory: tf.train.load_variable(str(here / directory / "model.ckpt-0"), LAYER)
+               for directory in ("output", "untrained")}
+    assert np.array_equal(weights["output"], tiny_model.weights[LAYER])
+    assert not np.allclose(weights["untrained"], tiny_model.weights[LAYER], atol=1e-3)
+    assert "val.csv: 10 of 10 questions (100.0%) have sequences longer than --max_seq_length=12; the " in done.err
+    assert "val.csv: 0 of 10 questions (0.0%) have sequences longer than --max_seq_length=32; the longest" in (
+        trained[0].err)
 
 
 @pytest.mark.slow(reason="three trainings of eight steps")
@@ -235,11 +245,14 @@ def test_micro_batches_change_nothing(scripts, tiny_model, trained):
     (["--data_dir=.", "--do_train"], "contains none of the files train.csv"),
     (["--do_eval", "--dev_file=bad.csv"], "bad.csv:3: the label is '7', but it should be the number"),
     (["--do_train", "--train_file=data/train.csv", "--tokens_per_micro_batch=64"],
-     "--tokens_per_micro_batch=64 is below --max_seq_length=32 × 4 sequences")])
+     "--tokens_per_micro_batch=64 is below --max_seq_length=32 × 4 sequences"),
+    (["--do_train", "--train_file=data/train.csv", "--bert_config_file=one_segment.json"],
+     "cannot distinguish a second text from the first text, but each input is a sentence and an ending")])
 def test_bad_input_is_an_error_before_anything_is_written(flags, said, trained, scripts, tiny_model):
     _, here = trained
     lines = (here / "data" / "val.csv").read_text().splitlines()[:3]
     (here / "bad.csv").write_text("\n".join([*lines[:2], lines[2].rpartition(",")[0] + ",7", ""]))
+    (here / "one_segment.json").write_text(json.dumps({**tiny.CONFIG, "type_vocab_size": 1}))
     model = tiny.flags(**dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32))
     done = scripts.run("run_swag.py", *model, *flags, "--output_dir=nowhere", cwd=here)
     assert done.code == 1 and said in done.err.splitlines()[-1], done.err

@@ -15,7 +15,7 @@ from absl import logging
 from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.rows import columns, faults, tables
 from bertlib.rows.tables import BadRow, RowError
-from bertlib.system import files, workers
+from bertlib.system import files, terminal, workers
 from bertlib.tasks.classification import classifier_features, row_examples
 from bertlib.tasks.classification.classifier_features import SEQUENCES
 
@@ -305,3 +305,19 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
 
     return features_cache.write(path, cache, [max_seq_length, file.num_choices, tokenizer], file.questions,
                                 convert)
+
+
+def describe_lengths(lengths, max_seq_length):
+    """Returns a log message that says how many questions were truncated.
+
+    Args:
+      lengths: the result of `write_features`; not empty.
+      max_seq_length: see `make_sequences`.
+    """
+    cut = sum(length > max_seq_length for length in lengths)
+    text = (f"{cut} of {terminal.counted(len(lengths), 'question')} ({cut / len(lengths):.1%}) have sequences "
+            f"longer than --max_seq_length={max_seq_length}; the longest sequence has {max(lengths)} tokens.")
+    if cut:
+        text += (" These sequences were truncated, and endings may have lost their last words. To keep all "
+                 "words, raise --max_seq_length.")
+    return text
