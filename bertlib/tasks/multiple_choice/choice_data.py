@@ -315,8 +315,8 @@ def describe_lengths(lengths, max_seq_length):
       max_seq_length: see `make_sequences`.
     """
     cut = sum(length > max_seq_length for length in lengths)
-    text = (f"{cut} of {terminal.counted(len(lengths), 'question')} ({cut / len(lengths):.1%}) are longer than "
-            f"--max_seq_length={max_seq_length}; the longest has {max(lengths)} tokens with its ending.")
+    text = (f"{cut} of {terminal.counted(len(lengths), 'question')} ({cut / len(lengths):.1%}) are longer "
+            f"than --max_seq_length={max_seq_length}; the longest has {max(lengths)} tokens with its ending.")
     if cut:
         text += (" They were truncated, so endings may have lost their last words. To keep all words, raise "
                  "--max_seq_length.")
