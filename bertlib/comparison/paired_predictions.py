@@ -26,8 +26,8 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      kind: kind of the head, see `output_files.head_kind`. The kinds "questions" and "tagging" are recognized
-        by the columns of the table, so they do not need a run.json.
+      kind: kind of the head, see `output_files.head_kind`. If no run.json describes the table, the kind is
+        guessed from the columns of the table.
       task: name of the task; None if no run.json describes the table.
       labels: list of str, in the order of the model's outputs; None if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
@@ -105,13 +105,13 @@ def _read_json_lines(path):
 
 
 def _kind(rows, record):
+    if record:
+        return output_files.head_kind(record)
     columns = rows[0]
     if {"exact_match", "f1", "question"} <= set(columns):
         return "questions"
     if {"sentence", "word"} <= set(columns):
         return "tagging"
-    if record:
-        return output_files.head_kind(record)
     if isinstance(columns["label"], list):
         return "multilabel"
     return "regression" if all(row.get("is_right") in ("", None) for row in rows) else "classification"

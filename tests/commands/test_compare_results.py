@@ -122,6 +122,24 @@ def test_other_tasks_have_their_metrics(scripts, tmp_path):
         "eval_f1_micro": pytest.approx([200 / 3, 100]), "eval_f1_macro": [50.0, 100.0]}
 
 
+def record(directory, labels):
+    """Writes the run.json of a classifier."""
+    (directory / "run.json").write_text(json.dumps(
+        {"format": 1, "command": "run_classifier.py", "task": "own data", "task_type": "classification",
+         "labels": labels, "bert_config": {}, "settings": {}, "changes": []}))
+
+
+def test_run_json_decides_the_task_and_not_the_names_of_the_columns(scripts, tmp_path):
+    for name, predicted in (("a", ["no", "no", "yes"]), ("b", ["no", "yes", "yes"])):
+        write(tmp_path / name, [
+            {"sentence": f"a {word}", "word": word, "label": label, "prediction": answer}
+            for word, label, answer in zip("xyz", ["no", "yes", "yes"], predicted)])
+        record(tmp_path / name, LABELS)
+    found = compare(scripts, tmp_path / "a", tmp_path / "b", "--resamples=200", cwd=tmp_path)
+    assert found["unit"] == "rows" and found["metrics"][0]["metric"] == "eval_accuracy"
+    assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
+
+
 def sweep(directory, rate, values, seeds=None, failed=()):
     directory.mkdir()
     lines = ["run,learning_rate,seed,eval_loss,eval_accuracy,status,seconds,message,directory"]
