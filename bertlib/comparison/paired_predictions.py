@@ -77,17 +77,26 @@ def _read_table(path, record):
     kind = _kind(rows, record)
     if kind != "multilabel" and any(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
-    return Table(path, kind, record and record["task"], _labels(rows, record, kind), rows,
+    labels = _labels(rows, record, kind)
+    if labels and not path.endswith(".jsonl"):
+        labels = list(map(prediction_files.remove_apostrophe, labels))  # as in `_read_csv`
+    return Table(path, kind, record and record["task"], labels, rows,
                  (record or {"settings": {}})["settings"].get("label_separator", ","))
 
 
 def _read_csv(path):
+    """Returns the rows of a CSV table. The apostrophes of --csv_safe are removed, because the other table may
+    have been written without this flag."""
     csv.field_size_limit(max(csv.field_size_limit(), tables.MAX_FIELD_CHARACTERS))
     try:
         text = files.read_bytes(path).decode("utf-8")
-        return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not a CSV table in UTF-8: {error}. Restore the file.") from error
+    # A field may also be None or a list, if its row has fewer or more fields than the header.
+    return [{prediction_files.remove_apostrophe(name) if name else name:
+             prediction_files.remove_apostrophe(field) if isinstance(field, str) else field
+             for name, field in row.items()} for row in rows]
 
 
 def _read_json_lines(path):

@@ -93,6 +93,12 @@ def _cell(value, csv_safe):
     return text
 
 
+def remove_apostrophe(text):
+    """Returns the text of a field without the apostrophe that `format_csv_row` has put before it."""
+    rest = text.removeprefix("'")
+    return rest if rest.startswith(_FORMULA_STARTS) and not _is_number(rest) else text
+
+
 def _is_number(value):
     return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
 
