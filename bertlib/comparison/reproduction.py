@@ -177,7 +177,9 @@ def _last_step(directory, record, until, notes):
         raise ValueError(f"--until={until}: only the steps up to {limit} can be compared. Pass at most "
                          f"{limit}.")
     step = limit if until is None else until
-    return step, step == last and saved == last and is_same
+    # Records of older versions lack these two fields. They do not say whether the training has ended.
+    has_ended = "planned_steps" not in record or record.get("finished_step") == last
+    return step, has_ended and step == last and saved == last and is_same
 
 
 def _parse(overrides):

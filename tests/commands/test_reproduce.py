@@ -9,6 +9,7 @@ import pytest
 from test_learning_curve import Trainings
 import tiny
 
+from bertlib.comparison import reproduction
 from bertlib.system import locks
 
 _again = pytest.mark.slow(reason="four more runs for what the classifier shows")
@@ -158,6 +159,20 @@ def test_a_training_with_changed_settings_is_repeated_up_to_the_change(copy, scr
     assert "Note: The training is unfinished: its last known step is 5 of 9.\n" in done.out
     assert "Note: The training continued after step 2 with other settings (learning_rate)." in done.out
     assert "Note: The training continued after step 4 in another environment: cpu." in done.out
+
+
+def test_an_unfinished_training_is_repeated_without_its_evaluations(copy, tmp_path):
+    again = str(tmp_path / "again")
+    evaluations = dict(eval_every_steps=2, keep_best="eval_loss")
+    change(copy, lambda record: record["flags"].update(evaluations))
+    plan = reproduction.plan(str(copy), again)
+    assert plan.is_whole and "--keep_best=eval_loss" in plan.flags and "--do_eval=true" in plan.flags
+    # With its evaluations, the repetition would evaluate step 5, which the training did not do.
+    change(copy, lambda record: record.update(finished_step=None, planned_steps=9))
+    plan = reproduction.plan(str(copy), again)
+    assert not plan.is_whole and plan.step == 5 and "--do_eval=false" in plan.flags
+    assert not [flag for flag in plan.flags if flag.startswith(("--keep_best", "--eval_every_steps"))]
+    assert plan.notes == ["The training is unfinished: its last known step is 5 of 9."]
 
 
 @_again
