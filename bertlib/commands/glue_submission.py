@@ -28,7 +28,7 @@ def define_flags():
 
 
 def find_predictions(paths, names):
-    """Returns a dict {name: list of paths} of the existing prediction files.
+    """Returns a dict {name: list of paths} of the existing prediction files. Each file is listed once.
 
     Args:
       paths: list of str, files and directories. Directories inside these directories are not searched.
@@ -37,13 +37,15 @@ def find_predictions(paths, names):
     Raises:
       FileNotFoundError: a path does not exist.
     """
-    paths_by_name = collections.defaultdict(list)
+    paths_by_name, seen = collections.defaultdict(list), set()
     for path in dict.fromkeys(map(os.path.normpath, paths)):
         if not files.exists(path):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
         candidates = [os.path.join(path, name) for name in names] if files.is_directory(path) else [path]
         for file in candidates:
-            if os.path.basename(file) in names and files.exists(file):
+            identity = files.file_identity(file)
+            if os.path.basename(file) in names and files.exists(file) and identity not in seen:
+                seen.add(identity)
                 paths_by_name[os.path.basename(file)].append(file)
     return dict(paths_by_name)
 
@@ -66,8 +68,10 @@ def list_problems(predictions, expected, partial):
             problem = glue_submission_files.find_problem(candidates[0], test_set)
             problems += [f"{problem}."] if problem else []
         elif not partial:
+            # AX has no training file; a model of MNLI predicts it.
+            model = " --output_dir=DIRECTORY, the directory of a training on MNLI" * (test_set.task == "ax")
             problems.append(f"{name} is missing: predict with run_classifier.py "
-                            f"--task_name={test_set.task.upper()} --do_predict=true.")
+                            f"--task_name={test_set.task.upper()} --do_predict=true{model}.")
     return problems
 
 
@@ -77,10 +81,13 @@ def main(argv):
     if not argv[1:]:
         raise ValueError("No directories were named. Name the directories with the predictions, such as "
                          "output/*.")
+    if files.is_directory(settings.output_file):
+        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
     predictions = find_predictions(argv[1:], expected)
     if not predictions:
         raise ValueError(f"{', '.join(argv[1:])}: no predictions were found. At least one of these files is "
-                         f"needed: {', '.join(expected)}. Name the directories that contain them.")
+                         f"needed: {', '.join(expected)}. Name the directories that contain them. "
+                         "Directories inside of a named directory are not searched.")
     problems = list_problems(predictions, expected, settings.partial)
     if problems:
         raise ValueError("The predictions cannot be submitted yet, and no zip file was written:\n"
@@ -89,6 +96,7 @@ def main(argv):
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite a file of predictions that "
                          "this command reads. Name another file.")
+    files.make_directories(os.path.dirname(settings.output_file) or ".")
     glue_submission_files.write_zip(settings.output_file, members)
     logging.info("%s contains the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
                  len(expected), ", ".join(map(os.path.basename, members)))

@@ -258,28 +258,37 @@ def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts
     here = tmp_path / "output"
     write_predictions(here)
     (here / "rte" / "RTE.tsv").unlink()
+    (here / "mrpc" / "MRPC.tsv").write_text("index\tprediction\n0\t1\n")  # not the test file of GLUE
     (here / "cola" / "CoLA.tsv").write_text("index\tprediction\n0\tgood\n")
     (here / "other").mkdir()
     (here / "other" / "AX.tsv").write_bytes((here / "ax" / "AX.tsv").read_bytes())
     finished = scripts.run("glue_submission.py", *sorted(here.iterdir()), cwd=tmp_path)
     assert finished.code == 1 and "Traceback" not in finished.err
     problems = [line.strip() for line in finished.err.splitlines() if line.startswith("  ")]
-    assert len(problems) == 3
+    assert len(problems) == 4
     assert problems[0] == (f"AX.tsv exists more than once: {here}/ax/AX.tsv, {here}/other/AX.tsv. Name only "
                            "one of the directories.")
     assert problems[1].startswith(f"{here}/cola/CoLA.tsv:2: 'good' is not one of 0, 1")
-    assert problems[2] == ("RTE.tsv is missing: predict with run_classifier.py --task_name=RTE "
+    assert problems[2] == (f"{here}/mrpc/MRPC.tsv contains 1 predictions, but the test set has 1725 "
+                           "examples. Predict with the directory of GLUE's own files as --data_dir.")
+    assert problems[3] == ("RTE.tsv is missing: predict with run_classifier.py --task_name=RTE "
                            "--do_predict=true.")
     assert [path.name for path in tmp_path.iterdir()] == ["output"]
 
 
 def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(scripts, tmp_path):
     write_predictions(tmp_path / "output")
-    finished = scripts.run("glue_submission.py", "--partial", f"--output_file={tmp_path}/part.zip",
+    finished = scripts.run("glue_submission.py", "--partial", "--output_file=new/part.zip", "output/ax",
                            tmp_path / "output" / "mnli", tmp_path / "output" / "ax" / "AX.tsv", cwd=tmp_path)
     assert "3 of 11 test sets: AX.tsv, MNLI-m.tsv, MNLI-mm.tsv" in last_message(finished)
-    with zipfile.ZipFile(tmp_path / "part.zip") as archive:
+    with zipfile.ZipFile(tmp_path / "new" / "part.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
+    finished = scripts.run("glue_submission.py", "output/mnli", "--output_file=new", cwd=tmp_path)
+    assert finished.code == 1 and "--output_file=new is a directory; name a file." in finished.err
+    finished = scripts.run("glue_submission.py", "output/mnli", cwd=tmp_path)
+    assert finished.code == 1 and ("AX.tsv is missing: predict with run_classifier.py --task_name=AX "
+                                   "--do_predict=true --output_dir=DIRECTORY, the directory of a training on "
+                                   "MNLI.") in finished.err
 
 
 def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):

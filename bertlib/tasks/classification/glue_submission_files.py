@@ -86,7 +86,8 @@ def find_problem(path, expected):
         if wrong:
             return f"{path}:{index + 2}: {wrong}"
     if len(lines) - 1 != expected.size:
-        return f"{path} contains {len(lines) - 1} predictions, but the test set has {expected.size} examples"
+        return (f"{path} contains {len(lines) - 1} predictions, but the test set has {expected.size} "
+                "examples. Predict with the directory of GLUE's own files as --data_dir")
     return None
 
 
