@@ -131,10 +131,11 @@ def read_data(settings):
     for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
-            # error, even with --skip_bad_lines.
+            # error, even with --skip_bad_lines. None: the error does not advise this flag.
             file = choice_data.read_questions(
                 require_file(settings, f"{split}_file"), lambda name, _: getattr(settings, name),
-                needs_labels=split != "test", skip_bad_lines=split != "test" and settings.skip_bad_lines)
+                needs_labels=split != "test",
+                skip_bad_lines=None if split == "test" else settings.skip_bad_lines)
             questions = example_limits.draw_examples(
                 settings, split, file.questions, lambda question: fingerprints.hash_texts(
                     [question.sent1, question.sent2, *question.endings, question.label]))

@@ -116,13 +116,16 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
       path: the file.
       setting: function that takes (name of a flag, default) and returns the value of the flag. It is called
         for the flags that describe the columns, such as "text_column".
-      needs_labels: whether a file without labels is an error.
-      skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them.
+      needs_labels: whether a file without labels is an error. If it is false, a file whose labels are all
+        empty has no labels.
+      skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them. With
+        None, the error does not advise the flag --skip_bad_lines.
 
     Raises:
       FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
     """
-    input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines)
+    advice = {"advice": faults.ADVICE_WITHOUT_FLAG} if skip_bad_lines is None else {}
+    input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines, **advice)
     arguments = row_examples.column_arguments(setting)
     reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
         column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)],
@@ -141,6 +144,12 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
                           question.text if row.values is None else row.values, place and place.delimiter)
                 if place is None and input_format != "jsonl" and question.kind != "blank line":
                     found.stop(f"Line {row.line} determines the columns. Correct this line.")
+            is_labelled = parse.is_labelled and any(question.label is not None for question in questions)
+            if is_labelled:
+                for question in (question for question in questions if question.label is None):
+                    found.add(question.line, "missing label", "the label is empty, but other rows have "
+                              "labels; complete the row.", question.values, reader.place.delimiter)
+                questions = [question for question in questions if question.label is not None]
             if not questions and not found:
                 raise ValueError(f"{path}: the file contains no question.")
         except ValueError:
@@ -152,7 +161,7 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
     if found:
         logging.warning("%s: %d bad lines are left out, because --skip_bad_lines=true: %s. The first is in "
                         "line %d.", path, len(found.found), found.summary(), found.found[0].line)
-    return QuestionFile(path, questions, parse.num_choices, parse.is_labelled, reader.place.names,
+    return QuestionFile(path, questions, parse.num_choices, is_labelled, reader.place.names,
                         list(found.found))
 
 
@@ -201,13 +210,16 @@ class _RowParser:
         self.is_labelled = self._label is not None and (self._needs_labels or not place.has_none(self._label))
 
     def _read_label(self, row):
-        """Returns the label of a row.
+        """Returns the label of a row. Returns None if the label is empty, and the file needs no labels.
 
         Raises:
           RowError: the row has no label, or its label is not the number of an ending.
         """
         place = self._reader.place.find(self._label[0], "--label_column")
-        text = columns.value_to_text(row.line, columns.get_value(row.line, row.values, place), "the label")
+        value = columns.get_value(row.line, row.values, place)
+        if not self._needs_labels and (value is None or isinstance(value, str) and columns.is_blank(value)):
+            return None
+        text = columns.value_to_text(row.line, value, "the label")
         if text.strip() in label_names(self.num_choices):
             return int(text)
         raise RowError(row.line, f"the label is {text!r:.80}, but it should be the number of the right "
