@@ -1,6 +1,7 @@
 """run_swag.py as a user runs it: it reads CSV, and writes scores, tables, exports and answers."""
 
 import csv
+import io
 import json
 import random
 
@@ -10,6 +11,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib import api, serving
+from bertlib.commands import predict
 
 NAMES = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
 WEIGHTS = "cls/multiple_choice/output_weights"
@@ -125,7 +127,7 @@ def test_another_command_names_the_command_of_the_training(trained, scripts):
     assert done.code == 1 and "--output_dir=output contains a training by run_swag.py" in done.err, done.err
 
 
-def test_a_loaded_model_and_its_export(trained):
+def test_a_loaded_model_and_its_export(trained, monkeypatch, capsys):
     _, here = trained
     row = table(here / "data" / "val.csv")[0]
     texts = [row[name] for name in NAMES]
@@ -141,6 +143,13 @@ def test_a_loaded_model_and_its_export(trained):
         with pytest.raises(TypeError, match="sent1, sent2, ending0"):
             predictor(*texts, "more")
         sequences, _ = predictor.prepare(*texts)
+        # predict.py --interactive: blank texts at the end are left out, and all others are named.
+        typed = "\n".join([*texts[:4], "", texts[5], *texts[:4], "", "", ""])
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        predict.answer_interactively(predictor)
+        printed = capsys.readouterr().out
+        assert "ending2 is empty." in printed and f'"ending": "{fewer["ending"]}"' in printed
+        assert '"2":' not in printed  # no answer has a third ending
     with api.load(str(here / "output")) as predictor:
         assert predictor(tuple(texts)) == answer and predictor([tuple(texts)]) == [answer]
         for wrong in ("a text", tuple(texts[:3]), (*texts, "more")):
