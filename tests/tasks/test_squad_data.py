@@ -503,7 +503,8 @@ def test_a_missing_file(tmp_path):
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_json_lines(read, number):
-    records = [{"id": i, "question": f"q {i}", "context": f"caf\u00e9\u2028 {i // 2}"} for i in range(number)]
+    records = [{"id": i, "question": f"q {i}", "context": f"caf\u00e9\u2028 {i // 2}", "data": "mine"}
+               for i in range(number)]
     text = "\ufeff" + "\r\n".join(json.dumps(record, ensure_ascii=False) for record in records) + "\n\n"
     examples = read(text, False)
     assert [(example.qas_id, example.question_text, example.context) for example in examples] == [

@@ -231,11 +231,13 @@ def _read_questions(path):
     if not isinstance(first, dict):
         raise ValueError(f"{path}: the file should contain one JSON object with \"data\", as in SQuAD; or "
                          "one JSON object with \"id\", \"question\" and \"context\" in each line")
-    if "data" not in first and not {"id", "question", "context"} & set(first):
+    # A row of JSON Lines may also have a key "data".
+    is_squad = "data" in first and not {"question", "context"} <= set(first)
+    if not is_squad and not {"id", "question", "context"} & set(first):
         raise ValueError(f"{path}: the first JSON object has neither \"data\", as in SQuAD, nor \"id\", "
                          "\"question\" and \"context\", as in JSON Lines. Its keys are "
                          f"{', '.join(map(repr, first)) or 'none':.80}")
-    if "data" in first:
+    if is_squad:
         if text[end:].strip():
             _parse(path, json.loads, text)  # raises an error, because text follows the object
         yield from _questions_in_squad_file(path, first)
