@@ -112,7 +112,12 @@ def choose_directory(directory, weights=BEST):
     Args:
       directory: output directory of a training.
       weights: value of --weights, "best" or "last".
+
+    Raises:
+      ValueError: `weights` has another value, or a file is damaged.
     """
+    if weights not in (BEST, LAST):
+        raise ValueError(f"weights={weights!r} is unknown. Pass {BEST!r} or {LAST!r}.")
     best = find(directory) if weights == BEST else None
     if best is None:
         return directory

@@ -36,9 +36,10 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         by one replica. `Predictor` describes predictions with replicas.
       weights: "last" for the weights of the newest checkpoint; "best" for the best weights. If the training
         did not keep its best weights (--keep_best), "best" has the same meaning as "last".
-      engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime. If `model_dir` is the
-        output directory of a training, ONNX Runtime loads the newest export in export_onnx/. None: a model
-        in an output directory is run by TensorFlow, and an exported model by the program for its format.
+      engine: the program that runs the model: "tensorflow", "onnx" (ONNX Runtime) or "tflite" (TFLite). If
+        `model_dir` is the output directory of a training, ONNX Runtime loads the newest export in
+        export_onnx/, and TFLite loads the newest export in export_tflite/. None: a model in an output
+        directory is run by TensorFlow, and an exported model by the program for its format.
 
     Returns:
       the model, ready to predict. To free its memory, call `close`, or use it in a `with` statement.
@@ -46,7 +47,8 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     Raises:
       NotADirectoryError: `model_dir` does not exist or is not a directory.
       ValueError: a file of the training is missing or damaged, or the model cannot do `task`; a file of an
-        export was changed; the export cannot be used with this `engine` or `precision`.
+        export was changed; the export cannot be used with this `engine` or `precision`; `engine` or
+        `weights` has an unknown value.
       OSError: a file cannot be read.
       ImportError: ONNX Runtime is not installed.
 
@@ -64,12 +66,15 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       >>> len(vector)  # hidden_size of the default model
       384
     """
+    known = dict.fromkeys((*ENGINES, *portable_model.FORMATS))
+    if engine is not None and engine not in known:
+        raise ValueError(f"engine={engine!r} is unknown. Pass one of {', '.join(known)}.")
     path = os.fspath(model_dir)
     exported = portable_model.find(path)
     if exported:
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     directory = model_directory.read(path, weights)
-    if engine == "onnx":
+    if engine in portable_model.FORMATS:
         export = portable_model.newest(path, directory, engine, answers.resolve_task(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
     output_files.log_precision(directory.record, precision, ("fp32", "bf16"))

@@ -58,9 +58,14 @@ class InputReader:
             used.
 
         Raises:
+          TypeError: a flag is unknown.
           ValueError: flags contradict each other.
         """
         flags = dict(flags or {})
+        unknown = [name for name in flags if name not in COLUMN_FLAGS]
+        if unknown:
+            raise TypeError(f"The flag {unknown[0]!r} is unknown. The flags for the columns are "
+                            f"{columns.join_names(COLUMN_FLAGS)}.")
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._has_endings = model.kind == "multiple_choice"
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"

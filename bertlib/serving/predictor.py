@@ -122,6 +122,7 @@ class Predictor:
             of the training. None to read the same columns as the training.
 
         Raises:
+          TypeError: a flag is unknown.
           ValueError: flags contradict each other.
         """
         return prediction_inputs.InputReader(self._directory, self.fields, self.required, flags)
@@ -144,6 +145,7 @@ class Predictor:
           a `prediction_inputs.Input`. Call the predictor with the attribute `values`.
 
         Raises:
+          TypeError: a flag is unknown.
           ValueError: flags contradict each other, or the file has no columns for the texts.
           OSError: the file cannot be read.
 

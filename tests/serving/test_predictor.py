@@ -227,6 +227,17 @@ def test_what_is_no_model_is_refused(tmp_path, pretrained):
         serving.load(str(tmp_path))
 
 
+def test_unknown_arguments_are_refused(classifier, pretrained, tmp_path):
+    for arguments, message in ((dict(engine="onx"), "engine='onx' is unknown. Pass one of tensorflow, onnx, "
+                                "tflite."), (dict(weights="bset"), "weights='bset' is unknown. Pass 'best'"),
+                               (dict(engine="tflite"), "export_tflite contains no export")):
+        with pytest.raises(ValueError, match=message):
+            serving.load(str(pretrained), **arguments)
+    (tmp_path / "texts.csv").write_text("text_a\na cat\n")
+    with pytest.raises(TypeError, match="The flag 'text_columns' is unknown. The flags for the columns are "):
+        list(classifier.read(str(tmp_path / "texts.csv"), text_columns="text_a"))
+
+
 def test_the_interface_has_types(classifier, tmp_path):
     public = [method for name, method in vars(serving.Predictor).items()
               if inspect.isfunction(method) and (name in ("__init__", "__call__") or name[0] != "_")]
