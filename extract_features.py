@@ -6,7 +6,7 @@ This command uses the installed model. A line "a ||| b" is a pair of texts. The 
 vector for each line. Its output file is about a hundred times smaller than the file of the first command:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
-      --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
+      --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
       --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt \\
       --max_seq_length=128
 """
@@ -37,6 +37,9 @@ from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public nam
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
+# Formats that are recognized by the file extension.
+_FORMATS_BY_ENDING = "npz", "tfrecord"
+
 
 def define_flags():
     """Defines the flags of this command."""
@@ -49,8 +52,9 @@ def define_flags():
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
                           "Vectors to write. none: one vector for each token. cls: the vector of [CLS] for "
                           "each line. mean: the mean vector of all tokens for each line.")
-        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
-                          "Format of the output file. The default is the format of the published script.")
+        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", *_FORMATS_BY_ENDING],
+                          "Format of the output file. The default is the format of the published script. If "
+                          "the name of --output_file ends in .npz or .tfrecord, that format is the default.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors with "
                           "--output_format=npz or --output_format=tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)
@@ -78,6 +82,9 @@ def resolve_flags(settings):
     if not settings.input_file:
         raise ValueError("--input_file is required. Name a text file with one text on each line.")
     require_file(settings, "input_file")
+    ending = os.path.splitext(settings.output_file or "")[1].lower().removeprefix(".")
+    if ending in _FORMATS_BY_ENDING and not settings.is_given("output_format"):
+        settings.set_default("output_format", ending, "the ending of --output_file")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16 has no effect with --output_format=jsonl, because numbers "
                          "in JSON have no data type. Pass --output_format=npz or --output_format=tfrecord.")

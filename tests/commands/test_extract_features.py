@@ -156,7 +156,8 @@ def test_npz_has_the_same_vectors(extracted, published):
 
 
 def test_pooled_npz_in_16_bits(extracted, published):
-    with np.load(extracted("mean.npz", output_format="npz", output_dtype="float16", pooling="mean")) as file:
+    """The name of the output file determines the format."""
+    with np.load(extracted("mean.npz", output_dtype="float16", pooling="mean")) as file:
         assert set(file) == {"values", "layers"} and file["values"].dtype == "float16"
         np.testing.assert_allclose(file["values"], [values.mean(axis=0) for _, values in published],
                                    atol=5e-3)
