@@ -12,7 +12,7 @@ import os
 from typing import Any, NamedTuple
 
 from bertlib.estimator import saved_model
-from bertlib.output_directory import model_directory, null_threshold, output_files
+from bertlib.output_directory import best_weights, model_directory, null_threshold, output_files
 from bertlib.serving import answers, export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
 
@@ -178,13 +178,8 @@ def read(directory, task=None):
       ValueError, OSError: a file is missing, damaged or changed; or the export is for another task than
         `task`.
     """
-    path = os.path.join(directory, DESCRIPTION)
-    description = files.read_json_object(path)
-    file_format, exported = description.get("file_format"), description.get("task")
-    if (description.get("format") != _DESCRIPTION_FORMAT or file_format not in FORMATS
-            or exported not in answers.TASKS or not isinstance(description.get("files"), dict)):
-        raise ValueError(f"{path} is not a description of format {_DESCRIPTION_FORMAT}, the only format that "
-                         "this version reads. Export the model again.")
+    description = _read_description(directory)
+    path, exported = os.path.join(directory, DESCRIPTION), description["task"]
     found = _hash_directory(directory)
     for name, expected in description["files"].items():
         if found.get(name) != expected:
@@ -194,31 +189,49 @@ def read(directory, task=None):
     if task not in (None, exported):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
                          f"{exported}. Export the model again, with --task={task}.")
-    record = output_files.read_record(directory)
+    record, file_format = output_files.read_record(directory), description["file_format"]
     model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].file))
     return Export(model, file_format, exported, description.get("weights"))
 
 
+def _read_description(directory):
+    """Returns the content of an export's export.json. Raises a ValueError if the file is damaged."""
+    path = os.path.join(directory, DESCRIPTION)
+    description = files.read_json_object(path)
+    if (description.get("format") != _DESCRIPTION_FORMAT or description.get("file_format") not in FORMATS
+            or description.get("task") not in answers.TASKS
+            or not isinstance(description.get("files"), dict)):
+        raise ValueError(f"{path} is not a description of format {_DESCRIPTION_FORMAT}, the only format that "
+                         "this version reads. Export the model again.")
+    return description
+
+
 def newest(model_dir, model, file_format, task=None):
-    """Returns the newest `Export` of a model. Checks that it was exported from the current weights.
+    """Returns the newest `Export` of a model for a task. Checks that it has the current weights.
 
     Args:
       model_dir: the output directory of a training.
       model: the `model_directory.ModelDirectory` of this directory, or of its folder best/.
       file_format: a key of `FORMATS`.
-      task: see `read`.
+      task: the requested task; None for the task of the newest export.
 
     Raises:
-      ValueError, OSError: there is no export, or the weights of the export are not the current weights of the
-        model; see also `read`.
+      ValueError, OSError: there is no export for this task, or the weights of the export are not the current
+        weights of the model; see also `read`.
     """
     directory = default_directory(model_dir, file_format)
-    versions = [name for name in (os.listdir(directory) if files.is_directory(directory) else ())
-                if name.isdecimal() and find(os.path.join(directory, name))]
-    to_do = f"Run export.py with --model_dir={model_dir} --format={file_format}."
-    if not versions:
+    versions = sorted((name for name in (os.listdir(directory) if files.is_directory(directory) else ())
+                       if name.isdecimal() and find(os.path.join(directory, name))), key=int, reverse=True)
+    paths = [os.path.join(directory, name) for name in versions]
+    are_last = model.path == model_dir and best_weights.find(model_dir) is not None
+    to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}"
+             f"{f' --weights={best_weights.LAST}' * are_last}{' --task=vectors' * (task == 'vectors')}.")
+    if not paths:
         raise ValueError(f"{directory} contains no export. {to_do}")
-    found = read(os.path.join(directory, max(versions, key=int)), task)
+    path = next((path for path in paths if task in (None, _read_description(path)["task"])), None)
+    if path is None:
+        raise ValueError(f"{directory} contains no export for the task {task}. {to_do}")
+    found = read(path, task)
     if found.weights != _hash_weights(model):
         raise ValueError(f"{found.directory.path} does not contain the weights of {model.checkpoint}, "
                          f"because it was exported from other weights. {to_do}")

@@ -136,6 +136,9 @@ def test_the_best_weights_and_their_export_use_the_threshold_of_the_evaluation(t
     assert model.path == f"{output}/best"
     with serving.load(portable_model.export(model, str(tmp_path / "export"), "onnx")) as predictor:
         assert predictor(*question)["answer"] == ""
+    for weights, flags in (("best", ""), ("last", " --weights=last")):
+        with pytest.raises(ValueError, match=f"--model_dir={output} --format=onnx{flags}\\."):
+            serving.load(output, weights=weights, engine="onnx")
     # Another directory with the name best/ does not belong to a training.
     shutil.copytree(output / "best", tmp_path / "best")
     results.replace(tmp_path / "eval_results.json")
@@ -189,9 +192,17 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
     # The best weights of a training are in best/, but its exports are not.
     model = model_directory.read(str(directory))._replace(path=str(directory / "best"))
     assert portable_model.newest(str(directory), model, "onnx").directory.path == export
-    with pytest.raises(ValueError, match="is an export for the task classification.*--task=vectors"):
+    with pytest.raises(ValueError, match="contains no export for the task vectors. Run export.py with "
+                       ".* --format=onnx --task=vectors"):
         serving.load(directory, task="vectors", engine="onnx")
     shutil.copytree(directory, tmp_path / "copy")
+    # The newest export is for another task.
+    version = tmp_path / "copy" / "export_onnx" / "99999999999"
+    shutil.copytree(export, version)
+    description = json.loads((version / "export.json").read_text())
+    (version / "export.json").write_text(json.dumps({**description, "task": "vectors"}))
+    with serving.load(tmp_path / "copy", engine="onnx") as predictor:
+        assert predictor.task == "classification"
     generator = np.random.RandomState(4)
     tiny.write_tensorflow(tmp_path / "copy" / "model.ckpt-7", {
         **tiny_model.weights, "global_step": np.int64(7),
