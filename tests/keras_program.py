@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.keras import BertEncoder
 
 MODEL, OUTPUT, PART = sys.argv[1:]
@@ -197,6 +198,17 @@ def save_beside(encoder, name):
         return str(error), os.listdir(directory)
 
 
+def load_without_pooler(encoder):
+    """Returns the largest differences of the outputs after the saved weights are loaded without a pooler."""
+    saved = checkpoint_formats.open_checkpoint(f"{OUTPUT}/checkpoint")
+    os.mkdir(f"{OUTPUT}/no_pooler")
+    shutil.copy(f"{OUTPUT}/checkpoint/bert_config.json", f"{OUTPUT}/no_pooler")
+    checkpoint_formats.write_tensorflow(f"{OUTPUT}/no_pooler/bert_model.ckpt", saved,
+                                        [name for name in saved.shapes if "/pooler/" not in name])
+    outputs, loaded = encoder(INPUTS), BertEncoder.from_checkpoint(f"{OUTPUT}/no_pooler")(INPUTS)
+    return {name: largest(outputs[name], loaded[name]) for name in outputs}
+
+
 def train():
     found = {"keras": tf.keras.__name__, "eager": tf.executing_eagerly()}
     encoder = BertEncoder.from_checkpoint(MODEL)
@@ -221,6 +233,7 @@ def train():
         json.dump({"do_lower_case": True, "strip_accents": False}, file)
     encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=words)
     np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
+    found["without pooler"] = load_without_pooler(encoder)
     found["refused"] = [save_beside(encoder, name) for name in (
         "model.safetensors", "checkpoint", "run.json", "model.ckpt-3.index")]
 

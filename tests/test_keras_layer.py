@@ -167,6 +167,11 @@ def test_saved_weights_are_a_published_checkpoint(program, tiny_model):
     check_close(dict(np.load(output / "trained.npz")), expected)
 
 
+def test_a_checkpoint_may_lack_the_pooler(program):
+    differences = program[0]["without pooler"]
+    assert differences["sequence_output"] == 0 and differences["pooled_output"] > 1e-3
+
+
 def test_weights_are_not_saved_where_commands_would_use_other_weights(program):
     for name, saved in zip(("model.safetensors", "checkpoint", "run.json", "model.ckpt-3.index"),
                            program[0]["refused"], strict=True):

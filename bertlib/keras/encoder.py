@@ -14,6 +14,7 @@ import functools
 import os
 import tempfile
 
+from absl import logging
 import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
@@ -94,7 +95,8 @@ class BertEncoder(tf.keras.layers.Layer):
 
     @classmethod
     def from_checkpoint(cls, path, config_file=None, **kwargs):
-        """Returns a layer with the weights of a checkpoint.
+        """Returns a layer with the weights of a checkpoint. If the checkpoint has no pooler, the layer has a
+        pooler with random weights.
 
         Args:
           path: directory or prefix of a published checkpoint, an output directory of a training command, or
@@ -124,19 +126,26 @@ class BertEncoder(tf.keras.layers.Layer):
         return layer
 
     def load_checkpoint(self, path):
-        """Replaces the weights by those of a checkpoint.
+        """Replaces the weights by those of a checkpoint. If the checkpoint has no pooler, the pooler stays
+        unchanged.
 
         Args:
           path: see `checkpoint_formats.open_checkpoint`.
 
         Raises:
-          ValueError: a weight is missing in the checkpoint, or has a wrong shape or type in the checkpoint.
+          ValueError: another weight is missing in the checkpoint, or a weight has a wrong shape or type.
         """
         checkpoint = checkpoint_formats.open_checkpoint(path)
         checkpoint_formats.check_types(checkpoint, self._names)
-        checkpoint_formats.check_fits(checkpoint, modeling.variable_shapes(self._bert_config))
+        checkpoint_formats.check_fits(checkpoint, modeling.variable_shapes(self._bert_config),
+                                      [name for name in self._names if "/pooler/" in name])
+        missing = [name for name in self._names if name not in checkpoint.shapes]
+        if missing:
+            logging.warning("The checkpoint %s lacks %s. These weights are not changed. In a new layer, they "
+                            "are random.", checkpoint.path, ", ".join(missing))
         for name in self._names:
-            getattr(self, name).assign(checkpoint.read(name))
+            if name not in missing:
+                getattr(self, name).assign(checkpoint.read(name))
 
     def save_checkpoint(self, directory, vocab_file=None):
         """Writes the weights as a published checkpoint, which all commands accept as `--init_checkpoint`.
