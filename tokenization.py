@@ -158,7 +158,7 @@ def load_vocab(vocab_file):
     """Reads a vocabulary with one token in each line. The first line has the id 0.
 
     The vocabulary is not checked; see `check_vocab`. White space around a token is removed. If a token occurs
-    twice, it has the last id.
+    twice, it has the last id. A blank last line is no token.
 
     Args:
       vocab_file: a path, an open stream or a mapping. The path (str or os.PathLike) may be local or remote
@@ -176,7 +176,7 @@ def load_vocab(vocab_file):
     text = vocab_file.read() if hasattr(vocab_file, "read") else files.read_bytes(os.fsdecode(vocab_file))
     if isinstance(text, bytes):
         text = text.decode("utf-8")
-    lines = _split_lines(text, "\n")
+    lines = _without_blank_end(_split_lines(text, "\n"))
     return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
 
 
@@ -187,6 +187,11 @@ def _split_lines(content, newline):
     if not lines[-1]:
         lines.pop()
     return lines
+
+
+def _without_blank_end(lines):
+    # If the blank last line had an id, this id would be `vocab_size`, for which the model has no embedding.
+    return lines[:-1] if lines and _is_blank(lines[-1]) else lines
 
 
 def check_vocab(vocab_file, vocab_size=None):
@@ -208,9 +213,7 @@ def check_vocab(vocab_file, vocab_size=None):
         `REQUIRED_TOKENS`, or has a number of entries that does not fit `vocab_size`.
     """
     path = os.fsdecode(vocab_file)
-    lines = _decode_lines(path)
-    if lines and _is_blank(lines[-1]):
-        lines.pop()
+    lines = _without_blank_end(_decode_lines(path))
     if not lines:
         raise ValueError(f"{path} is empty: pass the vocab.txt that came with the checkpoint.")
     _check_distinct(path, lines)

@@ -337,8 +337,16 @@ def test_load_vocab_counts_lines(write_vocab):
 
 def test_load_vocab_is_lenient(write_vocab):
     assert tokenization.load_vocab(write_vocab("a\nb\na\n")) == {"a": 2, "b": 1}
-    assert tokenization.load_vocab(write_vocab("a\n\nb\n\n")) == {"a": 0, "": 3, "b": 2}
+    assert tokenization.load_vocab(write_vocab("a\n\nb\n")) == {"a": 0, "": 1, "b": 2}
     assert tokenization.load_vocab(write_vocab("")) == {}
+
+
+@pytest.mark.parametrize("end", ["\n", " \t", "\r\n"])
+def test_a_blank_last_line_is_no_token(write_vocab, end):
+    path = write_vocab(as_file(*SPECIAL) + end)
+    tokenization.check_vocab(path, len(SPECIAL))
+    assert list(tokenization.load_vocab(path)) == list(tokenization.load_vocab(io.StringIO(path.read_text()))
+                                                      ) == SPECIAL
 
 
 def test_load_vocab_of_streams_and_mappings(write_vocab):
