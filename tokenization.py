@@ -213,7 +213,7 @@ def check_vocab(vocab_file, vocab_size=None):
         `REQUIRED_TOKENS`, or has a number of entries that does not fit `vocab_size`.
     """
     path = os.fsdecode(vocab_file)
-    lines = _without_blank_end(_decode_lines(path))
+    lines = read_lines(path)
     if not lines:
         raise ValueError(f"{path} is empty: pass the vocab.txt that came with the checkpoint.")
     _check_distinct(path, lines)
@@ -222,7 +222,20 @@ def check_vocab(vocab_file, vocab_size=None):
         _check_size(path, len(lines), vocab_size)
 
 
-def _decode_lines(path):
+def read_lines(vocab_file):
+    """Returns the lines of a vocabulary file as a list of str, without a blank last line.
+
+    Unlike `load_vocab`, this function keeps the white space of a line. So tokens that consist of Unicode
+    white space stay different from each other.
+
+    Args:
+      vocab_file: path (str or os.PathLike), local or remote.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: the file is not UTF-8.
+    """
+    path = os.fsdecode(vocab_file)
     try:
         content = files.read_bytes(path)
     except FileNotFoundError:
@@ -239,7 +252,7 @@ def _decode_lines(path):
                 f"{path}, line {number}: {line!r} is not UTF-8. Convert the file to UTF-8, or "
                 "fetch it again."
             ) from None
-    return lines
+    return _without_blank_end(lines)
 
 
 def _is_blank(line):

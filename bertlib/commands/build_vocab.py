@@ -229,7 +229,7 @@ def open_model(settings):
 
 
 def extend_vocab(settings, words, tokenizer):
-    """Returns (the old tokens, the new tokens), two lists of str.
+    """Returns (the lines of --extend, the new tokens), two lists of str.
 
     Args:
       settings: a `Settings`.
@@ -240,7 +240,9 @@ def extend_vocab(settings, words, tokenizer):
       ValueError: --vocab_size leaves no place for new words, the text contains no new words, or new words
         have capital letters although the old vocabulary has none.
     """
-    old = list(tokenizer.vocab)
+    # In `tokenizer.vocab`, all lines of Unicode white space are one entry. If a line were missing, the ids of
+    # all tokens below it would change.
+    old = tokenization.read_lines(settings.extend)
     free = settings.vocab_size - len(old)
     if free <= 0:
         raise ValueError(f"--vocab_size={settings.vocab_size} leaves no place for new words: "
@@ -335,7 +337,7 @@ def extend(settings, words, tokenizer, model):
         logging.warning("The text yields only %d new words, fewer than the %d that --vocab_size=%d allows.",
                         len(new), settings.vocab_size - len(old), settings.vocab_size)
     pieces = tokenizer.wordpiece_tokenizer
-    extended = tokenization.WordpieceTokenizer({*old, *new}, pieces.unk_token,
+    extended = tokenization.WordpieceTokenizer({*tokenizer.vocab, *new}, pieces.unk_token,
                                                pieces.max_input_chars_per_word)
     logging.info("%d new words, such as %s. The text has %d tokens instead of %d.", len(new),
                  ", ".join(new[:5]), vocabulary_extension.count_tokens(words, extended),

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.commands import build_vocab
 from bertlib.tasks.pretraining import vocabulary_extension
 import modeling
 import tokenization
@@ -37,7 +38,7 @@ def model(tmp_path_factory):
     """A directory with a model."""
     directory = tmp_path_factory.mktemp("model")
     tiny.write_tensorflow(directory / "bert_model.ckpt", weights())
-    (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    (directory / "vocab.txt").write_text(build_vocab.format_vocab(VOCABULARY))
     (directory / "bert_config.json").write_text(json.dumps(CONFIG))
     return directory
 
@@ -133,6 +134,19 @@ def test_a_vocabulary_without_weights_is_extended(extend, model, tmp_path):
     assert done.code == 0, done.err
     assert (tmp_path / "longer.txt").read_text().split("\n") == [*VOCABULARY, "unsees", "dogs", ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["longer.txt", "text.txt"]
+
+
+def test_lines_of_white_space_keep_their_ids(extend, model, tmp_path):
+    # Published vocabularies contain such tokens. A blank last line is no token.
+    old = ["\u2028" if token == "here" else "\u3000" if token == "there" else token for token in VOCABULARY]
+    (tmp_path / "old.txt").write_text(build_vocab.format_vocab([*old, ""]))
+    done = extend(extend="old.txt")
+    assert done.code == 0, done.err
+    assert f"Wrote the model with {len(old) + len(PIECES)} entries" in done.err
+    vocabulary = tmp_path / "new" / "vocab.txt"
+    assert vocabulary.read_text() == build_vocab.format_vocab([*old, *PIECES])
+    tokenization.check_vocab(vocabulary, len(old) + len(PIECES))
+    assert len(read_tensors(tmp_path / "new")[WORD_EMBEDDINGS]) == len(old) + len(PIECES)
 
 
 def test_a_hugging_face_model_is_extended(extend, tiny_model, tmp_path):
