@@ -189,10 +189,7 @@ def read_vocabulary(settings, source, vocab_size):
         raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} in the "
                          f"directory of --input={settings.input}.")
     if not path.endswith(".json"):
-        tokenization.check_vocab(path, vocab_size)
-        record = input_record(source)
-        if record:
-            output_files.check_vocabulary(input_directory(source), record, path)
+        check_vocabulary(source, path, vocab_size)
         return files.read_bytes(path)
     content = files.read_json_object(path)
     model, added = content.get("model"), content.get("added_tokens")
@@ -206,6 +203,25 @@ def read_vocabulary(settings, source, vocab_size):
                          f"vocabulary with at most {vocab_size} entries, numbered from 0. Pass the model's "
                          f"{_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
+
+
+def check_vocabulary(source, path, vocab_size):
+    """Checks that a vocabulary belongs to the input.
+
+    Args:
+      source: the `Checkpoint` that is converted.
+      path: a vocab.txt; None for the SentencePiece model in the directory of the input, if there is one.
+      vocab_size: int, number of rows of the word embeddings; None if it is unknown.
+
+    Raises:
+      ValueError: the vocab.txt does not fit the model, or the vocabulary differs from the vocabulary with
+        which the input was trained.
+    """
+    if path is not None:
+        tokenization.check_vocab(path, vocab_size)
+    record = input_record(source)
+    if record:
+        output_files.check_vocabulary(input_directory(source), record, path)
 
 
 def _find_id_problem(ids, vocab_size):
@@ -352,17 +368,24 @@ def translate(settings, source):
 
 def copy_weights(settings, source):
     """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
-    Returns (names of the tensors to write, other files to write); see `translate`."""
+    In tokenizer_config.json, only the value of --do_lower_case is changed, if the flag was given. Returns
+    (names of the tensors to write, other files to write); see `translate`."""
     paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
                 for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
+    vocab_size = source.shapes.get("bert/embeddings/word_embeddings", [None])[0]
+    check_vocabulary(source, paths[_VOCABULARY], vocab_size)
     contents = {}
     for name, path in paths.items():
         if path is not None and files.exists(path):
             if name.endswith(".json"):
                 files.read_json_object(path)  # raises an error if the file is not a JSON object
             contents[name] = files.read_bytes(path)
+    if settings.do_lower_case is not None:
+        contents[_TOKENIZER_CONFIG] = model_files.format_json({
+            **tokenizer_files.merge_settings(input_directory(source)),
+            "do_lower_case": settings.do_lower_case})
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
         contents[output_files.LABELS] = model_files.format_labels(head.labels)

@@ -15,7 +15,7 @@ import tiny
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import convert_checkpoint
-from bertlib.output_directory import model_writer
+from bertlib.output_directory import model_writer, output_files
 from bertlib.runs import head_labels
 from bertlib.system import locks
 
@@ -342,6 +342,24 @@ def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
+def test_weights_only_writes_the_letter_case_and_refuses_another_vocabulary(convert, refusal, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("".join(f"{word}\n" for word in reversed(tiny.VOCABULARY)))
+    directory = write_trained(tmp_path / "trained", {}, labels=["no", "yes"])
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    record = json.loads((directory / "run.json").read_text())
+    (directory / "run.json").write_text(json.dumps(
+        {**record, "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt")}))
+    convert(input=directory, output=tmp_path / "out", weights_only=True, do_lower_case=False)
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
+        "do_lower_case": False, "strip_accents": False}
+    message = "differs from the vocabulary with which the model was trained"
+    flags = dict(input=directory, output=tmp_path / "new", weights_only=True)
+    assert message in refusal(**flags, vocab_file=other)
+    shutil.copyfile(other, directory / "vocab.txt")
+    assert message in refusal(**flags)
+
+
 def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(
         convert, training, tiny_model, tmp_path):
     directory, model = training
@@ -541,6 +559,13 @@ def no_vocabulary(given):
 def vocabulary_of_another_model(given):
     with open(given.model / "vocab.txt", "a") as file:
         file.write("more\nwords\n")
+
+
+@case("vocab.txt has 52 entries, but the config's vocab_size is 51", kind="tensorflow")
+def weights_only_with_a_vocabulary_of_another_model(given):
+    with open(given.model / "vocab.txt", "a") as file:
+        file.write("more\n")
+    given.flags["weights_only"] = True
 
 
 @case("{model}/tokenizer.json does not fit the model: it is not a WordPiece vocabulary")
