@@ -12,6 +12,7 @@ import pytest
 import tiny
 
 from bertlib.output_directory import output_files
+from bertlib.tasks.pretraining import pretraining_stream
 
 
 def reordered(model, path):
@@ -105,6 +106,45 @@ def test_records_of_two_vocabularies_are_refused(pretrain, records, tiny_model, 
     (tmp_path / "other" / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
     refused = pretrain(tmp_path / "output", input_file=f"{records}/a.tfrecord,{tmp_path}/other/a.tfrecord")
     assert refused.code == 1 and "were written with two different vocabularies. Train only on" in refused.err
+
+
+def stop_after_no_block(directory):
+    """Changes a manifest as if a run was stopped before it completed the first block."""
+    path = directory / "a.tfrecord.manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "blocks_done": 0}))
+
+
+@pytest.mark.parametrize("change", [
+    stop_after_no_block,
+    lambda directory: (directory / "b.tfrecord").write_bytes((directory / "a.tfrecord").read_bytes() * 2),
+    lambda directory: (directory / "b.tfrecord.partial").touch()],
+    ids=["unfinished", "another size", "not renamed"])
+@pytest.mark.parametrize("is_link", [False, True], ids=["file", "link"])
+def test_records_that_their_manifest_does_not_describe_are_refused(pretrain, records, tmp_path, change,
+                                                                   is_link):
+    other = shutil.copytree(records, tmp_path / "other")
+    path = tmp_path / "b.link" if is_link else other / "b.tfrecord"
+    if is_link:
+        path.symlink_to(other / "b.tfrecord")
+    change(other)
+    refused = pretrain(tmp_path / "output", input_file=path)
+    assert refused.code == 1 and not (tmp_path / "output").exists()
+    assert f"error: {path} is not the file that {other}/a.tfrecord.manifest.json describes. " in refused.err
+    assert "Run create_pretraining_data.py again with the same flags." in refused.err
+
+
+def test_a_warning_names_the_records_without_a_manifest(records, tmp_path, caplog):
+    caplog.set_level("WARNING", logger="absl")
+    other = shutil.copytree(records, tmp_path / "other")
+    for name in "cdefg":
+        shutil.copy(other / "b.tfrecord", other / name)
+    assert pretraining_stream.read_manifests([f"{other}/c", f"{other}/d"]) == []
+    assert not caplog.messages
+    (found, _), = pretraining_stream.read_manifests([f"{other}/{name}" for name in ["b.tfrecord", *"cdefg"]])
+    assert caplog.messages == [
+        f"No manifest describes {other}/c, {other}/d, {other}/e and 2 more files, so the vocabulary of these "
+        "records is not checked. Make sure that it is the vocabulary of the other records, see "
+        f"{found}."]
 
 
 # --- Fine-tuning -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ processes import this module, so the import does not load TensorFlow.
 
 import collections
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -27,6 +28,9 @@ import tokenization
 # The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
 # the same directory.
 MANIFEST_SUFFIX = ".manifest.json"
+# The names and the types of the values in a manifest.
+_MANIFEST_TYPES = {"settings": dict, "documents": int, "sentences": int, "fingerprint": str, "blocks": int,
+                   "files": list, "blocks_done": int, "sizes": list, "statistics": dict}
 # Number of instances that are masked at once. If this number is changed, the random choices change, too.
 _BATCH = 512
 # Sort key for positions at which no word starts. This key is larger than all other keys, so these positions
@@ -472,7 +476,7 @@ class _Output:
         """
         with contextlib.suppress(ValueError):
             stored = files.read_json_object(self._manifest_path)
-            if _has_same_kinds(stored, self._manifest):
+            if _has_form(stored):
                 return stored
         raise ValueError(f"{self._manifest_path} is damaged: it does not have the form of a manifest. "
                          "Remove this file to write all output files again, or name other output files.")
@@ -552,10 +556,10 @@ def _partial(path):
     return files.resolve_links(path) + ".partial"
 
 
-def _has_same_kinds(stored, manifest):
-    """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all names of
-    `manifest`, with values of the same types, and its numbers are valid."""
-    if any(type(stored.get(name)) is not type(value) for name, value in manifest.items()):
+def _has_form(stored):
+    """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all values of
+    a manifest, with the right types, and its numbers are valid."""
+    if any(type(stored.get(name)) is not kind for name, kind in _MANIFEST_TYPES.items()):
         return False
     numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
                *stored["statistics"].values()]
@@ -564,32 +568,67 @@ def _has_same_kinds(stored, manifest):
 
 
 def read_manifests(paths):
-    """Reads the manifests that describe some files of records.
+    """Reads the manifests that describe some files of records. Logs a warning if only some of the files have
+    a manifest.
 
     Args:
-      paths: list of the files of records. Their manifests are in the same directories.
+      paths: list of the files of records. The manifest of a file is in the same directory. If the file is a
+        symbolic link, the manifest may also be in the directory of the link's target.
 
     Returns:
       list of (path of the manifest, manifest).
 
     Raises:
+      ValueError: a manifest is damaged, or it names one of the files but describes another content.
+    """
+    read_directory = functools.cache(_read_directory)
+    found, unknown = {}, []
+    for path in paths:
+        entries = [(where, manifest, size) for place in dict.fromkeys([path, files.resolve_links(path)])
+                   for where, manifest in read_directory(os.path.dirname(place))
+                   for name, size in zip(manifest["files"], manifest["sizes"])
+                   if name == os.path.basename(place)]
+        fitting = {where: manifest for where, manifest, size in entries
+                   if manifest["blocks_done"] == manifest["blocks"] and files.size(path) == size
+                   and not files.exists(_partial(path))}
+        if entries and not fitting:
+            where, manifest, size = entries[0]
+            raise ValueError(
+                f"{path} is not the file that {where} describes. According to this manifest, the file has "
+                f"{size} bytes after {manifest['blocks_done']} of {manifest['blocks']} blocks, but it has "
+                f"{files.size(path)} bytes. Either the run of create_pretraining_data.py that wrote the "
+                "manifest was not completed, or the file was changed later. Run create_pretraining_data.py "
+                "again with the same flags. If you changed the file on purpose, remove the manifest. Without "
+                "a manifest, the vocabulary of the records is not checked.")
+        found.update(fitting)
+        if not fitting:
+            unknown.append(path)
+    if found and unknown:
+        logging.warning("No manifest describes %s%s, so the vocabulary of these records is not checked. Make "
+                        "sure that it is the vocabulary of the other records, see %s.",
+                        ", ".join(unknown[:3]),
+                        f" and {len(unknown) - 3} more files" if len(unknown) > 3 else "", next(iter(found)))
+    return list(found.items())
+
+
+def _read_directory(directory):
+    """Returns a list of (path of the manifest, manifest) of all manifests in a directory.
+
+    Raises:
       ValueError: a manifest is damaged.
     """
-    names = {os.path.basename(path) for path in paths}
     manifests = []
-    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
-        for path in files.find_files(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
-            manifest = files.read_json_object(path)
-            settings, vocabulary = manifest.get("settings"), manifest.get("vocabulary")
-            if (not isinstance(manifest.get("files"), list) or not isinstance(settings, dict)
-                    or not isinstance(settings.get("vocabulary"), str)
-                    or not (vocabulary is None or isinstance(vocabulary, dict) and all(
-                        isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
-                raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
-                                 "create_pretraining_data.py. Restore the file from a copy, or remove it. "
-                                 "Without a manifest, the settings of the records are not checked.")
-            if names.intersection(map(str, manifest["files"])):
-                manifests.append((path, manifest))
+    for path in files.find_files(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
+        manifest = files.read_json_object(path)
+        vocabulary = manifest.get("vocabulary")
+        if (not _has_form(manifest)
+                or not isinstance(manifest["settings"].get("vocabulary"), str)
+                or not (vocabulary is None or isinstance(vocabulary, dict) and all(
+                    isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
+            raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
+                             "create_pretraining_data.py. Restore the file from a copy, or remove it. "
+                             "Without a manifest, the settings of the records are not checked.")
+        manifests.append((path, manifest))
     return manifests
 
 
