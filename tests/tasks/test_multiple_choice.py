@@ -52,8 +52,9 @@ def test_a_test_file_needs_no_labels(tmp_path):
     # A column whose labels are all empty counts as no column. If only some labels are empty, it is an error.
     empty = read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1] + " ", needs_labels=False, skip=None)
     assert not empty.is_labelled and [question.label for question in empty.questions] == [None, None]
-    row = '{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": null}'
-    assert not read(tmp_path / "a.jsonl", row, needs_labels=False, skip=None).is_labelled
+    for label in ("null", "-1", '"-1"'):
+        row = f'{{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": {label}}}'
+        assert not read(tmp_path / "a.jsonl", row, needs_labels=False, skip=None).is_labelled
     with pytest.raises(ValueError, match=r"(?s)a.csv:2: the label is empty, but other rows have labels.*\n"
                        r"Correct these lines\.$"):
         read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1], GOOD, needs_labels=False, skip=None)

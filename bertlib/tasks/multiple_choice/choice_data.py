@@ -22,6 +22,7 @@ from bertlib.tasks.classification.classifier_features import SEQUENCES
 # Smallest and largest number of endings of a question, and the number of endings in SWAG.
 MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
 _LABEL = "label"  # usual name of the column of the labels
+_UNKNOWN = "-1", -1  # label of a test question in the Hugging Face Hub's copy of SWAG
 _SENTENCES = ("sent1", "sent2")
 _ENDING = re.compile("ending[0-9]+", re.IGNORECASE)
 
@@ -210,14 +211,16 @@ class _RowParser:
         self.is_labelled = self._label is not None and (self._needs_labels or not place.has_none(self._label))
 
     def _read_label(self, row):
-        """Returns the label of a row. Returns None if the label is empty, and the file needs no labels.
+        """Returns the label of a row. Returns None if the label is empty or unknown, and the file needs no
+        labels.
 
         Raises:
           RowError: the row has no label, or its label is not the number of an ending.
         """
         place = self._reader.place.find(self._label[0], "--label_column")
         value = columns.get_value(row.line, row.values, place)
-        if not self._needs_labels and (value is None or isinstance(value, str) and columns.is_blank(value)):
+        if not self._needs_labels and (value in (None, *_UNKNOWN) or isinstance(value, str)
+                                       and columns.is_blank(value)):
             return None
         text = columns.value_to_text(row.line, value, "the label")
         if text.strip() in label_names(self.num_choices):
