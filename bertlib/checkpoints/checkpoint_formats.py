@@ -257,6 +257,11 @@ def _open_safetensors(path, paths):
                 tensors[name] = (handle, key, transpose)
                 shapes[name] = shape[::-1] if transpose else shape
                 dtypes[name] = _DTYPES.get(view.get_dtype())
+    if "output_weights" in tensors and _is_multiple_choice(os.path.dirname(paths[0])):
+        for table in (tensors, shapes, dtypes):
+            table["cls/multiple_choice/output_weights"] = table.pop("output_weights")
+            # The bias has no effect, because it is the same for all endings of a question.
+            table.pop("output_bias", None)
 
     def read(name):
         handle, key, transpose = tensors[name]
@@ -264,6 +269,14 @@ def _open_safetensors(path, paths):
         return value.T if transpose else value
 
     return Checkpoint(path, shapes, read, dtypes, "hugging_face")
+
+
+def _is_multiple_choice(directory):
+    """Returns whether the model in a directory has Hugging Face's class BertForMultipleChoice. The tensors of
+    its head have the same names as those of a classifier."""
+    path = os.path.join(directory, "config.json")
+    classes = files.read_json_object(path).get("architectures") if files.exists(path) else None
+    return isinstance(classes, list) and "BertForMultipleChoice" in classes
 
 
 # --- Names -----------------------------------------------------------------------------------------------

@@ -110,6 +110,7 @@ WANTED = {kind: head_labels.Head(kind, labels, len(labels)) for kind, labels in 
     ("classification", LABELS), ("multilabel", LABELS), ("tagging", TAGS))}
 WANTED.update({"regression": head_labels.Head("regression", None, 1),
                "CRF": head_labels.Head("tagging", TAGS, 3, True), "questions": head_labels.Head("questions"),
+               "multiple choice": head_labels.Head("multiple_choice"),
                "pre-training": head_labels.Head("pre-training")})
 
 
@@ -126,7 +127,8 @@ def started(path, output, wanted, do_train=True):
     """Returns the head with which a task starts, {name: array}."""
     given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
     found = checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, WANTED[wanted]))
-    return {name: found.read(name) for name in (*HEAD, *CRF, *SQUAD) if name in found.shapes}
+    return {name: found.read(name) for name in (*HEAD, *CRF, *SQUAD, "cls/multiple_choice/output_weights")
+            if name in found.shapes}
 
 
 _OTHER_HEADS = [
@@ -164,6 +166,19 @@ def test_another_head_starts_anew_and_is_refused_without_a_training(tiny_model, 
     with pytest.raises(ValueError) as error:
         started(path, tmp_path / "out", wanted, do_train=False)
     assert what.format(path=path) in str(error.value) and "Train first" in str(error.value)
+
+
+def test_the_head_of_hugging_faces_multiple_choice_is_no_regression(tiny_model, tmp_path, caplog):
+    shutil.copytree(tiny_model.hugging_face, tmp_path / "model")
+    write_head(tmp_path / "model", tiny_model, ONE)
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()),
+                                  "architectures": ["BertForMultipleChoice"]}))
+    assert not set(started(tmp_path / "model", tmp_path / "out", "regression")) & set(HEAD)
+    assert "is the head of multiple choice, but the task needs the head of a regression" in caplog.text
+    found = started(tmp_path / "model", tmp_path / "out", "multiple choice", do_train=False)
+    assert found["cls/multiple_choice/output_weights"].tobytes() == ONE["output_weights"].tobytes()
+    assert not set(found) & set(HEAD)
 
 
 def test_a_published_models_heads_are_left_out_without_a_training_too(tiny_model, tmp_path, caplog):
