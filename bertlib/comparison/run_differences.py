@@ -8,6 +8,8 @@ import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, environment, output_files
+from bertlib.reports.prediction_files import finite_or_none
+from bertlib.sweeps import run_rows
 from bertlib.system import files, terminal
 
 # Names of the values in metrics.jsonl that are not compared: the values that identify a line, and the values
@@ -19,6 +21,9 @@ _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "tes
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
+_OVERWRITTEN = "not compared, because a later evaluation has overwritten this file"
+# Files that an evaluation of SQuAD writes in addition to eval_results.json.
+_ANSWERS = ("predictions.json", "null_odds.json")
 # The text of a comparison lists at most this number of missing steps. For each file of results, it lists at
 # most this number of metrics.
 _MANY = 12
@@ -49,7 +54,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
         raise ValueError(f"{original} and {repeated} have no logged step and no checkpoint in common. Pass a "
                          "larger --until.")
     best = compare_best(original, repeated) if is_whole else None
-    results = compare_results(results_dir or original, repeated) if is_whole else None
+    results = compare_results(results_dir or original, repeated, original) if is_whole else None
     differences, unknown = compare_environments(*records)
     newest = checkpoint_formats.latest_checkpoint(repeated)
     reached = checkpoint_files.step_in_name(newest) if newest else 0
@@ -186,27 +191,62 @@ def _compare_checkpoints(step, old, new):
 # --- Results, data and environment -----------------------------------------------------------------------
 
 
-def compare_results(original, repeated):
+def compare_results(original, repeated, training):
     """Compares the result files of two directories.
+
+    Args:
+      original, repeated: the directories.
+      training: the output directory of the original training. Its metrics.jsonl contains the results of the
+        training. A later evaluation can overwrite the result files, but does not change metrics.jsonl.
 
     Returns:
       a list with a dict {"file", "same", "metrics"} for each file. "same" is None if only one of the two
-      directories has the file. "metrics" is {name: [old value, new value]} of the metrics that differ. Only
-      the dict of an eval_results*.json that differs has the key "metrics".
+      directories has the file. It is also None if a later evaluation has overwritten the file in `original`;
+      the dict then has the key "is_overwritten" with the value True. "metrics" is {name: [old value, new
+      value]} of the metrics that differ. Only the dict of an eval_results*.json that differs has the key
+      "metrics".
     """
     names = [{os.path.basename(path) for pattern in _RESULTS
               for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
              for directory in (original, repeated)]
-    found = []
+    found, overwritten = [], _list_overwritten(original, names[0], training)
     for name in sorted(set.union(*names)):
         if not all(name in some for some in names):
             found.append({"file": name, "same": None})
+            continue
+        if name in overwritten:
+            found.append({"file": name, "same": None, "is_overwritten": True})
             continue
         contents = [files.read_bytes(os.path.join(directory, name)) for directory in (original, repeated)]
         found.append({"file": name, "same": contents[0] == contents[1]})
         if name.endswith(".json") and name.startswith("eval_results") and not found[-1]["same"]:
             found[-1]["metrics"] = _compare_dicts(*(_parse(content) for content in contents))
     return found
+
+
+def _list_overwritten(directory, names, training):
+    """Returns the names of the result files that a later evaluation has overwritten, as a set.
+
+    Args:
+      directory: directory of the result files.
+      names: names of its result files.
+      training: see `compare_results`.
+    """
+    # The last line of an evaluation is from the end of the training.
+    lines = {row["evaluation"]: row for row in metrics_history.MetricsHistory(training).read()
+             if "evaluation" in row}
+    found = set()
+    for stem in {os.path.splitext(name)[0] for name in names if name.startswith("eval_results")}:
+        values = run_rows.read_results(directory, stem) or {}
+        if lines and not any(_agree(values, line) for line in lines.values()):
+            found.update([f"{stem}.json", f"{stem}.txt", *_ANSWERS])
+    return found
+
+
+def _agree(values, line):
+    """Returns whether the values of an evaluation are the values in a line of metrics.jsonl."""
+    names = [name for name in values if name in line and name not in (*_MEASURED, "global_step")]
+    return bool(names) and all(finite_or_none(values[name]) == line[name] for name in names)
 
 
 def _parse(content):
@@ -288,7 +328,8 @@ def to_text(found, notes=(), overrides=()):
     elif not found["results"]:
         lines.append("Results: not compared, because the training command wrote none")
     for entry in found["results"] or ():
-        lines.append(f"Results: {entry['file']}: {_RESULT[entry['same']]}")
+        lines.append(f"Results: {entry['file']}: " + (
+            _OVERWRITTEN if entry.get("is_overwritten") else _RESULT[entry["same"]]))
         lines += [f"         {name}: {_short(old)} -> {_short(new)}"
                   for name, (old, new) in list(entry.get("metrics", {}).items())[:_MANY]]
     for title, part in (("Data", "data"), ("Settings", "settings"), ("Environment", "environment")):

@@ -45,14 +45,15 @@ class Row:
         return self.metrics.get(metric) if self.status == DONE else None
 
 
-def read_results(directory):
+def read_results(directory, name="eval_results"):
     """Reads eval_results.json, the results of an evaluation, as {name: value}. If this file is missing, reads
     eval_results.txt, because run_pretraining.py writes only that file. Returns None if both are missing.
 
     Args:
       directory: output directory of the run.
+      name: name of the two files without their ending.
     """
-    path = os.path.join(directory, "eval_results")
+    path = os.path.join(directory, name)
     if files.exists(f"{path}.json"):
         return files.read_json_object(f"{path}.json")
     if not files.exists(f"{path}.txt"):

@@ -9,7 +9,7 @@ import pytest
 from test_learning_curve import Trainings
 import tiny
 
-from bertlib.comparison import reproduction
+from bertlib.comparison import reproduction, run_differences
 from bertlib.system import locks
 
 _again = pytest.mark.slow(reason="four more runs for what the classifier shows")
@@ -173,6 +173,21 @@ def test_an_unfinished_training_is_repeated_without_its_evaluations(copy, tmp_pa
     assert not plan.is_whole and plan.step == 5 and "--do_eval=false" in plan.flags
     assert not [flag for flag in plan.flags if flag.startswith(("--keep_best", "--eval_every_steps"))]
     assert plan.notes == ["The training is unfinished: its last known step is 5 of 9."]
+
+
+def test_results_that_a_later_evaluation_has_overwritten_are_not_compared(training, copy):
+    assert run_differences.compare(str(copy), str(training), 5)["same"]
+    for name in ("eval_results.json", "eval_results.txt"):
+        text = (copy / name).read_text()
+        (copy / name).write_text(re.sub(r"(eval_loss\W+)\d\.\d+", r"\g<1>0.125", text))
+    found = run_differences.compare(str(copy), str(training), 5)
+    assert found["same"] and found["results"] == [
+        {"file": name, "same": None, "is_overwritten": True}
+        for name in ("eval_results.json", "eval_results.txt")]
+    text = run_differences.to_text(found)
+    assert "eval_results.txt: not compared, because a later evaluation has overwritten this file\n" in text
+    # The results of the repetition are always compared.
+    assert not run_differences.compare(str(training), str(copy), 5)["same"]
 
 
 @_again
