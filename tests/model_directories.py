@@ -8,16 +8,17 @@ import tiny
 TAGS = ["O", "B-ANIMAL", "I-ANIMAL", "B-THING", "I-THING"]
 
 
-def write(directory, model, kind, head, labels=None, task="mine", **settings):
+def write(directory, model, kind, head, labels=None, task="mine", config=tiny.CONFIG, **settings):
     """Writes an output directory.
 
     Args:
       directory: the new directory.
-      model: a `tiny.Model`.
+      model: a `tiny.Model`, or another object with the attributes `weights` and `vocab`.
       kind: kind of the head, as in run.json.
       head: {name: shape} of the head's variables. Their values are random.
       labels: list of str, or None.
       task, settings: values in run.json.
+      config: dict, the content of bert_config.json.
 
     Returns:
       the directory.
@@ -26,13 +27,13 @@ def write(directory, model, kind, head, labels=None, task="mine", **settings):
     generator = np.random.RandomState(3)
     arrays = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in head.items()}
     tiny.write_tensorflow(directory / "model.ckpt-7", {**model.weights, **arrays, "global_step": np.int64(7)})
-    (directory / "bert_config.json").write_text(json.dumps(tiny.CONFIG))
+    (directory / "bert_config.json").write_text(json.dumps(config))
     (directory / "vocab.txt").write_bytes(model.vocab.read_bytes())
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     if labels:
         (directory / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
     (directory / "run.json").write_text(json.dumps({
-        "format": 1, "task": task, "task_type": kind, "labels": labels, "bert_config": tiny.CONFIG,
+        "format": 1, "task": task, "task_type": kind, "labels": labels, "bert_config": config,
         "do_lower_case": True, "changes": [], "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings}}))
     return directory
 

@@ -306,9 +306,9 @@ class MaskedWords:
     fields, required = ("text",), 1
     extra_inputs = ("masked_lm_positions",)
     _NUM_WORDS = 5
-    head = pretraining_head.MaskedWords(_NUM_WORDS)
 
     def __init__(self, model):
+        self.head = pretraining_head.MaskedWords(self._NUM_WORDS, model.tokenizer.inv_vocab)
         self._tokenizer, self._length = model.tokenizer, model.max_seq_length
 
     def windows(self, text):

@@ -2,6 +2,7 @@
 
 import inspect
 import threading
+import types
 import typing
 
 from model_directories import TAGS, linear, write
@@ -12,8 +13,6 @@ import tiny
 from bertlib import serving
 from bertlib.tasks.pretraining import pretraining_head
 import modeling
-
-CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -189,11 +188,17 @@ def test_an_answer_is_a_part_of_the_context(tiny_model, tmp_path, version):
 
 @pytest.fixture(scope="module")
 def pretrained(tiny_model, tmp_path_factory):
-    return write(tmp_path_factory.mktemp("serving") / "pretrained", tiny_model, "pre-training",
-                 pretraining_head.head_shapes(CONFIG))
+    """A pre-trained model with a padded vocab_size. The padding has larger logits than the words."""
+    config = {**tiny.CONFIG, "vocab_size": 64}
+    name = "bert/embeddings/word_embeddings"
+    words = tiny_model.weights[name]
+    weights = {**tiny_model.weights, name: np.concatenate([words, 9 * words[:64 - len(words)]])}
+    return write(tmp_path_factory.mktemp("serving") / "pretrained",
+                 types.SimpleNamespace(weights=weights, vocab=tiny_model.vocab), "pre-training",
+                 pretraining_head.head_shapes(modeling.BertConfig.from_dict(config)), config=config)
 
 
-def test_masked_words_have_the_likeliest_words(pretrained):
+def test_masked_words_have_the_likeliest_words_of_the_vocabulary(pretrained):
     with serving.load(str(pretrained)) as predictor:
         assert predictor.task == "masked_words"
         first, second = predictor("the [MASK] sees a [MASK] .")["masks"]

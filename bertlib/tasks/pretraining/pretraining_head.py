@@ -70,13 +70,18 @@ class MaskedWords:
 
     The feature is masked_lm_positions, int32 [B, P]. The predictions are ids, int32 [B, P, K], with the
     likeliest word first; and probabilities, float32 [B, P, K].
+
+    Args:
+      num_words: int, K.
+      known_ids: the ids that have a token, as a collection of int. No other id is predicted. With padding,
+        vocab_size is larger than the vocabulary, so the last ids have no token.
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
     first_token_only = False
 
-    def __init__(self, num_words):
-        self._num_words = num_words
+    def __init__(self, num_words, known_ids):
+        self._num_words, self._known_ids = num_words, known_ids
 
     def shapes(self, bert_config):
         return {name: shape for name, shape in head_shapes(bert_config).items() if "/predictions/" in name}
@@ -86,7 +91,11 @@ class MaskedWords:
         positions = features["masked_lm_positions"]
         logits = masked_lm_logits(bert_config, model.get_sequence_output(), model.get_embedding_table(),
                                   positions)
-        probabilities, ids = tf.nn.top_k(tf.nn.softmax(logits), self._num_words)
+        probabilities = tf.nn.softmax(logits)                                          # [B·P, vocab_size]
+        is_known = [index in self._known_ids for index in range(bert_config.vocab_size)]
+        if not all(is_known):
+            probabilities = tf.where_v2(is_known, probabilities, -1.0)
+        probabilities, ids = tf.nn.top_k(probabilities, self._num_words)
         shape = [*modeling.get_shape_list(positions), self._num_words]
         return head.HeadOutputs(predictions={"ids": tf.reshape(ids, shape),
                                              "probabilities": tf.reshape(probabilities, shape)})
