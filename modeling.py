@@ -15,15 +15,16 @@ import collections
 import copy
 import functools
 import json
+import os
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.step_config import RECOMPUTE
 from bertlib.graph import randomness, recompute_grad
 from bertlib.kernels import kernel_choice
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.kernels.packing import Packing
-from bertlib.system import files
 
 # This number is added to the attention score of a masked position. It is far below any real score. The
 # number is not infinite, because infinite scores can become NaN.
@@ -85,7 +86,7 @@ class BertConfig(object):
     @classmethod
     def from_json_file(cls, json_file):
         """Creates a configuration from a JSON file in the published form or in Hugging Face's form."""
-        return cls.from_dict(files.read_json_object(json_file))
+        return cls.from_dict(checkpoint_formats.read_config(os.fspath(json_file)))
 
     def to_dict(self):
         """Returns a deep copy of the configuration as a dict."""

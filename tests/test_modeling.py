@@ -224,6 +224,16 @@ def test_hugging_faces_activation_names_are_translated(theirs, ours):
                                               **mark}).hidden_act == ours
 
 
+def test_a_config_json_of_safetensors_weights_is_hugging_faces(tmp_path):
+    # Old models of Hugging Face have no "model_type".
+    for name in ("config.json", "bert_config.json"):
+        (tmp_path / name).write_text(json.dumps({"vocab_size": 5, "hidden_act": "gelu"}))
+    assert modeling.BertConfig.from_json_file(tmp_path / "config.json").hidden_act == "gelu"
+    (tmp_path / "model.safetensors").touch()
+    assert modeling.BertConfig.from_json_file(tmp_path / "config.json").hidden_act == "gelu_erf"
+    assert modeling.BertConfig.from_json_file(tmp_path / "bert_config.json").hidden_act == "gelu"
+
+
 def test_the_published_gelu_keeps_its_name_and_a_translated_config_survives_json():
     assert modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": "gelu"}).hidden_act == "gelu"
     translated = modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": "gelu", "model_type": "bert"})

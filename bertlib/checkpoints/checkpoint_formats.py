@@ -114,6 +114,27 @@ def open_checkpoint(path):
     return _open_tensorflow(path)
 
 
+def read_config(path):
+    """Returns the content of a model's configuration file as a dict.
+
+    Hugging Face and google-research/bert give different meanings to "gelu". `modeling.BertConfig.from_dict`
+    recognizes a configuration of Hugging Face by the key "model_type". The config.json of an old model lacks
+    this key, so this function adds it, if the weights in the same directory are safetensors files.
+
+    Args:
+      path: str, a bert_config.json or config.json.
+
+    Raises:
+      ValueError: the file contains no JSON object.
+      FileNotFoundError: the file does not exist.
+    """
+    content = files.read_json_object(path)
+    directory, name = os.path.split(path)
+    if name == "config.json" and checkpoint_files.list_by_ending(directory, ".safetensors"):
+        content.setdefault("model_type", "bert")
+    return content
+
+
 def reorder_tensors(checkpoint, orders):
     """Returns a `Checkpoint` in which the elements of some tensors are reordered.
 

@@ -146,7 +146,7 @@ def read_config(settings, source):
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
-    content = files.read_json_object(path)
+    content = checkpoint_formats.read_config(path)
     problems = model_config.config_problems(content)
     if content.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: "

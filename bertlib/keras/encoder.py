@@ -119,7 +119,7 @@ class BertEncoder(tf.keras.layers.Layer):
                 raise FileNotFoundError(f"There is no {' and no '.join(names)}. Pass the path of the "
                                         "configuration as config_file.")
         config_file = os.fspath(config_file)
-        config = _checked_config(files.read_json_object(config_file), f" in {config_file}")
+        config = _checked_config(checkpoint_formats.read_config(config_file), f" in {config_file}")
         output_files.check_config(config_file, config)
         layer = cls(config, **kwargs)
         layer.load_checkpoint(checkpoint)

@@ -13,7 +13,6 @@ from bertlib.output_directory import output_files, record_fields
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
-from bertlib.system.files import read_json_object
 import modeling
 import optimization
 
@@ -222,7 +221,7 @@ def read_config(settings):
         value is wrong.
     """
     path = require_file(settings, "bert_config_file")
-    values = read_json_object(path)
+    values = checkpoint_formats.read_config(path)
     problems = config_problems(values)
     if problems:
         problems += _sizes_of_starting_weights(settings)

@@ -266,6 +266,7 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
 def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     start, out = tmp_path / "start", tmp_path / "out"
     shutil.copytree(tiny_model.hugging_face, start)
+    (start / "config.json").write_text(json.dumps(tiny.CONFIG))  # as in old models, without "model_type"
     (start / "tokenizer_config.json").unlink()
     (start / "vocab.txt").unlink()
     (start / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>"}))
@@ -281,6 +282,7 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     found = json.loads((out / "tokenizer_config.json").read_text())
     assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
                      "cls_token": "<s>", "additional_special_tokens": [added]}
+    assert json.loads((out / "bert_config.json").read_text())["hidden_act"] == "gelu_erf"
     assert any("WARNING: The tokenizers of this project do not produce this model's tokens: " in line
                and "cls_token='<s>'" in line for line in log)
 

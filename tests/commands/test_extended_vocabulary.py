@@ -2,6 +2,7 @@
 
 import collections
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -150,11 +151,14 @@ def test_lines_of_white_space_keep_their_ids(extend, model, tmp_path):
 
 
 def test_a_hugging_face_model_is_extended(extend, tiny_model, tmp_path):
-    theirs = tiny_model.hugging_face
+    theirs = tmp_path / "theirs"
+    shutil.copytree(tiny_model.hugging_face, theirs)
+    (theirs / "config.json").write_text(json.dumps(tiny.CONFIG))  # as in old models, without "model_type"
     done = extend(extend=theirs / "vocab.txt", init_checkpoint=theirs, vocab_size=len(tiny.VOCABULARY) + 1)
     assert done.code == 0, done.err
     table, old = read_tensors(tmp_path / "new")[WORD_EMBEDDINGS], tiny_model.weights[WORD_EMBEDDINGS]
     assert (tmp_path / "new" / "vocab.txt").read_text().endswith("\ndogs\n")
+    assert json.loads((tmp_path / "new" / "bert_config.json").read_text())["hidden_act"] == "gelu_erf"
     np.testing.assert_allclose(table[-1], (old[tiny.VOCABULARY.index("dog")]
                                            + old[tiny.VOCABULARY.index("##s")]) / 2, rtol=1e-6)
 
