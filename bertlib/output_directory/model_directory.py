@@ -3,6 +3,8 @@
 import os
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
 from bertlib.rows.columns import parse_columns
@@ -144,6 +146,12 @@ def _tokenizer(path, record, bert_config):
     tokenizer_settings = tokenizer_files.read([path])
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     lower = options.pop("do_lower_case", record.get("do_lower_case"))
+    if lower is None:  # a pre-training on records without a manifest does not know the letter case
+        lower = True
+        logging.warning("%s does not name the letter case of the training. Texts are converted to lower "
+                        "case, which is the default of all commands. If the model is cased, write "
+                        "\"do_lower_case\": false into %s.", os.path.join(path, output_files.RECORD),
+                        os.path.join(path, tokenizer_files.CONFIG))
     never_split = tokenization.SPECIAL_TOKENS if record["settings"].get("protect_special_tokens") else ()
     vocabulary, pieces = (os.path.join(path, name)
                           for name in (output_files.VOCABULARY, output_files.SENTENCE_PIECES))
