@@ -13,6 +13,7 @@ import contextlib
 import functools
 import os
 import threading
+import weakref
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -21,7 +22,7 @@ from bertlib.data import record_files
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
-# Number of files that are opened and verified at the same time.
+# Number of files that are verified at the same time.
 _FILES_AT_A_TIME = 8
 # Number of bytes before and after the content of a TFRecord. These bytes contain checksums and the length of
 # the content.
@@ -45,6 +46,11 @@ _SORTED_BATCHES = 64
 # Batches are read before they are needed, but fewer than 64 of them wait at the same time. So if the input
 # fails because of a bad record, this record is in one of the last 64 batches that were read.
 _SUSPECTED_BATCHES = 64
+# {RecordFile: its open file}, in the order of the last use. At most `_MAX_OPEN_FILES` files of this process
+# are open at the same time, because the operating system limits the number of open files (`ulimit -n`).
+_open_files = weakref.WeakKeyDictionary()
+_open_files_lock = threading.Lock()
+_MAX_OPEN_FILES = 128
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -74,11 +80,11 @@ class RecordFile(object):
         if not len(self):
             raise ValueError(f"{path} is empty: it contains no record.")
         self._check_fields(self._reader.read(0)[0])
-        self._file = None
         if "://" not in path:
             # Records are read with Python's `open`. For each record, TensorFlow's reader would fill a large
             # buffer and discard it.
-            self._file, self._reader = open(path, "rb", buffering=0), None  # noqa: SIM115  (it stays open)
+            self._reader = None
+            self._open()
 
     def __len__(self):
         return len(self._offsets) - 1
@@ -109,15 +115,32 @@ class RecordFile(object):
 
     def read(self, indices):
         """Returns the serialized records at these indices as an object array of bytes."""
-        if self._file is None:
+        if self._reader is not None:
             with self._lock:
                 return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
                                 dtype=object)
-        descriptor, starts, ends = (
-            self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1])
-        return np.array([os.pread(descriptor, end - start - _HEADER_BYTES - _FOOTER_BYTES,
+        # While this variable refers to the file, the file stays open, even if another thread removes it from
+        # `_open_files`.
+        file = self._open()
+        starts, ends = self._offsets[indices], self._offsets[np.asarray(indices) + 1]
+        return np.array([os.pread(file.fileno(), end - start - _HEADER_BYTES - _FOOTER_BYTES,
                                   start + _HEADER_BYTES)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
+
+    def _open(self):
+        """Returns the open file. Opens it if it is not in `_open_files`. If too many files are then open, the
+        least recently used file is closed when its last reader has finished."""
+        with _open_files_lock:
+            file = _open_files.pop(self, None)
+            if file is None:
+                file = open(self.path, "rb", buffering=0)  # noqa: SIM115  (it stays open)
+                if os.fstat(file.fileno()).st_size != self._offsets[-1]:
+                    raise ValueError(f"{self.path} was changed while it was in use. Start this command "
+                                     "again, and do not change the file during the run.")
+            _open_files[self] = file
+            while len(_open_files) > _MAX_OPEN_FILES:
+                del _open_files[next(iter(_open_files))]
+        return file
 
     def describe_position(self, index):
         """Returns the path of the file and the index of a record, as text."""
@@ -128,12 +151,12 @@ class RecordFiles(object):
     """Several TFRecord files with random access. The records are numbered as if all files were one file.
 
     Example: if the first file has 10 records, their numbers are 0 to 9, and the first record of the second
-    file has the number 10. All files stay open.
+    file has the number 10.
     """
 
     def __init__(self, paths, fields):
-        """Opens the files. At most `_FILES_AT_A_TIME` files are opened at the same time. Raises the same
-        errors as `RecordFile`."""
+        """Verifies the files, `_FILES_AT_A_TIME` at the same time. Raises the same errors as
+        `RecordFile`."""
         with concurrent.futures.ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
             self._files = list(pool.map(lambda path: RecordFile(path, fields), paths))
         self._starts = np.cumsum([0, *map(len, self._files)])
