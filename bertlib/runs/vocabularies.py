@@ -4,6 +4,7 @@ The fingerprint of the vocabulary is stored in the manifest of the records and i
 refused if its vocabulary differs from the stored vocabulary: other entries, or another order.
 """
 
+import json
 import os
 
 from bertlib.checkpoints import checkpoint_formats
@@ -110,8 +111,8 @@ def resolve_from_records(settings, paths):
       the fingerprint of the vocabulary for run.json; None if it is unknown.
 
     Raises:
-      ValueError: the vocabulary of the records differs from the vocabulary in the flags, or the records were
-        made with two different vocabularies.
+      ValueError: the vocabulary of the records, or a setting of their tokenizer, differs from the vocabulary
+        in the flags and its files; or the records were made with two different vocabularies.
     """
     manifests = pretraining_stream.read_manifests(paths)
     _check_one(manifests)
@@ -131,14 +132,53 @@ def resolve_from_records(settings, paths):
     if path is None and entry and files.exists(entry["path"]) and _hash_tokens(**entry) == token_hash:
         settings.set_default(entry["flag"], entry["path"], f"the vocabulary of the records, see {where}")
         path, flag = entry["path"], entry["flag"]
+    if flag == "vocab_file":
+        _check_tokenizer_files(settings, where, manifest["settings"])
     return fingerprint(path, flag) if path else entry.get("fingerprint")
 
 
+def _check_tokenizer_files(settings, where, recorded):
+    """Checks that the files of the tokenizer say the same about accents and Chinese characters as the
+    manifest of the records.
+
+    Args:
+      settings: the `Settings` of a pre-training with --vocab_file.
+      where: path of the manifest.
+      recorded: dict, the settings in the manifest.
+
+    Raises:
+      ValueError: the files differ from the manifest. A later fine-tuning would use the files, and so it would
+        tokenize its texts in another way than the texts of the records.
+    """
+    if "strip_accents" not in recorded:
+        return  # the records were written by an earlier version
+    directories = model_files.tokenizer_directories(settings, settings.vocab_file)
+    options = tokenizer_files.read(directories).options
+
+    def is_same(name, value):
+        # Without a value of strip_accents, the value of do_lower_case decides.
+        default = settings.do_lower_case if name == "strip_accents" else True
+        found, _ = options.get(name, (None, None))
+        return (default if found is None else found) == (default if value is None else value)
+
+    expected = {"strip_accents": recorded["strip_accents"],
+                "tokenize_chinese_chars": not recorded.get("keep_chinese")}
+    different = {name: value for name, value in expected.items() if not is_same(name, value)}
+    if different:
+        raise ValueError(f"According to {where}, the tokenizer of the records has the settings "
+                         f"{json.dumps(different)}, but the tokenizer files in {' and '.join(directories)} "
+                         "contain other settings or none. A later fine-tuning would tokenize its texts in "
+                         f"another way. Write these settings into {tokenizer_files.CONFIG} in the directory "
+                         f"of {settings.vocab_file}, or write the records again with this vocabulary.")
+
+
 def _check_one(manifests):
-    """Raises a ValueError if the manifests name different vocabularies or different values of
-    --do_lower_case. `manifests` is a list of (path, manifest)."""
+    """Raises a ValueError if the manifests name different vocabularies, or different values of a setting of
+    the tokenizer. `manifests` is a list of (path, manifest)."""
     for where, manifest in manifests[1:]:
-        for name, words in (("vocabulary", "vocabularies"), ("do_lower_case", "letter cases")):
+        for name, words in (("vocabulary", "vocabularies"), ("do_lower_case", "letter cases"),
+                            ("strip_accents", "treatments of accents"),
+                            ("keep_chinese", "treatments of Chinese characters")):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
                 raise ValueError(f"According to {manifests[0][0]} and {where}, the records were written with "
                                  f"two different {words}. Train only on records with the same {name}, or "

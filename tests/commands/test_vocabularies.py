@@ -12,6 +12,8 @@ import pytest
 import tiny
 
 from bertlib.output_directory import output_files
+from bertlib.runs import vocabularies
+from bertlib.runs.settings import Settings
 from bertlib.tasks.pretraining import pretraining_stream
 
 
@@ -106,6 +108,33 @@ def test_records_of_two_vocabularies_are_refused(pretrain, records, tiny_model, 
     (tmp_path / "other" / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
     refused = pretrain(tmp_path / "output", input_file=f"{records}/a.tfrecord,{tmp_path}/other/a.tfrecord")
     assert refused.code == 1 and "were written with two different vocabularies. Train only on" in refused.err
+
+
+@pytest.mark.parametrize("recorded, config", [
+    ({"strip_accents": False}, {"strip_accents": False}),
+    ({"keep_chinese": True}, {"tokenize_chinese_chars": False}),
+    ({"strip_accents": False, "keep_chinese": True},
+     {"strip_accents": False, "tokenize_chinese_chars": False})], ids=str)
+def test_the_tokenizer_files_must_say_the_same_as_the_manifest(pretrain, records, tiny_model, tmp_path,
+                                                               recorded, config):
+    other = shutil.copytree(records, tmp_path / "other")
+    path = other / "a.tfrecord.manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["settings"].update(recorded)
+    path.write_text(json.dumps(manifest))
+    vocabulary = shutil.copy(tiny_model.vocab, other / "vocab.txt")
+    refused = pretrain(tmp_path / "output", input_file=other / "a.tfrecord", vocab_file=vocabulary)
+    assert refused.code == 1 and not (tmp_path / "output").exists()
+    assert (f"error: According to {path}, the tokenizer of the records has the settings "
+            f"{json.dumps(config)}, but the tokenizer files in {other} contain other settings or none. "
+            ) in refused.err
+    # The user follows the advice.
+    (other / "tokenizer_config.json").write_text(json.dumps(config))
+    settings = Settings({"vocab_file": str(vocabulary), "spm_model_file": None, "do_lower_case": None}, set())
+    assert (vocabularies.resolve_from_records(settings, [f"{other}/a.tfrecord"])
+            == output_files.hash_vocabulary(vocabulary))
+    with pytest.raises(ValueError, match="were written with two different treatments of"):
+        vocabularies.resolve_from_records(settings, [f"{other}/a.tfrecord", f"{records}/a.tfrecord"])
 
 
 def stop_after_no_block(directory):
