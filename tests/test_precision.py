@@ -425,9 +425,19 @@ def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
     assert (tensors_of(tmp_path / "model.ckpt-24")["weights"] != before["weights"]).all()
 
 
-def test_nineteen_do_not(tmp_path):
-    train(tmp_path, 22, bad=range(2, 21))
+def test_nineteen_do_not(tmp_path, caplog):
+    with caplog.at_level("WARNING", "absl"):
+        train(tmp_path, 22, bad=range(2, 21))
     assert tensors_of(tmp_path / "model.ckpt-22")["loss_scale/skipped_steps"] == 19
+    assert caplog.messages[-1] == (
+        "19 of the 22 steps of this run were skipped, because their gradients were not finite. A skipped "
+        "step does not change the weights. In fp16, the first steps are often skipped, until the scale of "
+        "the loss is low enough. Train more steps, or use bf16 or fp32.")
+    # The next run skips half of its steps.
+    caplog.clear()
+    with caplog.at_level("WARNING", "absl"):
+        train(tmp_path, 24, bad=[22])
+    assert "skipped" not in caplog.text
 
 
 def test_a_training_goes_on_with_and_without_scaling(tmp_path):

@@ -47,7 +47,8 @@ class StopOnNanHook(tf.train.SessionRunHook):
     finite.
 
     If the loss is scaled (for example in fp16), a step whose gradients are not finite is skipped. The
-    training then ends only if too many steps in a row are skipped.
+    training then ends only if too many steps in a row are skipped. At the end of the training, a warning is
+    logged if most of its steps were skipped.
     """
 
     def __init__(self, loss):
@@ -55,12 +56,15 @@ class StopOnNanHook(tf.train.SessionRunHook):
 
     def begin(self):
         self._skipped = tf.get_collection(graph_keys.CONSECUTIVE_SKIPPED_STEPS)
+        self._num_steps = self._num_skipped_steps = 0
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs([_watched_scalars(self._loss), self._skipped])
 
     def after_run(self, run_context, run_values):
         watched, skipped = run_values.results
+        self._num_steps += 1
+        self._num_skipped_steps += bool(skipped and skipped[0])
         if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
             step = run_context.session.run(tf.train.get_global_step())
             raise NanLossError(f"The gradients of {skipped[0]} steps in a row, up to step {step}, are not "
@@ -73,6 +77,13 @@ class StopOnNanHook(tf.train.SessionRunHook):
                 raise NanLossError(f"The {name} of step {step} is {value}. The earlier checkpoints are "
                                    "kept. Use a lower learning rate or a longer warm-up, and check the data "
                                    "for errors.")
+
+    def end(self, session):
+        if 2 * self._num_skipped_steps > self._num_steps:
+            logging.warning("%d of the %d steps of this run were skipped, because their gradients were not "
+                            "finite. A skipped step does not change the weights. In fp16, the first steps "
+                            "are often skipped, until the scale of the loss is low enough. Train more steps, "
+                            "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
 
 
 def _is_here(device):
