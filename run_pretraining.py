@@ -191,9 +191,14 @@ def resolve_flags(settings):
 
 def make_sample(settings):
     """Writes records of the sample text to the output directory, and sets --input_file and --eval_file to
-    these records."""
+    these records.
+
+    Raises:
+      ValueError: the directory contains records of the sample text that were written with other settings.
+    """
     sample = sample_path("pretraining")
-    directory = settings.output_dir if settings.do_train else settings.results_dir
+    directory_flag = "output_dir" if settings.do_train else "results_dir"
+    directory = getattr(settings, directory_flag)
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
     group = replica_group.current()
     files.make_directories(directory)
@@ -205,8 +210,13 @@ def make_sample(settings):
                 continue
             recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
                                              max_predictions_per_seq=settings.max_predictions_per_seq)
-            pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
-                                                   recipe)
+            try:
+                pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path],
+                                                       tokenizer, recipe)
+            except pretraining_stream.OtherRunError as error:
+                raise ValueError(f"--{directory_flag}={directory} contains records of the sample text with "
+                                 f"other settings: {error.changes}. Pass another --{directory_flag}, or the "
+                                 "earlier settings.") from error
     if group:
         group.barrier()
 

@@ -17,7 +17,7 @@ from bertlib.data import record_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.reports import charts
-from bertlib.tasks.pretraining import pretraining_data
+from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import modeling
 import run_pretraining
 import tokenization
@@ -414,6 +414,21 @@ def test_the_vocabulary_of_the_sample_knows_its_text():
     assert "[UNK]" not in tokenizer.tokenize((directory / "dev.txt").read_text(encoding="utf-8"))
     config = modeling.BertConfig.from_json_file(str(directory / "bert_config.json"))
     assert config.vocab_size == len(tokenizer.vocab)
+
+
+def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path):
+    sample = ROOT / "samples" / "pretraining"
+    pretraining_stream.write_training_data(
+        [str(sample / "train.txt")], [str(tmp_path / "train.tf_record")],
+        tokenization.FullTokenizer(str(sample / "vocab.txt")),
+        pretraining_data.Recipe(max_seq_length=64, max_predictions_per_seq=10, dupe_factor=1))
+    refused = scripts.run("run_pretraining.py", *tiny.flags(
+        do_train=True, output_dir=tmp_path, max_seq_length=32), cwd=tmp_path)
+    assert refused.code == 1
+    assert refused.err.endswith(
+        f"error: --output_dir={tmp_path} contains records of the sample text with other settings: "
+        "max_seq_length was 64 and is now 32; dupe_factor was 1 and is now 10. Pass another --output_dir, or "
+        "the earlier settings.\n"), refused.err
 
 
 # --- Bad input -------------------------------------------------------------------------------------------

@@ -280,6 +280,20 @@ class _RowPacker:
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
+class OtherRunError(ValueError):
+    """The error for output files that belong to a run with other settings, another text or other files.
+
+    Attributes:
+      path: the first output file.
+      changes: text that describes the differences between the two runs.
+    """
+
+    def __init__(self, path, changes, advice):
+        super().__init__(f"{path} is the complete or unfinished output of another run: {changes}. {advice}")
+        self.path = path
+        self.changes = changes
+
+
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
                         shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None,
                         vocabulary=None):
@@ -317,8 +331,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       the manifest: {"statistics": {name: count}, "documents": …}.
 
     Raises:
-      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true; or the
-        manifest of an earlier run exists, and its settings or its input differ from those of this run.
+      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true.
+      OtherRunError: the manifest of an earlier run exists, and its settings or its input differ from those of
+        this run.
       OSError: a file cannot be read or written. If another process is writing an output file, the error is a
         locks.InUseError.
     """
@@ -482,8 +497,8 @@ class _Output:
                          "Remove this file to write all output files again, or name other output files.")
 
     def _check_same(self, stored):
-        """Raises a ValueError if the settings, the output files or the input of this run differ from those in
-        the stored manifest."""
+        """Raises an `OtherRunError` if the settings, the output files or the input of this run differ from
+        those in the stored manifest."""
         settings = stored["settings"]
         changed = [f"{name} was {settings.get(name)!r} and is now {value!r}"
                    for name, value in self._manifest["settings"].items() if settings.get(name) != value]
@@ -496,9 +511,9 @@ class _Output:
             changed.append(f"the number of blocks was {stored['blocks']} and is now "
                            f"{self._manifest['blocks']}")
         if changed:
-            raise ValueError(f"{self._paths[0]} is the complete or unfinished output of another run: "
-                             f"{'; '.join(changed)}. Name other output files, or remove "
-                             f"{self._manifest_path} to write these files again.")
+            raise OtherRunError(self._paths[0], "; ".join(changed),
+                                f"Name other output files, or remove {self._manifest_path} to write these "
+                                "files again.")
 
     def append(self, records, statistics):
         """Adds the records of the next block."""
