@@ -42,6 +42,7 @@ import tasks
 sys.path.insert(0, results.ROOT)
 
 from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs the path above)
+from bertlib.runs.results import read_results  # noqa: E402
 from bertlib.sweeps import run_rows  # noqa: E402
 from bertlib.system import files  # noqa: E402
 
@@ -161,7 +162,7 @@ def train_peer(arguments, data, seeds):
     for seed in seeds:
         directory = os.path.join(arguments.work_dir, data, f"{HUGGING_FACE}_{arguments.peer_precision}",
                                  f"seed={seed}")
-        if run_rows.read_results(directory) is None:
+        if read_results(directory) is None:
             settings = {"precision": arguments.peer_precision, "attention": "sdpa"}
             command = work.command(compare.HUGGING_FACE, work.steps, settings, seed)
             done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
@@ -172,7 +173,7 @@ def train_peer(arguments, data, seeds):
             os.makedirs(directory, exist_ok=True)
             files.write_text(os.path.join(directory, "eval_results.json"), json.dumps(values))
         row = run_rows.Row({})
-        run_rows.of_ended_run(row, 0, "", run_rows.read_results(directory), metric)
+        run_rows.of_ended_run(row, 0, "", read_results(directory), metric)
         runs.append(as_run(data, HUGGING_FACE, seed, row.status, row.message, row.value(metric)))
     return runs
 

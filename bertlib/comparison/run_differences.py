@@ -9,7 +9,7 @@ import numpy as np
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, environment, output_files
 from bertlib.reports.prediction_files import finite_or_none
-from bertlib.sweeps import run_rows
+from bertlib.runs.results import read_results
 from bertlib.system import files, terminal
 
 # Names of the values in metrics.jsonl that are not compared: the values that identify a line, and the values
@@ -237,7 +237,7 @@ def _list_overwritten(directory, names, training):
              if "evaluation" in row}
     found = set()
     for stem in {os.path.splitext(name)[0] for name in names if name.startswith("eval_results")}:
-        values = run_rows.read_results(directory, stem) or {}
+        values = read_results(directory, stem) or {}
         if lines and not any(_agree(values, line) for line in lines.values()):
             found.update([f"{stem}.json", f"{stem}.txt", *_ANSWERS])
     return found

@@ -1,4 +1,4 @@
-"""Writes and removes the metrics of an evaluation. Also writes its report, and the table of skipped lines."""
+"""Writes, reads and removes the metrics of an evaluation. Also writes its report and the skipped lines."""
 
 import json
 import os
@@ -74,6 +74,30 @@ def remove_results(directory, name):
             logging.info("Removed %s: it contains metrics of an earlier run, and the new test file has no "
                          "labels.", path)
             files.remove(path)
+
+
+def read_results(directory, name="eval_results"):
+    """Reads eval_results.json, the results of an evaluation, as {name: value}. If this file is missing, reads
+    eval_results.txt, because run_pretraining.py writes only that file. Returns None if both are missing.
+
+    Args:
+      directory: output directory of the run.
+      name: name of the two files without their ending.
+    """
+    path = os.path.join(directory, name)
+    if files.exists(f"{path}.json"):
+        return files.read_json_object(f"{path}.json")
+    if not files.exists(f"{path}.txt"):
+        return None
+    pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
+    return {name: number for name, text in pairs if (number := _number(text)) is not None}
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def write_skipped_lines(settings, skipped):

@@ -3,13 +3,11 @@ results."""
 
 import dataclasses
 import math
-import os
 import re
 
 import numpy as np
 
 from bertlib.output_directory import best_weights
-from bertlib.system import files
 
 DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
@@ -45,30 +43,6 @@ class Row:
         return self.metrics.get(metric) if self.status == DONE else None
 
 
-def read_results(directory, name="eval_results"):
-    """Reads eval_results.json, the results of an evaluation, as {name: value}. If this file is missing, reads
-    eval_results.txt, because run_pretraining.py writes only that file. Returns None if both are missing.
-
-    Args:
-      directory: output directory of the run.
-      name: name of the two files without their ending.
-    """
-    path = os.path.join(directory, name)
-    if files.exists(f"{path}.json"):
-        return files.read_json_object(f"{path}.json")
-    if not files.exists(f"{path}.txt"):
-        return None
-    pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
-    return {name: number for name, text in pairs if (number := _number(text)) is not None}
-
-
-def _number(text):
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def of_ended_run(row, code, error, results, metric):
     """Sets the status, the metrics and the message in the row of a run that has ended.
 
@@ -79,7 +53,7 @@ def of_ended_run(row, code, error, results, metric):
       row: the `Row`.
       code: exit code of the process.
       error: the last error message in the log of the run; "" if the log contains no error.
-      results: see `read_results`.
+      results: see `bertlib.runs.results.read_results`.
       metric: name of the metric of the sweep.
     """
     if code:

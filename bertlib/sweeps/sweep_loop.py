@@ -7,6 +7,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.api import child_command
+from bertlib.runs.results import read_results
 from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
 from bertlib.system import files, locks, terminal
 
@@ -105,7 +106,7 @@ def _record(sweep, directory, end):
         if end.code:
             error = _error(sweep.script, end, directory.log(end.key))
         else:
-            results = run_rows.read_results(directory.output_dir(end.key))
+            results = read_results(directory.output_dir(end.key))
             run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
                                     if other.status in run_rows.ENDED] + [directory.output_dir(end.key)])
     except (OSError, ValueError) as problem:
