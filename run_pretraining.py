@@ -222,9 +222,22 @@ def make_sample(settings):
 
 
 def list_files(settings, name):
-    """Returns the existing files that a flag names by paths and globs."""
-    return corpus.find_input_files(
+    """Returns the files that a flag names by paths and globs. Files without a record are left out.
+
+    Raises:
+      FileNotFoundError, IsADirectoryError: see `corpus.find_input_files`.
+      ValueError: no file contains a record.
+    """
+    paths = corpus.find_input_files(
         [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
+    filled = [path for path in paths if files.size(path)]
+    if not filled:
+        raise ValueError(f"--{name}={getattr(settings, name)}: all these files are empty. Name files that "
+                         "create_pretraining_data.py wrote.")
+    if len(filled) < len(paths):
+        logging.warning("--%s: %d of the %d files are empty. They are left out.", name,
+                        len(paths) - len(filled), len(paths))
+    return filled
 
 
 def main(_):
@@ -243,8 +256,9 @@ def main(_):
     checks.check_disk(settings, settings.num_train_steps, head_shapes(config), config)
     if sampled:
         make_sample(settings)
-    paths_of = {name: list_files(settings, name if getattr(settings, name) else "input_file")
-                for name in ("input_file", "eval_file")}
+    paths_of = {"input_file": list_files(settings, "input_file")}
+    paths_of["eval_file"] = (list_files(settings, "eval_file") if settings.eval_file
+                             else paths_of["input_file"])
     checks.refuse_overwriting(settings, paths_of,
                               checks.list_overwritten_files(settings, ["eval_results.txt"], []))
     for name, paths in paths_of.items():

@@ -446,10 +446,14 @@ def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path
      " be from 0 to 1. Write the file again"),
     (dict(eval_file="strange"), "--eval_file: strange contains a record that is not a tf.train.Example"),
     (dict(input_file="text.txt"), "--input_file: text.txt contains no TFRecords, or is damaged"),
+    (dict(input_file="empty"), "--input_file=empty: all these files are empty"),
+    (dict(input_file="empty,text.txt"), r"(?s)--input_file: 1 of the 2 files are empty\. They are left out\."
+     ".*error: --input_file: text.txt contains no TFRecords"),
     (dict(input_file=None), "--input_file is required"), (dict(do_train=False), "Nothing to do"),
     (dict(use_tpu=True), "TPUs are not supported")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_path, changes, complaint):
     (pretraining.directory / "text.txt").write_text("no records at all, only some text\n")
+    (pretraining.directory / "empty").touch()
     good, spoilt = rows(0, 2)
     spoilt = {**spoilt, "segment_ids": [2, *[0] * (LENGTH - 1)]}
     record_files.write_records(str(pretraining.directory / "segments"), FIELDS, [good, spoilt])

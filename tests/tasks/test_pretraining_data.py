@@ -574,10 +574,13 @@ def test_bad_text(tmp_path, name, content, complaint):
     assert os.listdir(tmp_path) == [name]
 
 
-def test_one_document_makes_full_sentences(tmp_path):
-    paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1))
+def test_one_document_makes_full_sentences(tmp_path, caplog):
+    with caplog.at_level("WARNING", "absl"):
+        paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1), files=3)
     instance, = read(paths, tokenizer_of(corpus(1, 4, 5)))
     assert len(instance.tokens) == 22
+    assert caplog.messages == ["2 of the 3 output files are empty, because the number of instances is only "
+                               "1. Name fewer output files."]
 
 
 def test_documents_of_one_sentence_and_long_sentences(tmp_path):

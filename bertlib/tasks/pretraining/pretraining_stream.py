@@ -542,10 +542,16 @@ class _Output:
         files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
 
     def finish(self):
-        """Gives the output files their final names; returns the manifest."""
+        """Gives the output files their final names; returns the manifest. Warns about files without a
+        record."""
         for path in self._paths:
             if files.exists(_partial(path)):
                 files.move(_partial(path), files.resolve_links(path))
+        filled = sum(size > 0 for size in self._manifest["sizes"])
+        if filled < len(self._paths):
+            logging.warning("%d of the %d output files are empty, because the number of instances is only "
+                            "%d. Name fewer output files.", len(self._paths) - filled, len(self._paths),
+                            filled)
         return self._manifest
 
 
