@@ -148,7 +148,8 @@ def check_records(settings, flag, paths, config):
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
                                  "again, or remove the record from the file.")
-            problem = settings.trim_padding is not False and pretraining_data.find_trimming_problem(features)
+            problem = settings.trim_padding is not False and record_files.find_trimming_problem(
+                record, pretraining_data.SEQUENCES[0], pretraining_data.POSITIONS)
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "
                                  "cannot be trimmed. Write the file again, or pass --trim_padding=false.")

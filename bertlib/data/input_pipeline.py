@@ -184,9 +184,19 @@ class _RecordReader(object):
     """Reads and checks the records of batches. If the check of a batch fails, `find_bad_record` finds a bad
     record in the batches that were read last."""
 
-    def __init__(self, records, fields):
+    def __init__(self, records, fields, mask_name=None, position_fields=()):
+        """Creates the reader.
+
+        Args:
+          records: a `RecordFile` or `RecordFiles`.
+          fields: list of `Field`.
+          mask_name: name of the mask by which the batches are trimmed. Not used without `position_fields`.
+          position_fields: see `record_dataset`.
+        """
         self._records = records
         self._fields = fields
+        self._mask_name = mask_name
+        self._position_fields = position_fields
         self._bounded = [field for field in fields if field.bounds is not None]
         self._suspects = collections.deque(maxlen=_SUSPECTED_BATCHES)
 
@@ -197,7 +207,7 @@ class _RecordReader(object):
 
     def check(self, batch):
         """Adds an op to the current function. The op fails if a value of a batch is out of its field's
-        bounds.
+        bounds, or if a record with `position_fields` cannot be trimmed.
 
         Args:
           batch: {name: tensor}.
@@ -211,6 +221,12 @@ class _RecordReader(object):
             inside = (values >= least) & (values <= greatest)  # false for NaN
             conditions.append(
                 tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
+        if self._position_fields and self._mask_name in batch:
+            mask = batch[self._mask_name]
+            conditions.append(tf.reduce_all(mask[:, 1:] <= mask[:, :-1]))
+            real_tokens = tf.maximum(_lengths(mask), 1)[:, None]
+            conditions.extend(tf.reduce_all(batch[name] < real_tokens)
+                              for name in self._position_fields if name in batch)
         if conditions:
             # After this error, `find_bad_record` finds the record that caused it.
             tf.Assert(tf.reduce_all(conditions), ["values are out of bounds"])
@@ -219,7 +235,11 @@ class _RecordReader(object):
         """Returns a message about a bad record in the batches that were read last; None if none of their
         records is bad."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
-            problem = record_files.find_problem(self._records.read([index])[0], self._fields)
+            record = self._records.read([index])[0]
+            problem = record_files.find_problem(record, self._fields)
+            if not problem and self._position_fields:
+                problem = record_files.find_trimming_problem(record, self._mask_name, self._position_fields)
+                problem = problem and f"{problem}. Such a record cannot be trimmed"
             if problem:
                 return (f"{self._records.describe_position(index)}: {problem}. Write the file again, or "
                         "leave the record out.")
@@ -525,10 +545,11 @@ def restore_file_order(results):
 # time.
 @tf.autograph.experimental.do_not_convert
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                   num_threads=None, trimmed_fields=(), unequal_micro_batches=False):
+                   num_threads=None, trimmed_fields=(), unequal_micro_batches=False, position_fields=()):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
 
-    A value outside of its field's bounds makes the batch fail; see `translate_record_errors`.
+    A value outside of its field's bounds makes the batch fail, and so does a record that cannot be trimmed
+    because of its `position_fields`; see `translate_record_errors`.
 
     Args:
       path: the file, or a list of files, which are read like one file.
@@ -558,12 +579,15 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         is a float32 scalar: b · N / batch_size for a micro-batch of b examples. N is the number of
         micro-batches of the step on all replicas together. Multiply the mean loss of each micro-batch by its
         weight: the mean of these products is the mean loss of the step.
+      position_fields: names of fields [B, P] whose values are positions in the `trimmed_fields` [B, F]. If
+        there are any, each record is checked: no padding is before a real token, and each position is that of
+        a real token, or 0.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
     """
     records = RecordFile(path, fields) if isinstance(path, str) else RecordFiles(path, fields)
-    reader = _RecordReader(records, fields)
+    reader = _RecordReader(records, fields, next(iter(trimmed_fields), None), position_fields)
     tf.add_to_collection(graph_keys.RECORD_READERS, reader)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 

@@ -76,6 +76,28 @@ def find_problem(record, fields):
     return None
 
 
+def find_trimming_problem(record, mask_name, position_fields):
+    """Returns a text that says why a record cannot be trimmed; None if the record can be trimmed.
+
+    Args:
+      record: bytes, a serialized `tf.train.Example` with the fields below.
+      mask_name: name of the mask: 1 for real tokens, 0 for padding.
+      position_fields: names of the fields whose values are positions of tokens.
+    """
+    features = parse_features(record)
+    mask = features[mask_name].int64_list.value
+    length = sum(mask)
+    if not all(mask[:length]):
+        return f"{mask_name} has padding before a real token"
+    for name in position_fields:
+        for place, position in enumerate(features[name].int64_list.value):
+            # Unused elements of the list contain the position 0. So 0 is valid even if no token is real.
+            if position >= max(length, 1):
+                return (f"{name} has {position} at place {place} (from 0), but according to {mask_name}, "
+                        f"only the first {length} positions are real tokens")
+    return None
+
+
 def int_feature(values):
     """Returns a `tf.train.Feature` with integer values."""
     train = _tensorflow().train

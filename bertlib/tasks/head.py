@@ -209,17 +209,17 @@ def evaluate_metrics(metrics):
 
 
 def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(),
-                     unequal_micro_batches=False, batch_totals=(), num_threads=None):
+                     unequal_micro_batches=False, batch_totals=(), num_threads=None, position_fields=()):
     """Returns an input_fn that reads TFRecord files. The Estimator passes the batch size to the input_fn in
     params.
 
     Args:
       input_files, fields, is_training, drop_remainder, trimmed_fields, unequal_micro_batches, batch_totals,
-        num_threads: see `input_pipeline.record_dataset`.
+        num_threads, position_fields: see `input_pipeline.record_dataset`.
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
             input_files, fields, params["batch_size"], is_training, drop_remainder,
             params.get("gradient_accumulation_steps", 1), batch_totals, num_threads,
-            trimmed_fields, unequal_micro_batches)
+            trimmed_fields, unequal_micro_batches, position_fields)
     return input_fn

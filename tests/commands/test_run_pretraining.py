@@ -13,7 +13,7 @@ from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import record_files
+from bertlib.data import input_pipeline, record_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.reports import charts
@@ -368,6 +368,33 @@ def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
                          "cannot be trimmed. Write the file again, or pass --trim_padding=false.",
                          refused.err)
         assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    ({"input_mask": [1, 0, *[1] * (LENGTH - 2)]}, "input_mask has padding before a real token"),
+    ({"input_mask": [1] * 9 + [0] * (LENGTH - 9), "masked_lm_positions": [2, 8, 9, 0]},
+     "masked_lm_positions has 9 at place 2 (from 0), but according to input_mask, only the first 9 positions "
+     "are real tokens")])
+def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_path, changes, complaint):
+    path = str(tmp_path / "records")
+    record_files.write_records(path, FIELDS, [*rows(0, 2), {**rows(0, 1)[0], **changes}])
+
+    def read(**arguments):
+        with tf.Graph().as_default() as graph, input_pipeline.translate_record_errors(graph):
+            tf.train.create_global_step()
+            batch = tf.data.make_initializable_iterator(run_pretraining.input_fn_builder(
+                [shards[0], path], LENGTH, PREDICTIONS, True, **arguments)({"batch_size": 5}))
+            following = batch.get_next()
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+                session.run(batch.initializer)
+                return [session.run(following) for _ in range(2)]
+
+    with pytest.raises(ValueError) as error:
+        read(trim=True)
+    assert str(error.value) == (f"{path}, record 2 (from 0): {complaint}. Such a record cannot be trimmed. "
+                                "Write the file again, or leave the record out.")
+    assert len(read()) == 2
 
 
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):

@@ -163,6 +163,8 @@ def full_sentences(documents, room, short_seq_prob, rng):
 # Names of the fields that have a value for each token. The first field is the mask, which decides how batches
 # are trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+# Names of the fields whose values are positions in the sequences.
+POSITIONS = ("masked_lm_positions",)
 
 
 def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
@@ -190,24 +192,6 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
         example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,), (0, float("inf"))),
         example_encoding.Field("next_sentence_labels", "int64", (1,), (0, 1)),
     ]
-
-
-def find_trimming_problem(features):
-    """Returns a text that says why a record cannot be trimmed; None if the record can be trimmed.
-
-    Args:
-      features: the features of a record, {name: `tf.train.Feature`}, with the fields of `feature_fields`.
-    """
-    mask = features["input_mask"].int64_list.value
-    length = sum(mask)
-    if not all(mask[:length]):
-        return "input_mask has padding before a real token"
-    for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
-        # Unused elements of the list contain the position 0. So 0 is valid even if no token is real.
-        if position >= max(length, 1):
-            return (f"masked_lm_positions has {position} at place {place} (from 0), but according to "
-                    f"input_mask, only the first {length} positions are real tokens")
-    return None
 
 
 class Serializer:

@@ -291,7 +291,8 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
                                  trimmed_fields=pretraining_data.SEQUENCES if trim else (),
                                  unequal_micro_batches=unequal_micro_batches,
                                  batch_totals=BATCH_TOTALS if is_training else (),
-                                 num_threads=num_cpu_threads)
+                                 num_threads=num_cpu_threads,
+                                 position_fields=pretraining_data.POSITIONS if trim else ())
 
 
 def _decode_record(record, name_to_features):
