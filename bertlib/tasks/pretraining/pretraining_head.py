@@ -91,11 +91,12 @@ class MaskedWords:
         positions = features["masked_lm_positions"]
         logits = masked_lm_logits(bert_config, model.get_sequence_output(), model.get_embedding_table(),
                                   positions)
-        probabilities = tf.nn.softmax(logits)                                          # [B·P, vocab_size]
         is_known = [index in self._known_ids for index in range(bert_config.vocab_size)]
         if not all(is_known):
-            probabilities = tf.where_v2(is_known, probabilities, -1.0)
-        probabilities, ids = tf.nn.top_k(probabilities, self._num_words)
+            logits = tf.where_v2(is_known, logits, logits.dtype.min)                   # [B·P, vocab_size]
+        # The order is that of the logits, because small probabilities can be rounded to 0.
+        ids = tf.nn.top_k(logits, self._num_words).indices
+        probabilities = tf.gather(tf.nn.softmax(logits), ids, batch_dims=1)
         shape = [*modeling.get_shape_list(positions), self._num_words]
         return head.HeadOutputs(predictions={"ids": tf.reshape(ids, shape),
                                              "probabilities": tf.reshape(probabilities, shape)})
