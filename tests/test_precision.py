@@ -143,7 +143,7 @@ def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit
                        output_dir=tmp_path / "output")
     done = run_fresh("run_classifier.py", *flags, cwd=tmp_path, ONEDNN_MAX_CPU_ISA=limit)
     assert done.code == 0, done.err
-    assert "--precision=bf16: this CPU has no instructions for it" in done.err
+    assert "--precision=bf16: this CPU has no instructions for this number format." in done.err
 
 
 def test_unknown_precisions_are_refused(graph):
