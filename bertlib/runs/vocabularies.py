@@ -13,7 +13,7 @@ from bertlib.runs import run_record
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
-from bertlib.tasks.pretraining import pretraining_stream
+from bertlib.tasks.pretraining import pretraining_stream, record_manifests
 import tokenization
 
 _FLAGS = ("vocab_file", "spm_model_file")
@@ -114,7 +114,7 @@ def resolve_from_records(settings, paths):
       ValueError: the vocabulary of the records, or a setting of their tokenizer, differs from the vocabulary
         in the flags and its files; or the records were made with two different vocabularies.
     """
-    manifests = pretraining_stream.read_manifests(paths)
+    manifests = record_manifests.read(paths)
     _check_one(manifests)
     path, flag = next(((getattr(settings, flag), flag) for flag in _FLAGS if getattr(settings, flag)),
                       (None, None))

@@ -14,7 +14,7 @@ import tiny
 from bertlib.output_directory import output_files
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import Settings
-from bertlib.tasks.pretraining import pretraining_stream
+from bertlib.tasks.pretraining import record_manifests
 
 
 def reordered(model, path):
@@ -167,9 +167,9 @@ def test_a_warning_names_the_records_without_a_manifest(records, tmp_path, caplo
     other = shutil.copytree(records, tmp_path / "other")
     for name in "cdefg":
         shutil.copy(other / "b.tfrecord", other / name)
-    assert pretraining_stream.read_manifests([f"{other}/c", f"{other}/d"]) == []
+    assert record_manifests.read([f"{other}/c", f"{other}/d"]) == []
     assert not caplog.messages
-    (found, _), = pretraining_stream.read_manifests([f"{other}/{name}" for name in ["b.tfrecord", *"cdefg"]])
+    (found, _), = record_manifests.read([f"{other}/{name}" for name in ["b.tfrecord", *"cdefg"]])
     assert caplog.messages == [
         f"No manifest describes {other}/c, {other}/d, {other}/e and 2 more files, so the vocabulary of these "
         "records is not checked. Make sure that it is the vocabulary of the other records, see "

@@ -9,7 +9,6 @@ processes import this module, so the import does not load TensorFlow.
 
 import collections
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
@@ -22,15 +21,9 @@ import numpy as np
 
 from bertlib.data import record_files
 from bertlib.system import files, locks, workers
-from bertlib.tasks.pretraining import corpus, pretraining_data
+from bertlib.tasks.pretraining import corpus, pretraining_data, record_manifests
 import tokenization
 
-# The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
-# the same directory.
-MANIFEST_SUFFIX = ".manifest.json"
-# The names and the types of the values in a manifest.
-_MANIFEST_TYPES = {"settings": dict, "documents": int, "sentences": int, "fingerprint": str, "blocks": int,
-                   "files": list, "blocks_done": int, "sizes": list, "statistics": dict}
 # Number of instances that are masked at once. If this number is changed, the random choices change, too.
 _BATCH = 512
 # Sort key for positions at which no word starts. This key is larger than all other keys, so these positions
@@ -456,7 +449,7 @@ class _Output:
           vocabulary: a dict that is added to the manifest, or None; see `write_training_data`.
         """
         self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
-        self._manifest_path = paths[0] + MANIFEST_SUFFIX
+        self._manifest_path = paths[0] + record_manifests.SUFFIX
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
         if files.exists(self._manifest_path):
@@ -468,14 +461,14 @@ class _Output:
                 logging.info("%s: %d of %d blocks are already written.", self._manifest_path, self.done,
                              stored["blocks"])
                 for path, size in zip(paths, stored["sizes"]):
-                    if files.exists(_partial(path)) and not files.is_remote(path):
-                        os.truncate(_partial(path), size)
+                    if files.exists(record_manifests.partial_path(path)) and not files.is_remote(path):
+                        os.truncate(record_manifests.partial_path(path), size)
                 return
             logging.warning("The output files differ from the description in %s. They are written again from "
                             "the beginning.", self._manifest_path)
         self._manifest.update(self._vocabulary)
         for path in paths:
-            with files.open_file(_partial(path), "wb"):
+            with files.open_file(record_manifests.partial_path(path), "wb"):
                 pass
 
     @property
@@ -491,7 +484,7 @@ class _Output:
         """
         with contextlib.suppress(ValueError):
             stored = files.read_json_object(self._manifest_path)
-            if _has_form(stored):
+            if record_manifests.has_form(stored):
                 return stored
         raise ValueError(f"{self._manifest_path} is damaged: it does not have the form of a manifest. "
                          "Remove this file to write all output files again, or name other output files.")
@@ -533,9 +526,9 @@ class _Output:
           statistics: {name: count}.
         """
         for path, source in zip(self._paths, paths):
-            files.move(source, _partial(path))
-        self._write_manifest(self._manifest["blocks"], [files.size(_partial(path)) for path in self._paths],
-                             statistics)
+            files.move(source, record_manifests.partial_path(path))
+        sizes = [files.size(record_manifests.partial_path(path)) for path in self._paths]
+        self._write_manifest(self._manifest["blocks"], sizes, statistics)
 
     def _write_manifest(self, blocks_done, sizes, statistics):
         self._manifest.update(blocks_done=blocks_done, sizes=sizes, statistics=dict(statistics))
@@ -545,8 +538,8 @@ class _Output:
         """Gives the output files their final names; returns the manifest. Warns about files without a
         record."""
         for path in self._paths:
-            if files.exists(_partial(path)):
-                files.move(_partial(path), files.resolve_links(path))
+            if files.exists(record_manifests.partial_path(path)):
+                files.move(record_manifests.partial_path(path), files.resolve_links(path))
         filled = sum(size > 0 for size in self._manifest["sizes"])
         if filled < len(self._paths):
             logging.warning("%d of the %d output files are empty, because the number of instances is only "
@@ -558,14 +551,14 @@ class _Output:
 def _append(path, records):
     """Appends serialized records to the partial file of `path`. Returns the new size of the partial file in
     bytes."""
-    block = _partial(path) + ".block"
+    block = record_manifests.partial_path(path) + ".block"
     try:
         # TensorFlow's writer of records cannot append to a file. So the records are written to a separate
         # file, which is then appended to the partial file.
         with record_files.open_writer(block) as writer:
             for record in records:
                 writer.write(record)
-        with open(block, "rb") as source, open(_partial(path), "ab") as target:
+        with open(block, "rb") as source, open(record_manifests.partial_path(path), "ab") as target:
             shutil.copyfileobj(source, target)
             return target.tell()
     finally:
@@ -573,91 +566,11 @@ def _append(path, records):
             os.remove(block)
 
 
-def _partial(path):
-    return files.resolve_links(path) + ".partial"
-
-
-def _has_form(stored):
-    """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all values of
-    a manifest, with the right types, and its numbers are valid."""
-    if any(type(stored.get(name)) is not kind for name, kind in _MANIFEST_TYPES.items()):
-        return False
-    numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
-               *stored["statistics"].values()]
-    return (len(stored["files"]) == len(stored["sizes"]) and stored["blocks_done"] <= stored["blocks"]
-            and all(type(number) is int and number >= 0 for number in numbers))
-
-
-def read_manifests(paths):
-    """Reads the manifests that describe some files of records. Logs a warning if only some of the files have
-    a manifest.
-
-    Args:
-      paths: list of the files of records. The manifest of a file is in the same directory. If the file is a
-        symbolic link, the manifest may also be in the directory of the link's target.
-
-    Returns:
-      list of (path of the manifest, manifest).
-
-    Raises:
-      ValueError: a manifest is damaged, or it names one of the files but describes another content.
-    """
-    read_directory = functools.cache(_read_directory)
-    found, unknown = {}, []
-    for path in paths:
-        entries = [(where, manifest, size) for place in dict.fromkeys([path, files.resolve_links(path)])
-                   for where, manifest in read_directory(os.path.dirname(place))
-                   for name, size in zip(manifest["files"], manifest["sizes"])
-                   if name == os.path.basename(place)]
-        fitting = {where: manifest for where, manifest, size in entries
-                   if manifest["blocks_done"] == manifest["blocks"] and files.size(path) == size
-                   and not files.exists(_partial(path))}
-        if entries and not fitting:
-            where, manifest, size = entries[0]
-            raise ValueError(
-                f"{path} is not the file that {where} describes. According to this manifest, the file has "
-                f"{size} bytes after {manifest['blocks_done']} of {manifest['blocks']} blocks, but it has "
-                f"{files.size(path)} bytes. Either the run of create_pretraining_data.py that wrote the "
-                "manifest was not completed, or the file was changed later. Run create_pretraining_data.py "
-                "again with the same flags. If you changed the file on purpose, remove the manifest. Without "
-                "a manifest, the vocabulary of the records is not checked.")
-        found.update(fitting)
-        if not fitting:
-            unknown.append(path)
-    if found and unknown:
-        logging.warning("No manifest describes %s%s, so the vocabulary of these records is not checked. Make "
-                        "sure that it is the vocabulary of the other records, see %s.",
-                        ", ".join(unknown[:3]),
-                        f" and {len(unknown) - 3} more files" if len(unknown) > 3 else "", next(iter(found)))
-    return list(found.items())
-
-
-def _read_directory(directory):
-    """Returns a list of (path of the manifest, manifest) of all manifests in a directory.
-
-    Raises:
-      ValueError: a manifest is damaged.
-    """
-    manifests = []
-    for path in files.find_files(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
-        manifest = files.read_json_object(path)
-        vocabulary = manifest.get("vocabulary")
-        if (not _has_form(manifest)
-                or not isinstance(manifest["settings"].get("vocabulary"), str)
-                or not (vocabulary is None or isinstance(vocabulary, dict) and all(
-                    isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
-            raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
-                             "create_pretraining_data.py. Restore the file from a copy, or remove it. "
-                             "Without a manifest, the settings of the records are not checked.")
-        manifests.append((path, manifest))
-    return manifests
-
-
 def list_written_files(output_files):
     """Returns the paths of the files that `write_training_data` writes: the output files, the file with the
     current block of each of them, and the manifest. Partial files are not in the list."""
-    return [*output_files, *(_partial(path) + ".block" for path in output_files),
-            output_files[0] + MANIFEST_SUFFIX]
+    return [*output_files, *(record_manifests.partial_path(path) + ".block" for path in output_files),
+            output_files[0] + record_manifests.SUFFIX]
 
 
 def _has_bytes(path, size, complete):
@@ -671,8 +584,8 @@ def _has_bytes(path, size, complete):
       size: size of the file in the manifest, in bytes.
       complete: whether the manifest says that all blocks are written.
     """
-    if files.exists(_partial(path)):
-        return files.size(_partial(path)) >= size
+    if files.exists(record_manifests.partial_path(path)):
+        return files.size(record_manifests.partial_path(path)) >= size
     return complete and files.exists(path) and files.size(path) == size
 
 

@@ -1,0 +1,100 @@
+"""Reads the manifests of record files.
+
+A manifest describes the files that a run of create_pretraining_data.py writes: the settings, the vocabulary,
+and the size of each file. `pretraining_stream` writes the manifest.
+"""
+
+import functools
+import os
+
+from absl import logging
+
+from bertlib.system import files
+
+# The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
+# the same directory.
+SUFFIX = ".manifest.json"
+# The names and the types of the values in a manifest.
+_TYPES = {"settings": dict, "documents": int, "sentences": int, "fingerprint": str, "blocks": int,
+          "files": list, "blocks_done": int, "sizes": list, "statistics": dict}
+
+
+def partial_path(path):
+    """Returns the path under which a file of records is written before it is complete."""
+    return files.resolve_links(path) + ".partial"
+
+
+def has_form(stored):
+    """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all values of
+    a manifest, with the right types, and its numbers are valid."""
+    if any(type(stored.get(name)) is not kind for name, kind in _TYPES.items()):
+        return False
+    numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
+               *stored["statistics"].values()]
+    return (len(stored["files"]) == len(stored["sizes"]) and stored["blocks_done"] <= stored["blocks"]
+            and all(type(number) is int and number >= 0 for number in numbers))
+
+
+def read(paths):
+    """Reads the manifests that describe some files of records. Logs a warning if only some of the files have
+    a manifest.
+
+    Args:
+      paths: list of the files of records. The manifest of a file is in the same directory. If the file is a
+        symbolic link, the manifest may also be in the directory of the link's target.
+
+    Returns:
+      list of (path of the manifest, manifest).
+
+    Raises:
+      ValueError: a manifest is damaged, or it names one of the files but describes another content.
+    """
+    read_directory = functools.cache(_read_directory)
+    found, unknown = {}, []
+    for path in paths:
+        entries = [(where, manifest, size) for place in dict.fromkeys([path, files.resolve_links(path)])
+                   for where, manifest in read_directory(os.path.dirname(place))
+                   for name, size in zip(manifest["files"], manifest["sizes"])
+                   if name == os.path.basename(place)]
+        fitting = {where: manifest for where, manifest, size in entries
+                   if manifest["blocks_done"] == manifest["blocks"] and files.size(path) == size
+                   and not files.exists(partial_path(path))}
+        if entries and not fitting:
+            where, manifest, size = entries[0]
+            raise ValueError(
+                f"{path} is not the file that {where} describes. According to this manifest, the file has "
+                f"{size} bytes after {manifest['blocks_done']} of {manifest['blocks']} blocks, but it has "
+                f"{files.size(path)} bytes. Either the run of create_pretraining_data.py that wrote the "
+                "manifest was not completed, or the file was changed later. Run create_pretraining_data.py "
+                "again with the same flags. If you changed the file on purpose, remove the manifest. Without "
+                "a manifest, the vocabulary of the records is not checked.")
+        found.update(fitting)
+        if not fitting:
+            unknown.append(path)
+    if found and unknown:
+        logging.warning("No manifest describes %s%s, so the vocabulary of these records is not checked. Make "
+                        "sure that it is the vocabulary of the other records, see %s.",
+                        ", ".join(unknown[:3]),
+                        f" and {len(unknown) - 3} more files" if len(unknown) > 3 else "", next(iter(found)))
+    return list(found.items())
+
+
+def _read_directory(directory):
+    """Returns a list of (path of the manifest, manifest) of all manifests in a directory.
+
+    Raises:
+      ValueError: a manifest is damaged.
+    """
+    manifests = []
+    for path in files.find_files(os.path.join(directory, f"*{SUFFIX}")):
+        manifest = files.read_json_object(path)
+        vocabulary = manifest.get("vocabulary")
+        if (not has_form(manifest)
+                or not isinstance(manifest["settings"].get("vocabulary"), str)
+                or not (vocabulary is None or isinstance(vocabulary, dict) and all(
+                    isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
+            raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
+                             "create_pretraining_data.py. Restore the file from a copy, or remove it. "
+                             "Without a manifest, the settings of the records are not checked.")
+        manifests.append((path, manifest))
+    return manifests
