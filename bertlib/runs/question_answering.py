@@ -167,8 +167,8 @@ class Evaluation:
         if settings.find_null_threshold:
             return (squad_scores.find_null_threshold(self._gold, predictions),
                     f"the best value of --null_score_diff_threshold on {settings.predict_file}")
-        if not settings.do_train and not settings.is_given("null_score_diff_threshold"):
-            checkpoint = self._estimator.latest_checkpoint() or settings.init_checkpoint
+        checkpoint = self._estimator.latest_checkpoint() or settings.init_checkpoint
+        if checkpoint and not settings.do_train and not settings.is_given("null_score_diff_threshold"):
             threshold, path = null_threshold.read(checkpoint_formats.directory_of_checkpoint(checkpoint))
             if threshold is not None:
                 return threshold, path
