@@ -12,7 +12,8 @@ import tiny
 from bertlib.downloads import published_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RECIPES = sorted((ROOT / "recipes").glob("*.flags"))
+STABLE = ROOT / "recipes" / "stable.flags"  # flags that can be added to each recipe
+RECIPES = sorted(set((ROOT / "recipes").glob("*.flags")) - {STABLE})
 COMMON = sorted((ROOT / "recipes" / "common").glob("*.flags"))
 FLAG_PAGE = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
 
@@ -174,6 +175,12 @@ def test_each_recipe_has_its_own_output_directory():
     assert all("output_dir" not in read(path) for path in COMMON)
 
 
+def test_the_page_on_stable_training_has_the_flags_of_the_flag_file():
+    page = (ROOT / "docs" / "howto" / "stable_training.md").read_text(encoding="utf-8")
+    flags = [line for line in STABLE.read_text(encoding="utf-8").splitlines() if line.startswith("--")]
+    assert flags and all(f"| `{flag}` |" in page for flag in flags)
+
+
 def test_the_updates_of_the_two_cards_are_those_of_the_large_recipe():
     large = read(ROOT / "recipes" / "squad1.1-large.flags")
     for recipe in ("squad1.1-large-12gb", "squad1.1-large-16gb"):
@@ -282,8 +289,10 @@ def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
 def test_a_sweep_overrides_the_flags_of_a_recipe(workplace, scripts):
     done = scripts.run("sweep.py", "--sweep_dir=output/sweep", "--metric=eval_f1",
                        "--grid=learning_rate=1e-3,1e-4", "--", "python", "run_classifier.py",
-                       "--flagfile=recipes/mrpc-base.flags", *SIZES, cwd=workplace)
+                       "--flagfile=recipes/mrpc-base.flags", "--flagfile=recipes/stable.flags", *SIZES,
+                       cwd=workplace)
     assert done.code == 0, done.err
     records = [json.loads(path.read_text()) for path in workplace.glob("output/sweep/runs/*/run.json")]
     assert sorted(record["settings"]["learning_rate"] for record in records) == [1e-4, 1e-3]
     assert all(record["settings"]["train_batch_size"] == 8 for record in records)
+    assert all(record["settings"]["adam_bias_correction"] is True for record in records)
