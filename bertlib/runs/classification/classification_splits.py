@@ -7,7 +7,7 @@ import collections
 from absl import logging
 import numpy as np
 
-from bertlib.data import input_pipeline
+from bertlib.data import input_pipeline, text_lengths
 from bertlib.runs.classification import class_weights, predicted_rows
 from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
@@ -142,11 +142,10 @@ def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
       max_seq_length, doc_stride: the flags.
       num_windows: number of windows of all examples.
     """
-    cut, longest = sum(length > max_seq_length for length in lengths), max(lengths, default=0)
-    text = (f"Lengths of {split}: {cut} of {len(lengths)} examples ({cut / max(1, len(lengths)):.1%}) are "
-            f"longer than --max_seq_length={max_seq_length}; the longest has {longest} tokens.")
+    text = f"Lengths of {split}: {text_lengths.describe(lengths, 'example', max_seq_length)}"
     if doc_stride:
         return f"{text} With --doc_stride={doc_stride}, all examples together have {num_windows} windows."
+    cut = text_lengths.count_longer(lengths, max_seq_length)
     if not cut:
         return text
     text += " These examples were truncated."

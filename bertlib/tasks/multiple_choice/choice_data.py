@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.data import example_encoding, features_cache, record_files, text_lengths
 from bertlib.rows import columns, faults, tables
 from bertlib.rows.tables import BadRow, RowError
-from bertlib.system import files, terminal, workers
+from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_features, row_examples
 from bertlib.tasks.classification.classifier_features import SEQUENCES
 
@@ -329,10 +329,8 @@ def describe_lengths(lengths, max_seq_length):
       lengths: the result of `write_features`; not empty.
       max_seq_length: see `make_sequences`.
     """
-    cut = sum(length > max_seq_length for length in lengths)
-    text = (f"{cut} of {terminal.counted(len(lengths), 'question')} ({cut / len(lengths):.1%}) are longer "
-            f"than --max_seq_length={max_seq_length}; the longest has {max(lengths)} tokens with its ending.")
-    if cut:
+    text = text_lengths.describe(lengths, "question", max_seq_length)
+    if text_lengths.count_longer(lengths, max_seq_length):
         text += (" They were truncated, so endings may have lost their last words. To keep all words, raise "
                  "--max_seq_length.")
     return text
