@@ -124,6 +124,22 @@ def input_record(source):
     return output_files.read_record(input_directory(source)) if is_ours else None
 
 
+def check_config(source, path, content):
+    """Checks that a configuration is the configuration with which the input was trained. Without a record of
+    a training, nothing is checked.
+
+    Args:
+      source: the `Checkpoint` that is converted.
+      path: the configuration's file.
+      content: dict, the content of this file.
+
+    Raises:
+      ValueError: a value that changes the model's outputs differs from the value in run.json.
+    """
+    if input_record(source):
+        output_files.check_config(path, modeling.BertConfig.from_dict(content), input_directory(source))
+
+
 def find_file(settings, source, flag, *candidates):
     """Returns the path of a file: the value of a flag, or a file in the directory of the input.
 
@@ -154,7 +170,7 @@ def read_config(settings, source):
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    output_files.check_config(path, modeling.BertConfig.from_dict(content))
+    check_config(source, path, content)
     kind = head_labels.kind_from_config(content)
     # The settings below describe a head. A setting is kept only if the model of --input has a head to which
     # the setting applies.
@@ -380,7 +396,9 @@ def copy_weights(settings, source):
     for name, path in paths.items():
         if path is not None and files.exists(path):
             if name.endswith(".json"):
-                files.read_json_object(path)  # raises an error if the file is not a JSON object
+                content = files.read_json_object(path)  # raises an error if the file is not a JSON object
+                if name == _CONFIG["tensorflow"]:
+                    check_config(source, path, content)
             contents[name] = files.read_bytes(path)
     if settings.do_lower_case is not None:
         contents[_TOKENIZER_CONFIG] = model_files.format_json({

@@ -116,25 +116,31 @@ def check_vocabulary(directory, record, path=None):
                          "vectors of other tokens. Restore the file.")
 
 
-def check_config(path, config):
-    """Checks that a configuration in an output directory is the configuration with which the model was
-    trained.
+def check_config(path, config, directory=None):
+    """Checks that a configuration is the configuration with which the model was trained.
 
     Args:
-      path: the configuration's file. Only a file bert_config.json in an output directory is checked.
+      path: the configuration's file.
       config: the `modeling.BertConfig` in this file.
+      directory: the output directory of the training. None for the directory of the file. In this case, only
+        a file with the name bert_config.json is checked.
 
     Raises:
       ValueError: a value that changes the model's outputs differs from the value in run.json.
     """
-    directory, name = os.path.split(path)
-    record = read_record(directory) if name == CONFIG else None
+    own_directory, name = os.path.split(path)
+    restore = f"Restore {path}."
+    if directory is None:
+        directory = own_directory if name == CONFIG else None
+    elif os.path.realpath(directory) != os.path.realpath(own_directory):
+        restore = "Pass the configuration of the training."
+    record = None if directory is None else read_record(directory)
     trained, now = record["bert_config"] if record else {}, config.to_dict()
     for name in sorted({*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
         if trained[name] != now[name]:
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
                              f"{os.path.join(directory, RECORD)} the model was trained with "
-                             f"{json.dumps(trained[name])}. Restore {path}.")
+                             f"{json.dumps(trained[name])}. {restore}")
 
 
 def _check_labels(directory, record):

@@ -344,19 +344,24 @@ def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
-def test_weights_only_writes_the_letter_case_and_refuses_another_vocabulary(convert, refusal, tmp_path):
+def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(convert, refusal, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("".join(f"{word}\n" for word in reversed(tiny.VOCABULARY)))
     directory = write_trained(tmp_path / "trained", {}, labels=["no", "yes"])
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     record = json.loads((directory / "run.json").read_text())
     (directory / "run.json").write_text(json.dumps(
-        {**record, "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt")}))
+        {**record, "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt"),
+         "bert_config": tiny.CONFIG}))
     convert(input=directory, output=tmp_path / "out", weights_only=True, do_lower_case=False)
     assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
         "do_lower_case": False, "strip_accents": False}
-    message = "differs from the vocabulary with which the model was trained"
     flags = dict(input=directory, output=tmp_path / "new", weights_only=True)
+    config = tmp_path / "other.json"
+    config.write_text(json.dumps({**tiny.CONFIG, "num_attention_heads": 1}))
+    assert (f"{config}: num_attention_heads is 1, but according to {directory}/run.json the model was trained"
+            in refusal(**flags, bert_config_file=config))
+    message = "differs from the vocabulary with which the model was trained"
     assert message in refusal(**flags, vocab_file=other)
     shutil.copyfile(other, directory / "vocab.txt")
     assert message in refusal(**flags)
