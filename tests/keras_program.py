@@ -187,13 +187,13 @@ def more():
             "mixed": run_mixed_precision(), "replicas": run_replicas(), "checkpoints": run_checkpoints()}
 
 
-def save_beside(encoder, name):
+def save_beside(encoder, name, vocab_file=None):
     """Saves a checkpoint in a directory that contains the file `name`. Returns the error and the files."""
     directory = f"{OUTPUT}/{name}_and_more"
     os.mkdir(directory)
     open(f"{directory}/{name}", "x").close()
     try:
-        encoder.save_checkpoint(directory)
+        encoder.save_checkpoint(directory, vocab_file=vocab_file)
     except FileExistsError as error:
         return str(error), os.listdir(directory)
 
@@ -236,6 +236,10 @@ def train():
     found["without pooler"] = load_without_pooler(encoder)
     found["refused"] = [save_beside(encoder, name) for name in (
         "model.safetensors", "checkpoint", "run.json", "model.ckpt-3.index")]
+    os.mkdir(f"{OUTPUT}/words_alone")
+    alone = shutil.copy(words, f"{OUTPUT}/words_alone/vocab.txt")
+    found["refused settings"] = [save_beside(encoder, "tokenizer_config.json", alone),
+                                 save_beside(encoder, "added_tokens.json", words)]
 
     two = BertEncoder.from_checkpoint(f"{OUTPUT}/checkpoint"), BertEncoder.from_checkpoint(MODEL)
     found["again"] = largest(two[0](INPUTS)["pooled_output"], encoder(INPUTS)["pooled_output"])

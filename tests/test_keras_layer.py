@@ -180,6 +180,14 @@ def test_weights_are_not_saved_where_commands_would_use_other_weights(program):
         assert files == [name]
 
 
+def test_a_vocabulary_is_not_saved_beside_the_settings_of_another_tokenizer(program):
+    for name, saved in zip(("tokenizer_config.json", "added_tokens.json"), program[0]["refused settings"],
+                           strict=True):
+        message, files = saved
+        assert f"{name}_and_more contains {name}. Commands would use the settings in these files" in message
+        assert files == [name]
+
+
 @pytest.mark.slow(reason="a whole training, for what the names and shapes of the checkpoint show")
 def test_commands_read_saved_weights(program, scripts, tiny_model, tmp_path):
     _, output, _ = program

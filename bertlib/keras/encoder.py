@@ -160,7 +160,8 @@ class BertEncoder(tf.keras.layers.Layer):
 
         Raises:
           FileExistsError: the directory contains other weights, which commands would use instead of these
-            weights.
+            weights; or it contains settings of another tokenizer, which commands would use with the new
+            vocabulary.
           OSError: a file cannot be read or written.
         """
         _refuse_other_weights(directory)
@@ -174,6 +175,7 @@ class BertEncoder(tf.keras.layers.Layer):
             settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
             if settings:
                 contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
+            _refuse_other_settings(directory, contents)
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
             checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
@@ -273,6 +275,21 @@ def _refuse_other_weights(directory):
         raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use the weights of "
                               "these files instead of the new weights. Save the encoder in another "
                               "directory.")
+
+
+def _refuse_other_settings(directory, contents):
+    """Raises a FileExistsError if a directory contains settings of a tokenizer that are not replaced.
+
+    Args:
+      directory: the directory.
+      contents: {name: content} of the files that will be written.
+    """
+    others = sorted(name for name in {*tokenizer_files.NAMES} - {*contents}
+                    if os.path.exists(os.path.join(directory, name)))
+    if others:
+        raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use the settings in "
+                              "these files with the new vocab.txt. Remove these files, or save the encoder "
+                              "in another directory.")
 
 
 def _checked_config(config, where=""):
