@@ -37,6 +37,9 @@ from bertlib.serving import (
 )
 
 TEXT_DIRECTORY = "export_text"
+# TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors have a
+# directory of their own: they never replace the versions for the task of the training.
+_VECTORS = "_vectors"
 SAVED_MODEL = "saved_model"
 
 
@@ -58,6 +61,7 @@ def define_flags():
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
         flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is a folder "
                             "in --model_dir: export/ for a SavedModel, export_text/ with --text, "
+                            "export_vectors/ with --task=vectors, export_text_vectors/ with both flags, "
                             "export_onnx/ with --format=onnx, and export_tflite/ with --format=tflite.")
         flags.DEFINE_string("compare_file", None, "File for a comparison. With --text, each line contains a "
                             "text, and the command compares the tokens of the exported graph with the tokens "
@@ -109,6 +113,7 @@ def _check_flags(settings):
 
 def _export_saved_model(settings, model):
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
+    name += _VECTORS if settings.task == "vectors" else ""
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     write = export_text.export if settings.text else export_model.export
     final_export.log(write(model, directory, settings.task, settings.warmup_requests), model)

@@ -135,9 +135,11 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
     done = scripts.run("export.py", "--model_dir=model", cwd=tmp_path)
     assert done.code == 0 and not done.out, done.err
     assert signatures_of(model_dir / "export") == {"serving_default", "ids", "examples"}
-    # A model that was trained for labels can also be exported for vectors.
-    done = scripts.run("export.py", "--model_dir=model", "--task=vectors", "--output_dir=there", cwd=tmp_path)
-    assert done.code == 0 and len(list((tmp_path / "there").iterdir())) == 1
+    # A model that was trained for labels can also be exported for vectors. The new version must not be the
+    # newest version of the trained task.
+    done = scripts.run("export.py", "--model_dir=model", "--task=vectors", cwd=tmp_path)
+    assert done.code == 0 and len(list((model_dir / "export_vectors").iterdir())) == 1
+    assert len(list((model_dir / "export").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("flags", "message"), [
