@@ -69,7 +69,8 @@ def read_tables(paths):
 
 
 def _read_table(path, record):
-    rows = _read_json_lines(path) if path.endswith(".jsonl") else _read_csv(path)
+    read_rows = _read_json_lines if path.endswith(".jsonl") else _read_csv
+    rows = list(map(_without_apostrophes, read_rows(path)))
     missing = [name for name in ("label", "prediction") if not rows or name not in rows[0]]
     if missing:
         raise ValueError(f"{path} is not a table of predictions: " + (
@@ -78,25 +79,21 @@ def _read_table(path, record):
     if kind != "multilabel" and any(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
     labels = _labels(rows, record, kind)
-    if labels and not path.endswith(".jsonl"):
-        labels = list(map(prediction_files.remove_apostrophe, labels))  # as in `_read_csv`
+    if labels:
+        labels = list(map(prediction_files.remove_apostrophe, labels))  # as in `_without_apostrophes`
     return Table(path, kind, record and record["task"], labels, rows,
                  (record or {"settings": {}})["settings"].get("label_separator", ","))
 
 
 def _read_csv(path):
-    """Returns the rows of a CSV table. The apostrophes of --csv_safe are removed, because the other table may
-    have been written without this flag."""
+    """Returns the rows of a CSV table. A field may also be None or a list, if its row has fewer or more
+    fields than the header."""
     csv.field_size_limit(max(csv.field_size_limit(), tables.MAX_FIELD_CHARACTERS))
     try:
         text = files.read_bytes(path).decode("utf-8")
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not a CSV table in UTF-8: {error}. Restore the file.") from error
-    # A field may also be None or a list, if its row has fewer or more fields than the header.
-    return [{prediction_files.remove_apostrophe(name) if name else name:
-             prediction_files.remove_apostrophe(field) if isinstance(field, str) else field
-             for name, field in row.items()} for row in rows]
 
 
 def _read_json_lines(path):
@@ -111,6 +108,20 @@ def _read_json_lines(path):
             if not isinstance(rows[-1], dict):
                 raise ValueError(f"{path}, line {number}: the line is not a JSON object. Restore the file.")
     return rows
+
+
+def _without_apostrophes(row):
+    """Returns a row without the apostrophes of --csv_safe.
+
+    The other table may have been written without this flag. In a text of the data, such an apostrophe cannot
+    be recognized. So it is removed from all tables, also from JSON Lines, and the texts stay comparable.
+    """
+    def plain(value):
+        if isinstance(value, dict):  # {label: probability}
+            return {plain(name): number for name, number in value.items()}
+        return prediction_files.remove_apostrophe(value) if isinstance(value, str) else value
+
+    return {plain(name): plain(value) for name, value in row.items()}
 
 
 def _kind(rows, record):

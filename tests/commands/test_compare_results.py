@@ -156,6 +156,18 @@ def test_apostrophes_of_csv_safe_are_no_part_of_texts_and_labels(scripts, tmp_pa
     assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
 
 
+def test_a_text_that_begins_with_an_apostrophe_is_the_same_in_csv_and_json_lines(scripts, tmp_path):
+    for name, ending, answers in (("a", "csv", "+-+"), ("b", "jsonl", "+--")):
+        rows = [PredictedRow(number, {"text": "'=A1 is the cell' he said"}, (), label, answer,
+                             {"+": 0.5, "-": 0.5})
+                for number, (label, answer) in enumerate(zip("+--", answers))]
+        (tmp_path / name).mkdir()
+        record(tmp_path / name, ["+", "-"])
+        prediction_files.write_predictions(str(tmp_path / name / f"eval_predictions.{ending}"), rows, ending)
+    found = compare(scripts, tmp_path / "a", tmp_path / "b", "--resamples=200", cwd=tmp_path)
+    assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
+
+
 def sweep(directory, rate, values, seeds=None, failed=()):
     directory.mkdir()
     lines = ["run,learning_rate,seed,eval_loss,eval_accuracy,status,seconds,message,directory"]
