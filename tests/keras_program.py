@@ -234,8 +234,8 @@ def train():
     encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=words)
     np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
     found["without pooler"] = load_without_pooler(encoder)
-    found["refused"] = [save_beside(encoder, name) for name in (
-        "model.safetensors", "checkpoint", "run.json", "model.ckpt-3.index")]
+    found["refused"] = [save_beside(encoder, name) for name in ("model.safetensors", "run.json")]
+    found["beside"] = save_beside(encoder, "ckpt-3.index")
     os.mkdir(f"{OUTPUT}/words_alone")
     alone = shutil.copy(words, f"{OUTPUT}/words_alone/vocab.txt")
     found["refused settings"] = [save_beside(encoder, "tokenizer_config.json", alone),

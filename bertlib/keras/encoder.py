@@ -27,8 +27,11 @@ import modeling
 # Possible names of the configuration file: the name in a published model, and the name in a Hugging Face
 # model.
 _CONFIG_FILES = output_files.CONFIG, "config.json"
-# Patterns of the names of files that are used instead of `bert_model.ckpt` in the same directory.
-_OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", "*.index", "checkpoint", output_files.RECORD
+# Patterns of the names of files with weights that commands use instead of `bert_model.ckpt` in the same
+# directory.
+_OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", output_files.RECORD
+# Patterns of the names of files that belong to TensorFlow checkpoints.
+_CHECKPOINTS = "*.index", "checkpoint"
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # Maps the compute dtype of a Keras dtype policy to the value of BertModel's argument `precision`.
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
@@ -267,10 +270,24 @@ class BertEncoder(tf.keras.layers.Layer):
 
 def _refuse_other_weights(directory):
     """Raises a FileExistsError if a directory contains the weights of a training or of Hugging Face. Commands
-    would use these weights instead of `bert_model.ckpt`."""
+    would use these weights instead of `bert_model.ckpt`.
+
+    Logs a warning if the directory contains other TensorFlow checkpoints, for example of a
+    `tf.train.CheckpointManager`. Then only the prefix of the new checkpoint has one meaning, and the name of
+    the directory does not.
+    """
     names = os.listdir(directory) if os.path.isdir(directory) else []
-    others = sorted(name for name in names if name != f"{model_writer.TENSORFLOW_WEIGHTS}.index"
-                    and any(fnmatch.fnmatchcase(name, pattern) for pattern in _OTHER_WEIGHTS))
+
+    def matches(patterns):
+        return sorted(name for name in names if name != f"{model_writer.TENSORFLOW_WEIGHTS}.index"
+                      and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
+
+    others, checkpoints = matches(_OTHER_WEIGHTS), matches(_CHECKPOINTS)
+    if checkpoints and not others:
+        prefix = os.path.join(directory, model_writer.TENSORFLOW_WEIGHTS)
+        logging.warning("%s contains other checkpoints: %s. To start a command from the saved encoder, pass "
+                        "--init_checkpoint=%s, and not the directory.", directory, ", ".join(checkpoints),
+                        prefix)
     if others:
         raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use the weights of "
                               "these files instead of the new weights. Save the encoder in another "
