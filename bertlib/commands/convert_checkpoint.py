@@ -190,10 +190,14 @@ def read_config(settings, source):
 
 
 def read_vocabulary(settings, source, vocab_size):
-    """Reads and checks --vocab_file; returns the bytes of a vocab.txt.
+    """Reads and checks --vocab_file.
 
     Recent Hugging Face models have no vocab.txt. The vocabulary of such a model is read from tokenizer.json.
-    Tokens that were added to the model are in a separate list of this file.
+    Tokens that were added to the model are in a separate list of this file. An added token without an
+    embedding is left out.
+
+    Returns:
+      (bytes of a vocab.txt, set of the added tokens that are left out).
     """
     path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
@@ -206,19 +210,25 @@ def read_vocabulary(settings, source, vocab_size):
                          f"directory of --input={settings.input}.")
     if not path.endswith(".json"):
         check_vocabulary(source, path, vocab_size)
-        return files.read_bytes(path)
+        return files.read_bytes(path), set()
     content = files.read_json_object(path)
     model, added = content.get("model"), content.get("added_tokens")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
+    beyond = set()
     if isinstance(ids, dict) and isinstance(added, list):
-        ids = {**ids, **{token["content"]: token.get("id") for token in added
-                         if isinstance(token, dict) and isinstance(token.get("content"), str)}}
+        added_ids = {token["content"]: token.get("id") for token in added
+                     if isinstance(token, dict) and isinstance(token.get("content"), str)}
+        beyond = {token for token, index in added_ids.items() if type(index) is int and index >= vocab_size}
+        if beyond:
+            logging.warning("%s: the model has no embeddings for these added tokens, so they are left out: "
+                            "%s.", path, ", ".join(sorted(beyond)[:_MAX_NAMES_SHOWN]))
+        ids = {**ids, **{token: index for token, index in added_ids.items() if token not in beyond}}
     wrong = _find_id_problem(ids, vocab_size)
     if wrong:
         raise ValueError(f"--vocab_file: {path} does not fit the model: {wrong}. It must be a WordPiece "
                          f"vocabulary with at most {vocab_size} entries, numbered from 0. Pass the model's "
                          f"{_VOCABULARY}.")
-    return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
+    return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode(), beyond
 
 
 def check_vocabulary(source, path, vocab_size):
@@ -266,15 +276,18 @@ def _find_id_problem(ids, vocab_size):
     return f"it has {len(ids)} entries" if len(ids) > vocab_size else None
 
 
-def read_tokenizer_settings(settings, source, config):
+def read_tokenizer_settings(settings, source, config, left_out):
     """Returns the content of tokenizer_config.json as a dict; None if this file is not written.
 
     The Hugging Face format always contains this file. The TensorFlow format does not need the file, so it is
     written only if a setting of the tokenizer is known. The function logs a warning about settings that the
-    tokenizers of this project do not support.
+    tokenizers of this project do not support. `left_out` is the second result of `read_vocabulary`.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
+    if left_out:
+        known["additional_special_tokens"] = [token for token in known["additional_special_tokens"]
+                                              if token not in left_out]
     for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
         logging.warning("The tokenizers of this project do not produce this model's tokens: %s", problem)
     if settings.do_lower_case is None and "do_lower_case" not in known:
@@ -372,8 +385,9 @@ def translate(settings, source):
         more = len(others) - _MAX_NAMES_SHOWN
         logging.warning("Left out, because a published BERT does not have these tensors: %s%s.",
                         ", ".join(others[:_MAX_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
-    contents = {_VOCABULARY: read_vocabulary(settings, source, config["vocab_size"])}
-    tokenizer = read_tokenizer_settings(settings, source, config)
+    vocabulary, left_out = read_vocabulary(settings, source, config["vocab_size"])
+    contents = {_VOCABULARY: vocabulary}
+    tokenizer = read_tokenizer_settings(settings, source, config, left_out)
     if settings.to == "hugging_face":
         config = hugging_face_config(config, source, names)
     for name, content in ((_CONFIG[settings.to], config), (_TOKENIZER_CONFIG, tokenizer)):

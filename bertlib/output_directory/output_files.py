@@ -10,6 +10,7 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import record_fields, tokenizer_files
 from bertlib.system import files, fingerprints
+import modeling
 import tokenization
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
@@ -25,6 +26,9 @@ RECORD_FORMAT = 1
 # Keys of a configuration. The values of these keys may differ between two runs, because they do not change
 # the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+# All keys of a published configuration. Other keys, such as `_name_or_path` in a configuration of Hugging
+# Face, do not change the outputs of the model, so their values are not compared.
+CONFIG_KEYS = frozenset(modeling.BertConfig(vocab_size=1).to_dict())
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 # Records of older versions contain the command, but not the kind of the head. For these records, this dict
 # maps the command to the kind of its head.
@@ -136,7 +140,7 @@ def check_config(path, config, directory=None):
         restore = "Pass the configuration of the training."
     record = None if directory is None else read_record(directory)
     trained, now = record["bert_config"] if record else {}, config.to_dict()
-    for name in sorted({*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
+    for name in sorted(CONFIG_KEYS & {*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
         if trained[name] != now[name]:
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
                              f"{os.path.join(directory, RECORD)} the model was trained with "

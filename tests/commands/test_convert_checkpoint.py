@@ -274,7 +274,7 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     (start / "tokenizer.json").write_text(json.dumps({
         "model": {"type": "WordPiece", "vocab": {word: index for index, word in enumerate(words)}},
         "added_tokens": [{"id": words.index("[SEP]"), "content": "[SEP]"},
-                         {"id": len(words), "content": added}],
+                         {"id": len(words), "content": added}, {"id": WORDS, "content": "<no embedding>"}],
         "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": False,
                        "handle_chinese_chars": False}}))
     log = convert(input=start, output=out)
@@ -285,6 +285,8 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     assert json.loads((out / "bert_config.json").read_text())["hidden_act"] == "gelu_erf"
     assert any("WARNING: The tokenizers of this project do not produce this model's tokens: " in line
                and "cls_token='<s>'" in line for line in log)
+    assert any("no embeddings for these added tokens, so they are left out: <no embedding>." in line
+               for line in log)
 
 
 @pytest.mark.parametrize("vocab, message", [
@@ -352,12 +354,15 @@ def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(
     record = json.loads((directory / "run.json").read_text())
     (directory / "run.json").write_text(json.dumps(
         {**record, "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt"),
-         "bert_config": tiny.CONFIG}))
+         "bert_config": {**tiny.CONFIG, "_name_or_path": "one"}}))
     convert(input=directory, output=tmp_path / "out", weights_only=True, do_lower_case=False)
     assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
         "do_lower_case": False, "strip_accents": False}
     flags = dict(input=directory, output=tmp_path / "new", weights_only=True)
     config = tmp_path / "other.json"
+    config.write_text(json.dumps({**tiny.CONFIG, "_name_or_path": "other"}))
+    convert(**flags, bert_config_file=config)
+    shutil.rmtree(tmp_path / "new")
     config.write_text(json.dumps({**tiny.CONFIG, "num_attention_heads": 1}))
     assert (f"{config}: num_attention_heads is 1, but according to {directory}/run.json the model was trained"
             in refusal(**flags, bert_config_file=config))
