@@ -2,6 +2,8 @@
 
 import os
 
+from absl import logging
+
 from bertlib.output_directory import best_weights, record_fields
 from bertlib.system import files
 
@@ -12,7 +14,7 @@ def find_evaluation(directory):
     """Returns the path of the results of the last evaluation of a model; None if there are no results.
 
     An evaluation of the best weights writes its results into the output directory that contains best/. So
-    if best/ has no results of its own, the results in that output directory are returned.
+    if best/ contains no results, the results in that output directory are returned.
 
     Args:
       directory: the directory of the model's weights: an output directory, its folder best/, or an export.
@@ -22,11 +24,13 @@ def find_evaluation(directory):
     return next(filter(files.exists, paths), None)
 
 
-def read(directory):
-    """Returns the null threshold that the last evaluation of a model used.
+def read(directory, step=None):
+    """Returns the null threshold that the last evaluation of a model used. Logs a warning if this evaluation
+    used the weights of another step.
 
     Args:
       directory: see `find_evaluation`.
+      step: step of the model's weights; None if it is unknown.
 
     Returns:
       (threshold, path): the threshold, and the file that contains it. Both are None if no evaluation has
@@ -36,11 +40,16 @@ def read(directory):
       ValueError: the threshold in the file is not a number.
     """
     path = find_evaluation(directory)
-    threshold = files.read_json_object(path).get("null_score_diff_threshold") if path else None
+    results = files.read_json_object(path) if path else {}
+    threshold = results.get("null_score_diff_threshold")
     if threshold is None:
         return None, None
     rule = record_fields.SETTINGS["null_score_diff_threshold"]
     if not rule.holds(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
                          f"{rule.words}. Run the evaluation again, or remove the file.")
+    if step is not None and results.get("global_step", step) != step:
+        logging.warning("%s contains the null threshold of an evaluation after step %s, but the weights of "
+                        "the model are those of step %d. To get the threshold of these weights, evaluate "
+                        "them.", path, results["global_step"], step)
     return threshold, path

@@ -6,7 +6,7 @@ import os
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import null_threshold
 from bertlib.reports import prediction_files, squad_report
@@ -104,8 +104,9 @@ class Evaluation:
             one_sided = squad_scores.one_sided_warning(gold, texts) if version_2 else None
             if one_sided:
                 logging.warning("%s", one_sided)
-            files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
-            results.record_evaluation(settings, "dev", {**scores, "global_step": self._step()})
+            evaluation = {**scores, "global_step": self._step()}
+            files.write_text(path("eval_results.json"), json.dumps(evaluation, indent=2) + "\n")
+            results.record_evaluation(settings, "dev", evaluation)
             logging.info("Results, in %s:\n%s", path("eval_results.json"),
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
         table = path(f"{'test' if gold is None else 'eval'}_predictions.{settings.predictions_format}")
@@ -169,7 +170,8 @@ class Evaluation:
                     f"the best value of --null_score_diff_threshold on {settings.predict_file}")
         checkpoint = self._estimator.latest_checkpoint() or settings.init_checkpoint
         if checkpoint and not settings.do_train and not settings.is_given("null_score_diff_threshold"):
-            threshold, path = null_threshold.read(checkpoint_formats.directory_of_checkpoint(checkpoint))
+            threshold, path = null_threshold.read(checkpoint_formats.directory_of_checkpoint(checkpoint),
+                                                  checkpoint_files.step_in_name(checkpoint))
             if threshold is not None:
                 return threshold, path
         return settings.null_score_diff_threshold, "--null_score_diff_threshold"

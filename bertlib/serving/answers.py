@@ -19,6 +19,7 @@ import os
 
 from absl import logging
 
+from bertlib.checkpoints import checkpoint_files
 from bertlib.output_directory import null_threshold, output_files
 from bertlib.rows.columns import is_blank
 from bertlib.tasks import window_pooling
@@ -291,7 +292,7 @@ def _null_threshold(model):
     This is the threshold of the last evaluation. If no evaluation has stored a threshold, it is the threshold
     that the training recorded.
     """
-    threshold, source = null_threshold.read(model.path)
+    threshold, source = null_threshold.read(model.path, checkpoint_files.step_in_name(model.checkpoint))
     if threshold is None:
         threshold = model.setting("null_score_diff_threshold")
         source = os.path.join(model.path, output_files.RECORD)

@@ -110,9 +110,9 @@ def test_it_writes_the_published_files_and_scores_them(trained):
     assert list(answers) == [f"q{index}" for index in range(9)]
     odds = json.loads((trained.output / "null_odds.json").read_text()) if version_2 else None
     scores = json.loads((trained.output / "eval_results.json").read_text())
-    threshold = scores.pop("null_score_diff_threshold", None)
+    threshold, step = scores.pop("null_score_diff_threshold", None), scores.pop("global_step")
     assert scores == squad_scores.evaluate(squad_data.read_gold(trained.dev), answers, version_2, odds)
-    assert (threshold == 0.0) == version_2
+    assert (threshold == 0.0) == version_2 and step == 6
     offsets = json.loads((trained.output / "answer_offsets.json").read_text())
     paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
     for paragraph in paragraphs:
@@ -264,15 +264,19 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
 @pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
 def test_later_runs_use_the_threshold_of_the_last_evaluation(trained, tmp_path):
     results = trained.output / "eval_results.json"
-    results.write_text(json.dumps({"null_score_diff_threshold": -1e6}))  # all answers are empty
+    step = json.loads(results.read_text())["global_step"]
+    results.write_text(json.dumps({"null_score_diff_threshold": -1e6, "global_step": step - 1}))
     later = dict(do_train=None, do_eval=None, do_predict=True, results_dir=tmp_path)
-    for changes, threshold, source, num_empty in (
+    for changes, threshold, source, num_empty in (  # with -1e6, all answers are empty
             (later, -1e6, results, 9), (later | dict(do_eval=True), -1e6, results, 9),
             (later | dict(null_score_diff_threshold=1e6), 1e6, "--null_score_diff_threshold", 0)):
         done = trained.run(trained.output, **changes)
         assert done.code == 0 and f"Null threshold: {threshold} ({source})." in done.err, done.err
         answers = json.loads((tmp_path / "predictions.json").read_text())
         assert list(answers.values()).count("") == num_empty
+        warning = (f"{results} contains the null threshold of an evaluation after step {step - 1}, but the "
+                   f"weights of the model are those of step {step}.")
+        assert (warning in done.err) == (source == results)
         if "do_eval" in changes and changes["do_eval"]:
             kept = json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"]
             assert kept == threshold
