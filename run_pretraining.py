@@ -241,6 +241,15 @@ def list_files(settings, name):
     return filled
 
 
+def count_evaluated(settings, paths):
+    """Returns the number of records in some files that an evaluation reads. --max_eval_steps and
+    --eval_batch_size limit this number."""
+    limit, count = settings.max_eval_steps * settings.eval_batch_size, 0
+    for path in paths:
+        count += record_files.count_records(path, limit - count)
+    return count
+
+
 def main(_):
     """Runs the phases that the flags name: training, evaluation."""
     launch.log_devices()
@@ -279,7 +288,8 @@ def main(_):
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None,
-        dev_data=run_record.describe_dev_files(settings, paths_of["eval_file"]),
+        dev_data=run_record.describe_dev_files(
+            settings, paths_of["eval_file"], lambda: count_evaluated(settings, paths_of["eval_file"])),
         trim_padding=estimator_setup.trims_training(settings, model))
     trainer, step = estimator_setup.create_estimator(settings, model, settings.num_train_steps,
                                                      settings.eval_batch_size)

@@ -228,7 +228,8 @@ def main(_):
         settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
-        dev_data=run_record.describe_dev_files(settings, [settings.predict_file]),
+        dev_data=run_record.describe_dev_files(settings, [settings.predict_file],
+                                               lambda: len(examples["eval"])),
         trim_padding=estimator_setup.trims_training(settings, model))
     reader, step = estimator_setup.create_estimator(settings, model, num_train_steps,
                                                     predict_batch_size=settings.predict_batch_size)

@@ -169,8 +169,9 @@ def read_data(settings):
                                 "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
                                 len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
             if split == "test" and width and splits[split].width not in (None, width):
-                logging.info("%s: the file has %s instead of %d, so it counts as untagged. If it has tags, "
-                             "pass it as --dev_file with --do_eval=true to score them.", path,
+                logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
+                             "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
+                             "scored.", path,
                              terminal.counted(splits[split].width, "column"), width)
             width = splits[split].width
             splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
@@ -316,7 +317,8 @@ def main(_):
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         task_type="tagging", labels=data.labels, **describe_training_file(data),
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
-        dev_data=run_record.describe_dev_files(settings, [settings.dev_file]),
+        dev_data=run_record.describe_dev_files(settings, [settings.dev_file],
+                                               lambda: len(data.splits["dev"].sentences)),
         trim_padding=estimator_setup.trims_training(settings, model))
     tagger, step = estimator_setup.create_estimator(settings, model, num_train_steps,
                                                     predict_batch_size=settings.predict_batch_size)

@@ -200,7 +200,8 @@ def main(_):
         settings, num_train_steps, command="run_swag.py", config=bert_config, tokenizer=tokenizer,
         task="swag", task_type="multiple_choice", num_choices=num_choices,
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
-        dev_data=run_record.describe_dev_files(settings, [settings.dev_file]),
+        dev_data=run_record.describe_dev_files(settings, [settings.dev_file],
+                                               lambda: len(data["dev"].questions)),
         trim_padding=estimator_setup.trims_training(settings, model))
     chooser, step = estimator_setup.create_estimator(settings, model, num_train_steps,
                                                      predict_batch_size=settings.predict_batch_size)

@@ -324,7 +324,8 @@ def to_text(found, notes=(), overrides=()):
         lines.append(f"         not compared, because the repetition lacks these log lines: steps {steps}")
     lines += _weights_to_text(found)
     if found["results"] is None:
-        lines.append("Results: not compared, because only a part of the steps was repeated")
+        lines.append("Results: not compared, because only a part of the steps was repeated, or settings were "
+                     "changed after the last step")
     elif not found["results"]:
         lines.append("Results: not compared, because the training command wrote none")
     for entry in found["results"] or ():

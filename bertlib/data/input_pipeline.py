@@ -239,7 +239,10 @@ class _RecordReader(object):
             problem = record_files.find_problem(record, self._fields)
             if not problem and self._position_fields:
                 problem = record_files.find_trimming_problem(record, self._mask_name, self._position_fields)
-                problem = problem and f"{problem}. Such a record cannot be trimmed"
+                if problem:
+                    return (f"{self._records.describe_position(index)}: {problem}. Such a record cannot be "
+                            "trimmed. Write the file again, leave the record out, or pass "
+                            "--trim_padding=false.")
             if problem:
                 return (f"{self._records.describe_position(index)}: {problem}. Write the file again, or "
                         "leave the record out.")

@@ -30,9 +30,22 @@ def read_first_records(path, number):
     Raises:
       ValueError: the file contains no TFRecords, or is damaged.
     """
+    return list(_first_records(path, number))
+
+
+def count_records(path, limit):
+    """Returns the number of records in a file, or `limit` if the file has more records.
+
+    Raises:
+      ValueError: see `read_first_records`.
+    """
+    return sum(1 for _ in _first_records(path, limit))
+
+
+def _first_records(path, number):
     tf = _tensorflow()
     try:
-        return list(itertools.islice(tf.compat.v1.io.tf_record_iterator(path), number))
+        yield from itertools.islice(tf.compat.v1.io.tf_record_iterator(path), number)
     except tf.errors.DataLossError as error:
         raise ValueError(f"{path} contains no TFRecords, or is damaged ({error.message}).") from error
 

@@ -66,20 +66,19 @@ def describe_examples(examples):
     return {"examples": len(examples), "fingerprint": hash_texts(texts)}
 
 
-def describe_dev_files(settings, paths):
-    """Returns the entry of the record for the files of the development set; see `fingerprints.hash_files`. If
-    the run evaluates only a part of these files, the entry also contains the limit: the number of "examples"
-    or "batches". The result is None if the run does not evaluate during the training.
+def describe_dev_files(settings, paths, count_examples):
+    """Returns the entry of the record for the files of the development set. It contains the result of
+    `fingerprints.hash_files` and "examples", the number of examples that an evaluation reads. The result is
+    None if the run does not evaluate during the training.
 
     Args:
       settings: a `Settings`.
       paths: list of paths.
+      count_examples: function without arguments that returns the number of examples.
     """
     if not learning_curve.is_requested(settings):
         return None
-    limits = {key: getattr(settings, name, None)
-              for name, key in (("max_eval_examples", "examples"), ("max_eval_steps", "batches"))}
-    return {**hash_files(paths), **{key: limit for key, limit in limits.items() if limit is not None}}
+    return {**hash_files(paths), "examples": count_examples()}
 
 
 def hash_checkpoint(path):
@@ -258,7 +257,7 @@ def _differences(stored, now, training):
         # A model may be evaluated on the data of another task if both tasks have the same labels.
         allowed["task"] = refused.pop("task")
     configs = stored["bert_config"], now["bert_config"]
-    for name in sorted(set(configs[0]) & set(configs[1])):
+    for name in sorted(output_files.CONFIG_KEYS & set(configs[0]) & set(configs[1])):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
         if configs[0][name] != configs[1][name] and (training or not may_change):
             (allowed if may_change else refused)[name] = [config[name] for config in configs]
@@ -622,18 +621,22 @@ class RunRecord:
 
     def _change_evaluations(self, stored, step, changed):
         """Changes settings of the evaluations in the record of a training that has no steps left. Even then,
-        --keep_best decides which weights later commands use.
+        --keep_best decides which weights later commands use. Without --keep_best, before and now, these
+        settings have no effect on such a training, and the record stays unchanged.
 
         Args:
           stored: the record.
           step: int, the last step of the training.
           changed: {name of a setting: [old value, new value]}.
         """
-        if not changed:
+        old = stored["settings"].get("keep_best")
+        new = changed.get("keep_best", [old, old])[1]
+        if not changed or old is None and new is None:
             return
-        logging.warning("%s: no steps are left to train. The best weights are chosen again among the earlier "
-                        "evaluations, because these settings have changed: %s.", self._directory,
-                        _describe_differences(changed))
+        effect = ("Later commands use the last weights" if new is None else
+                  "The best weights are chosen again among the earlier evaluations")
+        logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
+                        self._directory, effect, _describe_differences(changed))
         new = {name: value for name, (_, value) in changed.items()}
         self._new = {**stored, "settings": {**stored["settings"], **new},
                      "changes": self._add_change(stored, step, changed)}

@@ -144,6 +144,20 @@ def test_settings_of_the_evaluations_can_change_after_the_last_step(trainings, w
         "are not compared."]
 
 
+def test_without_best_weights_before_or_now_nothing_is_chosen_again(trainings, whole, tmp_path):
+    output = tmp_path / "output"
+    shutil.copytree(whole[0], output)
+    every = EVERY | dict(eval_each_checkpoint=None)
+    done = trainings.run("classifier", output, **every)
+    assert done.code == 0 and ("no steps are left to train. Later commands use the last weights, because "
+                               "these settings have changed: keep_best: eval_loss -> null."
+                               in done.err), done.err
+    record = (output / "run.json").read_bytes()
+    done = trainings.run("classifier", output, **every | dict(eval_every_steps=None))
+    assert done.code == 0 and "have changed" not in done.err, done.err
+    assert (output / "run.json").read_bytes() == record
+
+
 def test_a_training_that_continues_with_another_development_set(trainings, whole, tmp_path):
     output, data = tmp_path / "output", tmp_path / "data"
     shutil.copytree(whole[0], output)

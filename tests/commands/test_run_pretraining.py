@@ -4,6 +4,7 @@
 import functools
 import json
 import re
+import types
 import xml.etree.ElementTree
 
 from helpers import comparable
@@ -243,6 +244,17 @@ def test_training_writes_the_published_variables_and_metrics(trained, tiny_model
     assert_metrics(found, trained.output, tiny_model, slice(8, 14))
 
 
+@pytest.mark.parametrize(("steps", "batch_size", "count"), [
+    (2, 3, 6), (1, 11, 11), (100, 32, sum(SHARDS)), (200, 32, sum(SHARDS))])
+def test_the_record_counts_the_instances_that_an_evaluation_reads(shards, steps, batch_size, count):
+    limits = types.SimpleNamespace(max_eval_steps=steps, eval_batch_size=batch_size)
+    assert run_pretraining.count_evaluated(limits, shards) == count
+
+
+def test_run_json_describes_the_evaluated_instances(trained):
+    assert json.loads((trained.output / "run.json").read_text())["dev_data"]["examples"] == 6
+
+
 def assert_metrics(found, output, model, chosen):
     config = modeling.BertConfig.from_json_file(str(model.shallow))
     expected = metrics_by_hand(output / "model.ckpt-6", config, chosen)
@@ -393,7 +405,7 @@ def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_pa
     with pytest.raises(ValueError) as error:
         read(trim=True)
     assert str(error.value) == (f"{path}, record 2 (from 0): {complaint}. Such a record cannot be trimmed. "
-                                "Write the file again, or leave the record out.")
+                                "Write the file again, leave the record out, or pass --trim_padding=false.")
     assert len(read()) == 2
 
 
