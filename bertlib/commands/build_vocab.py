@@ -243,6 +243,8 @@ def extend_vocab(settings, words, tokenizer):
     # In `tokenizer.vocab`, all lines of Unicode white space are one entry. If a line were missing, the ids of
     # all tokens below it would change.
     old = tokenization.read_lines(settings.extend)
+    if all(line.endswith("\r") for line in old):  # a file with the line ends of Windows
+        old = [line[:-1] for line in old]
     free = settings.vocab_size - len(old)
     if free <= 0:
         raise ValueError(f"--vocab_size={settings.vocab_size} leaves no place for new words: "

@@ -37,8 +37,8 @@ from bertlib.serving import (
 )
 
 TEXT_DIRECTORY = "export_text"
-# TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors have a
-# directory of their own: they never replace the versions for the task of the training.
+# TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors are
+# written to a separate directory, and never replace the versions for the task of the training.
 _VECTORS = "_vectors"
 SAVED_MODEL = "saved_model"
 

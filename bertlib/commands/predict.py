@@ -287,8 +287,8 @@ def answer_interactively(predictor):
             values = [input(f"{name}: ") for name in predictor.fields]
         except EOFError:
             return print()
-        # Only blank answers at the end are left out. Otherwise, the texts after a blank answer would be taken
-        # for others: the fourth ending of a question would become the third.
+        # Only blank answers at the end are left out. Otherwise, the texts after a blank answer would move one
+        # place forward: the fourth ending of a question would become the third.
         while len(values) > predictor.required and not values[-1]:
             values.pop()
         try:

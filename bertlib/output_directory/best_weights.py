@@ -142,8 +142,8 @@ def is_best_directory(directory):
 
 
 def training_directory(directory):
-    """Returns the output directory that contains `directory` as its best/; None if `directory` is not the
-    best/ of the training in such an output directory."""
+    """Returns the output directory of the training whose folder best/ is `directory`. Returns None if
+    `directory` is not such a folder."""
     parent, name = os.path.split(directory.rstrip("/"))
     parent = parent or os.curdir
     is_best = name == DIRECTORY and is_best_directory(directory) and find(parent) is not None

@@ -77,8 +77,8 @@ def remove_results(directory, name):
 
 
 def read_results(directory, name="eval_results"):
-    """Reads eval_results.json, the results of an evaluation, as {name: value}. If this file is missing, reads
-    eval_results.txt, because run_pretraining.py writes only that file. Returns None if both are missing.
+    """Reads the results of an evaluation from `name`.json as {name: value}. If this file is missing, reads
+    `name`.txt, because run_pretraining.py writes only a text file. Returns None if both are missing.
 
     Args:
       directory: output directory of the run.

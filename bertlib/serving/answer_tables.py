@@ -41,8 +41,7 @@ class AnswerTable:
         more = [name for name in item.fields if name not in self._fields]
         if more and not self._is_first:
             return (f"the line has the field {more[0]!r}, which the first line lacks. All rows of a CSV "
-                    "table have the same columns. Add the field to the first line, or pass "
-                    "--output_format=jsonl.")
+                    "table have the same columns. Pass --output_format=jsonl.")
         self._fields += more
         self._is_first = False
         return None

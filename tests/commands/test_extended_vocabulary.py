@@ -130,6 +130,15 @@ def test_the_extended_model_is_the_old_model_with_means_of_pieces(extend, model,
         assert all(a.shape == b.shape and np.abs(a - b).max() <= 1e-6 for a, b in pairs) == is_same
 
 
+def test_a_vocabulary_with_line_ends_of_windows_gets_one_kind_of_line_ends(extend, model, tmp_path):
+    old = tmp_path / "windows.txt"
+    old.write_bytes((model / "vocab.txt").read_bytes().replace(b"\n", b"\r\n"))
+    done = extend(extend=old, init_checkpoint=None, output_file="longer.txt", vocab_size=len(VOCABULARY) + 2)
+    assert done.code == 0, done.err
+    assert (tmp_path / "longer.txt").read_bytes() == build_vocab.format_vocab(
+        [*VOCABULARY, *list(PIECES)[:2]]).encode()
+
+
 def test_a_vocabulary_without_weights_is_extended(extend, model, tmp_path):
     done = extend(init_checkpoint=None, output_file="longer.txt", vocab_size=len(VOCABULARY) + 2)
     assert done.code == 0, done.err

@@ -52,10 +52,8 @@ def read(paths):
     read_directory = functools.cache(_read_directory)
     found, unknown = {}, []
     for path in paths:
-        entries = [(where, manifest, size) for place in dict.fromkeys([path, files.resolve_links(path)])
-                   for where, manifest in read_directory(os.path.dirname(place))
-                   for name, size in zip(manifest["files"], manifest["sizes"])
-                   if name == os.path.basename(place)]
+        entries = [entry for place in dict.fromkeys([path, files.resolve_links(path)])
+                   for entry in read_directory(os.path.dirname(place)).get(os.path.basename(place), ())]
         fitting = {where: manifest for where, manifest, size in entries
                    if manifest["blocks_done"] == manifest["blocks"] and files.size(path) == size
                    and not files.exists(partial_path(path))}
@@ -80,12 +78,16 @@ def read(paths):
 
 
 def _read_directory(directory):
-    """Returns a list of (path of the manifest, manifest) of all manifests in a directory.
+    """Reads all manifests in a directory.
+
+    Returns:
+      {name of a file of records: list of (path of a manifest, manifest, size of the file in bytes)}. The list
+      has an entry for each manifest that names the file.
 
     Raises:
       ValueError: a manifest is damaged.
     """
-    manifests = []
+    found = {}
     for path in files.find_files(os.path.join(directory, f"*{SUFFIX}")):
         manifest = files.read_json_object(path)
         vocabulary = manifest.get("vocabulary")
@@ -96,5 +98,6 @@ def _read_directory(directory):
             raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
                              "create_pretraining_data.py. Restore the file from a copy, or remove it. "
                              "Without a manifest, the settings of the records are not checked.")
-        manifests.append((path, manifest))
-    return manifests
+        for name, size in zip(manifest["files"], manifest["sizes"]):
+            found.setdefault(name, []).append((path, manifest, size))
+    return found
