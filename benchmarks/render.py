@@ -17,6 +17,10 @@ import sys
 import drawing
 import results
 
+sys.path.insert(0, results.ROOT)
+
+from bertlib.comparison import paired_tests  # noqa: E402 (needs the path above)
+
 FOLDER = os.path.join(results.ROOT, "docs", "development")
 PICTURE = "compare.svg"
 OURS, PEER = "this project", "Hugging Face"
@@ -185,17 +189,28 @@ def tasks_table():
 
 
 def squad_table():
-    """Returns the table of exact match and F1."""
+    """Returns the table of exact match and F1, with paired t-tests of F1."""
     rounds = sorted((row for name in SQUAD for row in results.read(name)["rounds"]),
                     key=lambda row: row["seed"])
-    seeds, rows = sorted({row["seed"] for row in rounds}), []
+    rows = []
     for version, exact in (("1.1", "exact_match"), ("2.0", "exact")):
-        for program in ("run_squad.py", PEER):
-            figures = [values_of({"rounds": rounds}, field, version=version, program=program)
+        ours, theirs = ({row["seed"]: row for row in rows_of({"rounds": rounds}, version=version,
+                                                             program=program)}
+                        for program in ("run_squad.py", PEER))
+        test = paired_tests.compare_pairs([theirs[seed]["f1"] for seed in ours],
+                                          [row["f1"] for row in ours.values()])
+        difference = statistics.mean(ours[seed]["f1"] - theirs[seed]["f1"] for seed in ours)
+        low, high = test["interval"]
+        for program, runs in (("run_squad.py", ours), (PEER, theirs)):
+            figures = [[run[field] for run in runs.values() if field in run]
                        for field in (exact, "f1", "tuned_exact", "tuned_f1")]
-            rows.append([version, program, *(mean_and_each(some, 2) if some else "" for some in figures)])
-    return table(["SQuAD", "program", f"exact match: mean (seeds {', '.join(map(str, seeds))})", "F1",
-                  "with the best null threshold: exact match", "F1"], rows)
+            rows.append([f"{version}, seeds {', '.join(map(str, runs))}", program,
+                         *(mean_and_each(some, 1) if some else "" for some in figures),
+                         f"{difference:.1f} [{low:.1f}, {high:.1f}], p = {test['p_value']:.2f}"
+                         if runs is ours else ""])
+    return table(["SQuAD", "program", "exact match: mean (each seed)", "F1",
+                  "with the best null threshold: exact match", "F1",
+                  f"difference of F1 to {PEER} [95 % interval]"], rows)
 
 
 def serving_table():

@@ -2,7 +2,7 @@
 
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
       [--peer_python=python] [--results=NAME]
-    python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses [--steps=50] --peer_python=python
+    python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses [--steps=50] [--start=DIR] --peer_python=python
 
 For each seed, the script starts run_squad.py twice, as a user would start it, with trimmed batches. The first
 run uses train-v1.1.json and dev-v1.1.json, and starts from the installed model. The second run uses the files
@@ -174,8 +174,11 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
         return cpu, dict(file)
 
 
-def losses_agree(task, python, recorder, steps, seed=0):
-    """Compares the losses without dropout. Returns whether they agree."""
+def losses_agree(task, python, recorder, steps, start=None, seed=0):
+    """Compares the losses without dropout. Returns whether they agree.
+
+    The trainings start from the weights in the output directory `start`, or from the installed model.
+    """
     with tempfile.TemporaryDirectory() as output_dir:
         model = model_config.find_installed_model()
         config = {**files.read_json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
@@ -183,8 +186,8 @@ def losses_agree(task, python, recorder, steps, seed=0):
         config_file = os.path.join(output_dir, "config.json")
         files.write_text(config_file, json.dumps(config))
         num_questions = len(squad_data.read_squad_examples(task.train_file, True, task.version_2))
-        task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model,
-                 log_steps=1, vocab_file=os.path.join(model, "vocab.txt"),
+        task.run(output_dir, seed, do_eval=False, bert_config_file=config_file,
+                 init_checkpoint=start or model, log_steps=1, vocab_file=os.path.join(model, "vocab.txt"),
                  num_train_epochs=(
                      (steps + 0.5) * task.recipe["train_batch_size"] / num_questions))
         _, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=False)
@@ -255,7 +258,8 @@ def main():
              for version, epochs in zip(arguments.versions.split(","), arguments.num_train_epochs.split(","))]
     recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python])
     if arguments.losses:
-        agree = [losses_agree(task, arguments.peer_python, recorder, arguments.steps) for task in tasks]
+        agree = [losses_agree(task, arguments.peer_python, recorder, arguments.steps, arguments.start)
+                 for task in tasks]
         recorder.write()
         sys.exit(not all(agree))
     rows = collections.defaultdict(list)
