@@ -135,6 +135,7 @@ def resolve_flags(settings):
         if needed[name] and getattr(settings, name) is None:
             if not sampled:
                 raise ValueError(f"--{name} is required.")
+            run_record.refuse_sample(settings, sample_path("squad"), f"--{name}")
             settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
                                 "a small sample made for this repository, not the real SQuAD")
         if needed[name]:

@@ -166,6 +166,11 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         named[name] = DataFile(path, columns)
     elif record["task"] != _TASK_MODULE:
         more["task_name"] = record["task"]
+    if files.exists(os.path.join(results, _RECORD)):
+        task = _OWN_DATA if data is not None else record["task"]
+        if _record(results)["task"] != task:
+            raise ValueError(f"results_dir={results} contains the training of a different task, and the "
+                             "results of that training would be read. Pass another `results_dir`.")
     flags = _settings(settings, "evaluate", output_dir=directory, results_dir=results, do_eval=True, **more)
     _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)
     return _result(directory, results)

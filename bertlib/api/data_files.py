@@ -43,7 +43,7 @@ class DataFile(NamedTuple):
 
 def is_frame(data: Any) -> bool:
     """Returns whether data are a pandas DataFrame. The function does not import pandas."""
-    return hasattr(data, "columns") and hasattr(data, "to_dict")
+    return hasattr(data, "columns") and hasattr(data, "to_dict") and hasattr(data, "iloc")
 
 
 def index_of(data: Any) -> Any:
@@ -183,10 +183,15 @@ def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
 
 
 def plain_value(value: Any) -> Any:
-    """Converts a value to a type that JSON has. A missing value becomes None. A value that JSON cannot
-    represent, such as a date, becomes text."""
+    """Converts a value to a type that JSON has. A missing value becomes None. Bytes in UTF-8 become the text
+    that they encode. A value that JSON cannot represent, such as a date, becomes text."""
     if type(value).__name__ in _MISSING:
         return None
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:  # not a text, for example an image in a column that is not used
+            return str(value)
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, dict):
@@ -194,7 +199,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
     if isinstance(value, set | frozenset):
-        return sorted(plain_value(inner) for inner in value)
+        return sorted((plain_value(inner) for inner in value), key=str)
     if hasattr(value, "tolist"):  # a NumPy array or a NumPy number
         return plain_value(value.tolist())
     if isinstance(value, float):

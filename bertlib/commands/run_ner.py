@@ -114,6 +114,7 @@ def resolve_flags(settings):
     if settings.data_dir is None and missing:
         if any(getattr(settings, f"{split}_file") for split in _SPLITS):
             raise ValueError(f"--{missing[0]}_file or --data_dir is required.")
+        run_record.refuse_sample(settings, sample_path("ner"), f"--{missing[0]}_file or --data_dir")
         settings.set_default("data_dir", sample_path("ner"), "a small sample made for this repository")
         for name, value in _SAMPLE_DEFAULTS.items():
             if not settings.is_resolved(name):
@@ -173,7 +174,8 @@ def read_data(settings):
                              "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
                              "scored.", path,
                              terminal.counted(splits[split].width, "column"), width)
-            width = splits[split].width
+            if split == "train" or width is None:
+                width = splits[split].width
             splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
                 settings, split, splits[split].sentences,
                 lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))

@@ -106,6 +106,7 @@ def resolve_flags(settings):
     if settings.data_dir is None and missing:
         if any(getattr(settings, f"{split}_file") for split in _SPLITS):
             raise ValueError(f"--{missing[0]}_file or --data_dir is required.")
+        run_record.refuse_sample(settings, sample_path("swag"), f"--{missing[0]}_file or --data_dir")
         settings.set_default("data_dir", sample_path("swag"), "a small sample made for this repository")
         for name, value in _SAMPLE_DEFAULTS.items():
             if not settings.is_resolved(name):

@@ -76,13 +76,16 @@ def _read_table(path, record):
         raise ValueError(f"{path} is not a table of predictions: " + (
             f"the column {missing[0]!r} is missing." if rows else "it has no rows."))
     kind = _kind(rows, record)
-    if kind != "multilabel" and any(row["label"] in ("", None, []) for row in rows):
+    # A question of SQuAD 2.0 without an answer has no label. The scores show that it was evaluated.
+    may_be_empty = kind == "multilabel" or kind == "questions" and rows[0].get("f1") not in ("", None)
+    if not may_be_empty and any(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
     labels = _labels(rows, record, kind)
     if labels:
         labels = list(map(prediction_files.remove_apostrophe, labels))  # as in `_without_apostrophes`
-    return Table(path, kind, record and record["task"], labels, rows,
+    separator = (prediction_files.ANSWER_SEPARATOR if kind == "questions" else
                  (record or {"settings": {}})["settings"].get("label_separator", ","))
+    return Table(path, kind, record and record["task"], labels, rows, separator)
 
 
 def _read_csv(path):

@@ -31,11 +31,14 @@ DEV_DATA = "development data"  # the name of the development set in an entry of 
 # A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher
 # value is better.
 _LOWER_IS_BETTER = ("loss", "perplexity", "mae", "rmse", "error")
+# Beginnings of the names of metrics that end with a label.
+_OF_LABELS = ("eval_f1_", "eval_precision_", "eval_recall_", "eval_auc_", "eval_support_")
 
 
 def is_lower_better(metric):
-    """Returns whether a lower value of a metric is better, according to the last word of its name."""
-    return metric.rpartition("_")[2] in _LOWER_IS_BETTER
+    """Returns whether a lower value of a metric is better, according to the last word of its name. The last
+    word of a metric of one label, such as eval_f1_LABEL, is the label, and a higher value is better."""
+    return not metric.startswith(_OF_LABELS) and metric.rpartition("_")[2] in _LOWER_IS_BETTER
 
 
 def choose_best(metric, values):

@@ -10,6 +10,7 @@ from bertlib.rows import columns
 from bertlib.system import files
 
 FORMATS = ("csv", "jsonl")
+ANSWER_SEPARATOR = " | "  # separates the accepted answers to a question of SQuAD in a CSV table
 # If a cell begins with one of these characters, a spreadsheet program reads the cell as a formula.
 _FORMULA_STARTS = tuple("=+-@\t\r")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -48,7 +48,8 @@ def parse_columns(text, flag="--text_column"):
     if len(set(columns)) < len(columns):
         raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
                          "separate column.")
-    return [int(column) if re.fullmatch(r"-?[0-9]+", column) else column for column in columns]
+    # "01" is a name, because no number begins with 0.
+    return [int(column) if re.fullmatch(r"-?(0|[1-9][0-9]*)", column) else column for column in columns]
 
 
 def is_delimiter(text):

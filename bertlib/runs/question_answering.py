@@ -17,8 +17,6 @@ from bertlib.system import files, fingerprints
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 
 REPORT = "eval_report.html"
-# Separates the accepted answers to a question in a CSV table.
-_SEPARATOR = " | "
 
 
 def draw_questions(settings, split, examples):
@@ -112,7 +110,7 @@ class Evaluation:
         table = path(f"{'test' if gold is None else 'eval'}_predictions.{settings.predictions_format}")
         prediction_files.write_predictions(
             table, predicted_rows(self._examples, predictions, threshold, gold, version_2),
-            settings.predictions_format, settings.csv_safe, _SEPARATOR)
+            settings.predictions_format, settings.csv_safe, prediction_files.ANSWER_SEPARATOR)
         logging.info("Table of the questions and their answers: %s.", table)
         results.write_report(
             settings, REPORT, lambda path, facts: squad_report.write_report(

@@ -101,7 +101,8 @@ def _number(text):
 
 
 def write_skipped_lines(settings, skipped):
-    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
+    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out. A run
+    that does not train and leaves out no line keeps the list of the training.
 
     Args:
       settings: a `Settings`.
@@ -111,6 +112,8 @@ def write_skipped_lines(settings, skipped):
         return
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, output_files.SKIPPED_LINES)
+    if not (settings.do_train or skipped) and files.exists(path):
+        return
     files.write_text(path, faults.format_table(skipped))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))

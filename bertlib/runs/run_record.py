@@ -374,6 +374,31 @@ def record_of_weights(settings):
     return output_files.read_record(directory) if directory else None
 
 
+def refuse_sample(settings, sample, flag):
+    """Checks that a sample of this project may be the data of a run. The sample is the default if no flag
+    names data. It must not replace the data of a training that this run continues or evaluates.
+
+    Args:
+      settings: a `Settings`.
+      sample: path of the sample, in the directory samples/.
+      flag: the flag to advise, such as "--data_dir".
+
+    Raises:
+      ValueError: the model was trained on other data.
+    """
+    continues = settings.do_train and checkpoint_formats.latest_checkpoint(settings.output_dir)
+    directory = settings.output_dir if continues else directory_of_weights(settings)
+    record = output_files.read_record(directory) if directory else None
+    trained = [path for name, path in (record or {}).get("files", {}).items()
+               if name in ("data_dir", "train_file") and path]
+    # The name of the checkout may have changed since the training.
+    name = os.path.join("", "samples", os.path.basename(sample))
+    if trained and not any(f"{os.sep}{name}" in path for path in trained):
+        raise ValueError(f"{flag} is required: according to {os.path.join(directory, output_files.RECORD)}, "
+                         f"the model was trained on {trained[0]}. Without {flag}, this run would use the "
+                         f"sample {sample} instead.")
+
+
 def inherit_settings(settings, *kinds, without=()):
     """Sets each flag that is not on the command line to the value that it had in the training of the weights.
     The values are read from run.json, see `inherit_record`. Does nothing in a run that trains.

@@ -4,6 +4,7 @@ An input is, for example, a text to classify. Each input is yielded as soon as i
 `bertlib.rows.columns` reads the rows and columns, in the same way as for a training.
 """
 
+import itertools
 import json
 from typing import NamedTuple
 
@@ -122,22 +123,30 @@ class InputReader:
         return self._read_rows(stream, name, input_format, ahead)
 
     def _read_text(self, stream):
+        blank = []  # blank lines at the end of the file are no inputs
         for number, line in tables.read_lines(stream, self._text_encoding):
-            if isinstance(line, tables.BadRow):
-                yield Input(number, {}, problem=line.problem)
+            if isinstance(line, str) and not line.strip():
+                blank.append((number, line))
                 continue
-            text = line.rstrip("\r\n")
-            values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]
-            fields = dict(zip(self._fields, values))
-            problem = None
-            if len(values) < self._required:
-                found = "one text" if len(values) == 1 else f"{len(values)} texts"
-                problem = (f"the line has only {found}, but the model takes "
-                           f"{columns.join_names(self._fields)}, with{PAIR}between them.")
-            elif self._has_endings and PAIR in values[-1]:
-                problem = (f"the line has more than the {len(self._fields)} texts "
-                           f"{columns.join_names(self._fields)}.")
-            yield Input(number, fields, tuple(values), problem)
+            yield from itertools.starmap(self._read_line, [*blank, (number, line)])
+            blank.clear()
+
+    def _read_line(self, number, line):
+        """Returns the `Input` of a line with plain text, a str or a `tables.BadRow`."""
+        if isinstance(line, tables.BadRow):
+            return Input(number, {}, problem=line.problem)
+        text = line.rstrip("\r\n")
+        values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]
+        fields = dict(zip(self._fields, values))
+        problem = None
+        if len(values) < self._required:
+            found = "one text" if len(values) == 1 else f"{len(values)} texts"
+            problem = (f"the line has only {found}, but the model takes "
+                       f"{columns.join_names(self._fields)}, with{PAIR}between them.")
+        elif self._has_endings and PAIR in values[-1]:
+            problem = (f"the line has more than the {len(self._fields)} texts "
+                       f"{columns.join_names(self._fields)}.")
+        return Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):
         corpus = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)

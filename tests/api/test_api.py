@@ -258,9 +258,11 @@ def test_values_are_written_as_flags(value, text):
 
 
 def test_values_of_other_types_become_json():
-    row = {"a": np.int64(3), "b": np.array([1.5, np.nan]), "c": float("nan"), "d": {"y", "x"}, 5: ROOT}
+    row = {"a": np.int64(3), "b": np.array([1.5, np.nan]), "c": float("nan"), "d": {"y", "x"}, 5: ROOT,
+           "e": b"caf\xc3\xa9", "f": b"\xff", "g": {1, "x"}}
     found, _ = data_files.to_rows([row], data_files.Columns())
-    assert found == [{"a": 3, "b": [1.5, None], "c": None, "d": ["x", "y"], "5": str(ROOT)}]
+    assert found == [{"a": 3, "b": [1.5, None], "c": None, "d": ["x", "y"], "5": str(ROOT),
+                      "e": "café", "f": "b'\\xff'", "g": [1, "x"]}]
     assert json.loads(data_files.json_lines([{"a": "\ud800"}, {"a": "é"}]).split(b"\n")[1]) == {"a": "é"}
 
 

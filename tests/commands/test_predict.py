@@ -33,6 +33,13 @@ def predict(scripts, model_dir, tmp_path):
     return run
 
 
+def test_blank_lines_at_the_end_of_a_text_are_no_inputs(predict):
+    done, answers = predict("the cat\n\n \n")
+    assert done.code == 0 and [answer["text_a"] for answer in answers] == ["the cat"], done.err
+    done, answers = predict("the cat\n\nthe cat\n")
+    assert done.code == 1 and "lines.txt:2: " in done.err
+
+
 def test_lines_are_answered_in_order_with_their_fields(predict):
     texts = [" ".join(tiny.WORDS[start:start + 1 + start * 7 % 11]) for start in range(30)]
     done, answers = predict("".join(f"{text}\n" for text in texts), batch_size=4)

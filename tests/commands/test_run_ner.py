@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 
 import pytest
 from seqeval import metrics
@@ -161,6 +162,19 @@ def test_json_lines_give_the_same_model_and_predictions(run, scripts, flags, tmp
     assert [line["id"] for line in lines] == list(range(12))
     assert sorted(os.listdir(tmp_path / "new")) == [
         "predict.tf_record", "test_eval_results.json", "test_eval_results.txt", "test_predictions.jsonl"]
+
+
+def test_the_sample_does_not_replace_the_data_of_a_training(run, scripts, tmp_path):
+    output = shutil.copytree(run[0], tmp_path / "out")
+    record = json.loads((output / "run.json").read_text())
+    record["files"]["data_dir"] = "/moved/data"
+    (output / "run.json").write_text(json.dumps(record))
+    for phase in ("do_eval", "do_train"):
+        refused = scripts.run("run_ner.py", *tiny.flags(
+            output_dir=output, results_dir="new", **{phase: True}), cwd=tmp_path)
+        assert refused.code == 1 and not (tmp_path / "new").exists()
+        assert (f"--data_dir is required: according to {output}/run.json, the model was trained on "
+                "/moved/data." in refused.err)
 
 
 def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_path):

@@ -282,6 +282,24 @@ def test_later_runs_use_the_threshold_of_the_last_evaluation(trained, tmp_path):
             assert kept == threshold
 
 
+@pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
+def test_evaluations_with_questions_without_an_answer_are_compared(trained, tmp_path):
+    done = trained.run(trained.output, do_train=None, results_dir=tmp_path / "lines",
+                       predictions_format="jsonl")
+    assert done.code == 0, done.err
+    compared = trained.scripts.run("compare_results.py", trained.output / "eval_predictions.csv",
+                                   tmp_path / "lines", "--resamples=200", cwd=tmp_path)
+    assert compared.code == 0 and "0.0 points" in compared.out, compared.err
+
+
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
+def test_the_sample_does_not_replace_the_questions_of_a_training(trained, tmp_path):
+    refused = trained.run(trained.output, train_file=None, predict_file=None, do_train=None,
+                          results_dir=tmp_path / "new")
+    assert refused.code == 1 and not (tmp_path / "new").exists()
+    assert f"--predict_file is required: according to {trained.output}/run.json, the model was" in refused.err
+
+
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_path):
     questions = tmp_path / "questions.jsonl"

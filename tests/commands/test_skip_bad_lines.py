@@ -93,6 +93,15 @@ def test_a_later_evaluation_has_the_same_dev_rows(scripts, trained):
     assert not (here / "none").exists()
 
 
+def test_an_evaluation_without_bad_lines_keeps_the_list_of_the_training(scripts, trained):
+    here, _, _ = trained
+    listed = (here / "output" / "skipped_lines.csv").read_bytes()
+    (here / "good.csv").write_text("text|label\n" + "".join(f"{text}|{label}\n" for text, label in ROWS[:4]))
+    done = scripts.run("run_classifier.py", *tiny.flags(
+        output_dir="output", dev_file="good.csv", do_eval=True), cwd=here)
+    assert done.code == 0 and (here / "output" / "skipped_lines.csv").read_bytes() == listed, done.err
+
+
 def test_predict_reads_the_file_as_the_training_did(scripts, trained):
     here, _, _ = trained
     done = scripts.run("predict.py", *tiny.flags(model_dir="output", input_file="test.csv",

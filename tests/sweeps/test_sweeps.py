@@ -314,7 +314,8 @@ def test_equal_values_have_the_same_rank():
 
 @pytest.mark.parametrize("metric, is_lower", [
     ("loss", True), ("eval_loss", True), ("perplexity", True), ("eval_mae", True), ("eval_rmse", True),
-    ("eval_accuracy", False), ("eval_lossless", False), ("f1", False)])
+    ("eval_accuracy", False), ("eval_lossless", False), ("f1", False),
+    ("eval_f1_error", False), ("eval_recall_loss", False), ("eval_auc_error", False)])
 def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
     assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)]) == ((2, 0.25) if is_lower else (1, 0.5))
     rows = [run_rows.Row({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]

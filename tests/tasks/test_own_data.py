@@ -84,7 +84,7 @@ def test_usual_names_are_found(names, text, tmp_path):
 
 
 @pytest.mark.parametrize("text, columns", [
-    ("question,answer", ["question", "answer"]), (" a b , -1", ["a b", -1]), ("2", [2])])
+    ("question,answer", ["question", "answer"]), (" a b , -1", ["a b", -1]), ("2", [2]), ("01,1", ["01", 1])])
 def test_columns_of_a_flag(text, columns):
     assert row_examples.parse_columns(text) == columns
 

@@ -108,6 +108,7 @@ def create_processor(settings, suffix=""):
         if not os.path.isdir(sample):
             raise ValueError("--data_dir is required: this project contains a sample of MRPC, but not of "
                              f"{settings.task_name}.")
+        run_record.refuse_sample(settings, sample, "--data_dir")
         settings.set_default("data_dir", sample,
                              "a small sample made for this repository, not the real corpus")
     require_data_dir(settings.data_dir)
@@ -484,11 +485,13 @@ class _Phases:
         results.record_evaluation(self._settings, split, metrics)
         more = result_metrics.metrics_of_rows(self._predicted_rows(split), self._target.labels,
                                               self._target.task_type)
-        results.write_json(self._settings.results_dir, f"{name}.json", {**metrics, **more})
+        # A metric of a --task_module may have the name of one of the further metrics. It has priority.
+        combined = {**metrics, **more, **metrics}
+        results.write_json(self._settings.results_dir, f"{name}.json", combined)
         warning = self._constant_warning(split, metrics)
         if warning:
             logging.warning("%s: %s", file_name, warning)
-        return {**metrics, **more}
+        return combined
 
     def _constant_warning(self, split, metrics):
         """Returns a warning (str) if the predictions for all examples of a split are the same, otherwise
