@@ -26,9 +26,9 @@ RECORD_FORMAT = 1
 # Keys of a configuration. The values of these keys may differ between two runs, because they do not change
 # the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-# All keys of a published configuration, and "hub_module", which run_classifier_with_tfhub.py adds. Other keys,
-# such as `_name_or_path` in a configuration of Hugging Face, do not change the outputs of the model, so their
-# values are not compared.
+# All keys of a published configuration, and "hub_module", which run_classifier_with_tfhub.py adds. Other
+# keys, such as `_name_or_path` in a configuration of Hugging Face, do not change the outputs of the model, so
+# their values are not compared.
 CONFIG_KEYS = frozenset([*modeling.BertConfig(vocab_size=1).to_dict(), "hub_module"])
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 # Records of older versions contain the command, but not the kind of the head. For these records, this dict
