@@ -246,6 +246,8 @@ def count_evaluated(settings, paths):
     --eval_batch_size limit this number."""
     limit, count = settings.max_eval_steps * settings.eval_batch_size, 0
     for path in paths:
+        if count == limit:
+            break
         count += record_files.count_records(path, limit - count)
     return count
 

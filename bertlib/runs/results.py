@@ -102,7 +102,7 @@ def _number(text):
 
 def write_skipped_lines(settings, skipped):
     """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out. A run
-    that does not train and leaves out no line keeps the list of the training.
+    that does not train and leaves out no line keeps the list of the training in --output_dir.
 
     Args:
       settings: a `Settings`.
@@ -112,7 +112,7 @@ def write_skipped_lines(settings, skipped):
         return
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, output_files.SKIPPED_LINES)
-    if not (settings.do_train or skipped) and files.exists(path):
+    if not (settings.do_train or skipped) and directory == settings.output_dir and files.exists(path):
         return
     files.write_text(path, faults.format_table(skipped))
     if skipped:

@@ -257,6 +257,13 @@ def test_values_are_written_as_flags(value, text):
     assert child_command.flag("name", value) == f"--name={text}"
 
 
+def test_the_results_of_another_training_are_not_read(trained, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"task": "mrpc", "settings": {}}))
+    with pytest.raises(ValueError, match="contains the training of a different task, and the"):
+        api.evaluate(trained[0] / "model", rows(3, 1), results_dir=tmp_path, verbose=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
 def test_values_of_other_types_become_json():
     row = {"a": np.int64(3), "b": np.array([1.5, np.nan]), "c": float("nan"), "d": {"y", "x"}, 5: ROOT,
            "e": b"caf\xc3\xa9", "f": b"\xff", "g": {1, "x"}}
