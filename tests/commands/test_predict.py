@@ -290,7 +290,7 @@ def test_a_conversation(model_dir):
 @pytest.mark.slow(reason="starts two interpreters; test_replicas.py has a training of replicas")
 def test_replicas_answer_as_one_process_does(predict):
     texts = [" ".join(tiny.WORDS[start:start + 1 + start * 7 % 11]) for start in range(30)]
-    lines = "".join(f"{text}\n" for text in [*texts, ""])
+    lines = "".join(f"{text}\n" for text in [*texts[:20], "", *texts[20:]])
     alone, answers = predict(lines, batch_size=4, skip_bad_lines=True)
     shared, others = predict(lines, batch_size=4, skip_bad_lines=True, num_replicas=2)
     assert (alone.code, shared.code) == (0, 0), shared.err
