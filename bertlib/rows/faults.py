@@ -57,15 +57,16 @@ class FileFaults:
       counts: {kind: number of faults}.
     """
 
-    def __init__(self, path, is_skipping=False, advice=_ADVICE):
+    def __init__(self, path, is_skipping=False, advice=_ADVICE, is_limited=True):
         """Creates an empty collection.
 
         Args:
           path: the file.
           is_skipping: whether bad lines are left out. If false, each bad line is an error.
           advice: the last sentence of the error message.
+          is_limited: whether it is an error if more than half of the rows have faults.
         """
-        self.found, self.counts = [], collections.Counter()
+        self.found, self.counts, self._is_limited = [], collections.Counter(), is_limited
         self._path, self._is_skipping, self._advice, self._reason = path, is_skipping, advice, None
 
     def __bool__(self):
@@ -111,7 +112,7 @@ class FileFaults:
     def check(self, num_good=0):
         """Raises a ValueError if the faults make the file unusable. If bad lines are not left out, one fault
         makes the file unusable. If bad lines are left out, the file is unusable if more than half of the rows
-        have faults.
+        have faults, unless `is_limited` is false.
 
         Args:
           num_good: number of rows without a fault; needed only if bad lines are left out.
@@ -119,7 +120,7 @@ class FileFaults:
         number = sum(self.counts.values())
         if self and not self._is_skipping or self._reason:
             raise self._error()
-        if number > num_good:
+        if self._is_limited and number > num_good:
             self.stop(f"More than half of the {number + num_good:,} rows of {self._path} cannot be "
                       f"used ({self.summary()}). This limit also applies with --skip_bad_lines=true. "
                       "Check --delimiter, --encoding and the columns.")
@@ -183,3 +184,9 @@ def format_table(found):
     writer.writerow(_COLUMNS)
     writer.writerows((fault.path, fault.line, fault.kind, fault.problem, fault.text) for fault in found)
     return stream.getvalue()
+
+
+def parse_table(text):
+    """Returns the list of `Fault` in the content of skipped_lines.csv, a str."""
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    return [Fault(row["file"], int(row["line"]), row["kind"], row["reason"], row["text"]) for row in rows]

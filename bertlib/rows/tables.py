@@ -31,6 +31,7 @@ _CHUNK_BYTES = 1 << 16
 # text does not contain it. So it shows where such bytes were.
 _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
+_ZIP_MARK = b"PK\x03\x04"  # the first bytes of .zip, .xlsx and .ods files
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The delimiter is determined from the first row. A row may have several lines; at most `_MAX_LINES` of them
@@ -179,6 +180,10 @@ def read_lines(stream, encoding=None):
             text = text.removeprefix("\ufeff") if number == 1 else text
             if "\0" in text:
                 text = _nul_row(text, encoding)
+        if number == 1 and line.startswith(_ZIP_MARK):
+            text = BadRow("the file is a ZIP archive or the workbook of a spreadsheet program, and not text. "
+                          "Extract the archive, or save the sheet of the workbook as CSV in UTF-8.",
+                          "bad encoding", line.decode("utf-8", "replace"))
         yield number, text
         offset += len(line)
 

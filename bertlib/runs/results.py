@@ -101,8 +101,10 @@ def _number(text):
 
 
 def write_skipped_lines(settings, skipped):
-    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out. A run
-    that does not train and leaves out no line keeps the list of the training in --output_dir.
+    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
+
+    A run that does not train, but writes to --output_dir, keeps the lines of other files in the list. For
+    example, an evaluation of a new file keeps the lines that the training left out.
 
     Args:
       settings: a `Settings`.
@@ -112,9 +114,11 @@ def write_skipped_lines(settings, skipped):
         return
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, output_files.SKIPPED_LINES)
-    if not (settings.do_train or skipped) and directory == settings.output_dir and files.exists(path):
-        return
-    files.write_text(path, faults.format_table(skipped))
+    kept = []
+    if not settings.do_train and directory == settings.output_dir and files.exists(path):
+        read_again = {fault.path for fault in skipped}
+        kept = [fault for fault in faults.parse_table(files.read_text(path)) if fault.path not in read_again]
+    files.write_text(path, faults.format_table([*kept, *skipped]))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 

@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import NamedTuple
 
-from bertlib.rows import columns, tables
+from bertlib.rows import columns, faults, tables
 from bertlib.serving import answers
 from bertlib.tasks.classification import row_examples
 from bertlib.tasks.multiple_choice import choice_data
@@ -149,9 +149,11 @@ class InputReader:
         return Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):
-        corpus = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)
-        for sentence in corpus.sentences:
-            yield Input(sentence.lines[0], {}, (sentence.words,))
+        bad_lines = faults.FileFaults(name, is_skipping=True, is_limited=False)
+        corpus = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, None, bad_lines)
+        inputs = [*(Input(sentence.lines[0], {}, (sentence.words,)) for sentence in corpus.sentences),
+                  *(Input(fault.line, {}, problem=fault.problem) for fault in bad_lines.found)]
+        yield from sorted(inputs, key=lambda item: item.line)
 
     def _read_rows(self, stream, name, input_format, ahead):
         reader, names = self._reader, {}

@@ -102,6 +102,21 @@ def test_an_evaluation_without_bad_lines_keeps_the_list_of_the_training(scripts,
     assert done.code == 0 and (here / "output" / "skipped_lines.csv").read_bytes() == listed, done.err
 
 
+def test_an_evaluation_adds_its_bad_lines_to_the_list_of_the_training(scripts, trained):
+    here, _, _ = trained
+    path = here / "output" / "skipped_lines.csv"
+    listed = path.read_text()
+    (here / "bad.csv").write_text("text|label\n" + "".join(f"{text}|{label}\n" for text, label in ROWS[:4])
+                                  + "man|z\n")
+    for _ in range(2):
+        done = scripts.run("run_classifier.py", *tiny.flags(
+            output_dir="output", dev_file="bad.csv", do_eval=True), cwd=here)
+        found = path.read_text()
+        assert done.code == 0 and found.startswith(listed), done.err
+        assert found[len(listed):].startswith("bad.csv,6,unknown label,") and found.count("\nbad.csv") == 1
+    path.write_text(listed)
+
+
 def test_predict_reads_the_file_as_the_training_did(scripts, trained):
     here, _, _ = trained
     done = scripts.run("predict.py", *tiny.flags(model_dir="output", input_file="test.csv",

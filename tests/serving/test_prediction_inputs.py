@@ -289,7 +289,15 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
     assert "is only for models that tag words" in refusal(lines, "conll")
-    assert "lines:2: the line has 1 column, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
+
+
+def test_a_bad_line_in_columns_is_an_input_with_a_problem():
+    tagger = dict(fields=("text",), kind="tagging", task="ner")
+    found = read("a O\n\nb\n\nc B-X\n", "conll", **tagger)
+    assert [(item.line, item.values) for item in found] == [(1, (["a"],)), (3, ()), (5, (["c"],))]
+    assert found[1].problem.startswith("the line has 1 column, but line 1 has 2")
+    found = read("a O\nb\n", "conll", **tagger)  # no sentence is left
+    assert [item.line for item in found] == [2] and found[0].problem.startswith("the line has 1 column")
 
 
 def test_a_tagger_takes_lists_of_words_under_several_names():

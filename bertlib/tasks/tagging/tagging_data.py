@@ -141,7 +141,7 @@ def _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines):
     token = _index(found, first + 1, token_column, "words")
     tag = _tag_index(found, first + 1, token, tag_column, tagged, [rows[number] for number in counted])
     found.sentences.extend(_sentences(found, rows, first + 1, token, tag, bad_lines))
-    if not found.sentences:
+    if not found.sentences and not bad_lines:
         raise ValueError(f"{path}: the file has only comments; each line should have one word and its tag, "
                          "with a blank line after each sentence.")
     return found
