@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from absl import logging
 import numpy as np
 
 from bertlib.comparison import paired_tests
@@ -267,6 +268,19 @@ def _indices(table, name, indices):
     return found
 
 
+def _numbers(table, name):
+    """Returns the numbers in a column of a table, a float64 array with shape [number of rows]."""
+    values = []
+    for number, row in enumerate(table.rows, 1):
+        try:
+            values.append(float(row.get(name)))
+        except (TypeError, ValueError):
+            raise ValueError(f"{table.path}: the {name} {row.get(name)!r:.60} in row {number} is not a "
+                             "number. If the model predicted NaN, train it again; otherwise restore the "
+                             "file.") from None
+    return np.array(values)
+
+
 def _score_multilabel(table, labels):
     def members(name):
         sets = [set(value) if isinstance(value := row[name], list) else
@@ -292,8 +306,7 @@ def _score_multilabel(table, labels):
 
 def _score_regression(table, _):
     stats = paired_tests.load_scipy()
-    right, predicted = (np.array([float(row[name]) for row in table.rows])
-                        for name in ("label", "prediction"))
+    right, predicted = (_numbers(table, name) for name in ("label", "prediction"))
 
     def correlation(function):
         def metric(rows):
@@ -331,7 +344,7 @@ def _score_tagging(table, _):
 
 
 def _score_questions(table, _):
-    exact, f1 = (np.array([float(row[name]) for row in table.rows]) for name in ("exact_match", "f1"))
+    exact, f1 = (_numbers(table, name) for name in ("exact_match", "f1"))
     return Scored({"f1": lambda rows: 100 * float(f1[rows].mean()),
                    "exact_match": lambda rows: 100 * float(exact[rows].mean())},
                   (exact > 0).tolist(), len(exact), "questions")
@@ -364,6 +377,11 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     labels = first.labels and list(dict.fromkeys([*first.labels, *(second.labels or ())]))
     scored = [score(table, labels) for table in tables]
     names = list(scored[0].metrics)
+    if first.task is None:
+        logging.warning("There is no run.json beside %s and %s, so the type of the task is guessed from the "
+                        "columns: %s, with the metrics %s. If this guess is wrong, copy the run.json of the "
+                        "training into the directory of the first table.", *paths, first.kind,
+                        ", ".join(names))
     if metric is not None:
         chosen = [name for name in names if metric in (name, name.removeprefix("eval_"))]
         if not chosen:

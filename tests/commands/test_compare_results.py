@@ -125,10 +125,10 @@ def test_other_tasks_have_their_metrics(scripts, tmp_path):
         "eval_f1_micro": pytest.approx([200 / 3, 100]), "eval_f1_macro": [50.0, 100.0]}
 
 
-def record(directory, labels):
-    """Writes the run.json of a classifier."""
+def record(directory, labels, task_type="classification"):
+    """Writes the run.json of run_classifier.py."""
     (directory / "run.json").write_text(json.dumps(
-        {"format": 1, "command": "run_classifier.py", "task": "own data", "task_type": "classification",
+        {"format": 1, "command": "run_classifier.py", "task": "own data", "task_type": task_type,
          "labels": labels, "bert_config": {}, "settings": {}, "changes": []}))
 
 
@@ -166,6 +166,23 @@ def test_a_text_that_begins_with_an_apostrophe_is_the_same_in_csv_and_json_lines
         prediction_files.write_predictions(str(tmp_path / name / f"eval_predictions.{ending}"), rows, ending)
     found = compare(scripts, tmp_path / "a", tmp_path / "b", "--resamples=200", cwd=tmp_path)
     assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
+
+
+def test_a_guessed_task_is_said_and_a_prediction_of_nan_is_an_error(scripts, tmp_path):
+    rows = [{"text": "t", "label": number / 2, "prediction": number, "is_right": None} for number in range(4)]
+    for name, last in (("a", 3.0), ("b", 2.5), ("nan", None)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "eval_predictions.jsonl").write_text("".join(
+            json.dumps(row) + "\n" for row in [*rows[:3], {**rows[3], "prediction": last}]))
+    done = scripts.run("compare_results.py", "a", "b", "--resamples=200", cwd=tmp_path)
+    assert done.code == 0 and "is guessed from the columns: regression, with the metrics eval_pearson, " in (
+        done.err), done.err
+    record(tmp_path / "a", None, "regression")
+    done = scripts.run("compare_results.py", "a", "b", "--resamples=200", cwd=tmp_path)
+    assert done.code == 0 and "guessed" not in done.err
+    done = scripts.run("compare_results.py", "a", "nan", cwd=tmp_path)
+    assert done.code == 1 and "nan/eval_predictions.jsonl: the prediction None in row 4 is not a number" in (
+        done.err), done.err
 
 
 def sweep(directory, rate, values, seeds=None, failed=()):
