@@ -173,6 +173,8 @@ def resolve_flags(settings):
                is settings.init_checkpoint is None)
     if sampled:
         sample = sample_path("pretraining")
+        # The records of the sample lie in the output directory, but its configuration lies in the sample.
+        run_record.refuse_sample(settings, sample, "--input_file", ("input_file", "bert_config_file"))
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,

@@ -374,7 +374,7 @@ def record_of_weights(settings):
     return output_files.read_record(directory) if directory else None
 
 
-def refuse_sample(settings, sample, flag):
+def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     """Checks that a sample of this project may be the data of a run. The sample is the default if no flag
     names data. It must not replace the data of a training that this run continues or evaluates.
 
@@ -382,6 +382,8 @@ def refuse_sample(settings, sample, flag):
       settings: a `Settings`.
       sample: path of the sample, in the directory samples/.
       flag: the flag to advise, such as "--data_dir".
+      names: names of the flags whose files show whether a training used the sample. The first of them that
+        was given names the data in the error message.
 
     Raises:
       ValueError: the model was trained on other data.
@@ -389,8 +391,8 @@ def refuse_sample(settings, sample, flag):
     continues = settings.do_train and checkpoint_formats.latest_checkpoint(settings.output_dir)
     directory = settings.output_dir if continues else directory_of_weights(settings)
     record = output_files.read_record(directory) if directory else None
-    trained = [path for name, path in (record or {}).get("files", {}).items()
-               if name in ("data_dir", "train_file") and path]
+    recorded = (record or {}).get("files", {})
+    trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.
     name = os.path.join("", "samples", os.path.basename(sample))
     if trained and not any(f"{os.sep}{name}" in path for path in trained):

@@ -470,6 +470,13 @@ def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path
         "the earlier settings.\n"), refused.err
 
 
+def test_the_sample_does_not_replace_the_records_of_a_training(scripts, trained, shards):
+    done = scripts.run("run_pretraining.py", *tiny.flags(
+        do_eval=True, output_dir=trained.output, results_dir="new"), cwd=trained.directory)
+    assert done.code == 1 and "--input_file is required: according to " in done.err, done.err
+    assert f"the model was trained on {shards[0]}" in done.err and not (trained.directory / "new").exists()
+
+
 # --- Bad input -------------------------------------------------------------------------------------------
 
 
