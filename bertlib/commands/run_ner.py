@@ -224,6 +224,10 @@ def _labels(settings, train):
     """
     if train is not None:
         labels = tagging_data.collect_labels(train.sentences)
+        if labels == ["O"] and settings.max_train_examples:
+            raise ValueError(f"--max_train_examples={settings.max_train_examples}: no drawn sentence of "
+                             f"{train.path} has an entity, so there is nothing to learn. Pass a larger "
+                             "number.")
         if labels == ["O"]:
             raise ValueError(f"{train.path}: all tags are O, so there is nothing to learn. If the tags are "
                              "in another column, pass its number with --tag_column.")

@@ -283,6 +283,15 @@ def test_flags_that_cannot_be_right(flags, message, scripts, tiny_model, tmp_pat
     assert os.listdir(tmp_path) == ["data"]
 
 
+def test_a_draw_without_an_entity_is_no_file_without_entities(scripts, tiny_model, tmp_path):
+    sentences = ["a B-X\n", *(f"b O\nc{number} O\n" for number in range(40))]
+    (tmp_path / "train.txt").write_text("\n".join(sentences))
+    done = scripts.run("run_ner.py", *tiny.flags(**dict(
+        tiny_model.flags, train_file="train.txt", do_train=True, max_train_examples=2)), cwd=tmp_path)
+    assert done.code == 1 and "--max_train_examples=2: no drawn sentence of train.txt has an entity" in (
+        done.err), done.err
+
+
 def test_what_is_read_is_not_overwritten(scripts, tiny_model, tmp_path):
     test = write_conll(tmp_path / "out" / "test_predictions.conll", 2)
     before = test.read_bytes()
