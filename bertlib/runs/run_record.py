@@ -693,6 +693,8 @@ class RunRecord:
         plan = {}
         if self._has_steps_left:
             plan = {name: self._now[name] for name in ("planned_steps", "finished_step", "dev_data")}
+            named = {name: path for name, path in self._now["files"].items() if path}
+            plan["files"] = {**record.get("files", {}), **named}  # later evaluations read these files
         if plan and newest and plan["dev_data"] is None:
             # A session without evaluations does not change which development set the last evaluations used.
             plan["dev_data"] = (self._seen[1] or {}).get("dev_data")

@@ -287,6 +287,13 @@ def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once
     again = mrpc.run(output, learning_rate=0.02, num_train_epochs=1.5)
     assert again.code == 0 and not warnings_of(again) and "step 2 to step 3" in again.err
     assert (output / "run.json").read_bytes() == before
+    # The data are moved before the run starts again. Later evaluations find them at their new place.
+    (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    data = shutil.copytree(mrpc.data, tmp_path / "data")
+    again = mrpc.run(output, learning_rate=0.02, num_train_epochs=1.5, data_dir=data)
+    assert again.code == 0 and not warnings_of(again), again.err
+    found = json.loads((output / "run.json").read_text())
+    assert found["files"]["data_dir"] == str(data) and found["changes"] == [change]
 
 
 @pytest.mark.slow(reason="two whole runs for one line of the log")
