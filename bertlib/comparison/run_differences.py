@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_hi
 from bertlib.output_directory import best_weights, environment, output_files
 from bertlib.reports.prediction_files import finite_or_none
 from bertlib.runs.results import read_results
-from bertlib.system import files, terminal
+from bertlib.system import files, fingerprints, terminal
 
 # Names of the values in metrics.jsonl that are not compared: the values that identify a line, and the values
 # that measure the machine and not the model.
@@ -21,9 +22,11 @@ _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "tes
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
-_OVERWRITTEN = "not compared, because a later evaluation has overwritten this file"
+_OVERWRITTEN = "not compared, because a later evaluation or prediction has overwritten this file"
 # Files that an evaluation of SQuAD writes in addition to eval_results.json.
 _ANSWERS = ("predictions.json", "null_odds.json")
+# A file with predictions. The group is the suffix of the name, such as "_mismatched".
+_PREDICTIONS = re.compile(r"test_(?:results|predictions)(.*)\.tsv")
 # The text of a comparison lists at most this number of missing steps. For each file of results, it lists at
 # most this number of metrics.
 _MANY = 12
@@ -201,15 +204,16 @@ def compare_results(original, repeated, training):
 
     Returns:
       a list with a dict {"file", "same", "metrics"} for each file. "same" is None if only one of the two
-      directories has the file. It is also None if a later evaluation has overwritten the file in `original`;
-      the dict then has the key "is_overwritten" with the value True. "metrics" is {name: [old value, new
-      value]} of the metrics that differ. Only the dict of an eval_results*.json that differs has the key
-      "metrics".
+      directories has the file. It is also None if a later evaluation or prediction has overwritten the file
+      in `original`; the dict then has the key "is_overwritten" with the value True. "metrics" is {name: [old
+      value, new value]} of the metrics that differ. Only the dict of an eval_results*.json that differs has
+      the key "metrics".
     """
     names = [{os.path.basename(path) for pattern in _RESULTS
               for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
              for directory in (original, repeated)]
-    found, overwritten = [], _list_overwritten(original, names[0], training)
+    found, overwritten = [], (_list_overwritten(original, names[0], training)
+                              | _list_other_predictions(original, repeated, names[0]))
     for name in sorted(set.union(*names)):
         if not all(name in some for some in names):
             found.append({"file": name, "same": None})
@@ -240,6 +244,25 @@ def _list_overwritten(directory, names, training):
         values = read_results(directory, stem) or {}
         if lines and not any(_agree(values, line) for line in lines.values()):
             found.update([f"{stem}.json", f"{stem}.txt", *_ANSWERS])
+    return found
+
+
+def _list_other_predictions(original, repeated, names):
+    """Returns the names of the files with predictions that a later prediction of other texts has overwritten,
+    as a set. The input features of the test set show this: predict.tf_record of the two directories differs.
+
+    Args:
+      original, repeated: see `compare_results`.
+      names: names of the result files in `original`.
+    """
+    found = set()
+    for name in names:
+        match = _PREDICTIONS.fullmatch(name)
+        paths = match and [os.path.join(directory, f"predict{match[1]}.tf_record")
+                           for directory in (original, repeated)]
+        if paths and all(map(files.exists, paths)) and len(
+                {fingerprints.hash_files([path])["fingerprint"] for path in paths}) == 2:
+            found.add(name)
     return found
 
 

@@ -185,9 +185,21 @@ def test_results_that_a_later_evaluation_has_overwritten_are_not_compared(traini
         {"file": name, "same": None, "is_overwritten": True}
         for name in ("eval_results.json", "eval_results.txt")]
     text = run_differences.to_text(found)
-    assert "eval_results.txt: not compared, because a later evaluation has overwritten this file\n" in text
+    assert ("eval_results.txt: not compared, because a later evaluation or prediction has overwritten this "
+            "file\n") in text
     # The results of the repetition are always compared.
     assert not run_differences.compare(str(training), str(copy), 5)["same"]
+
+
+def test_predictions_of_other_texts_are_not_compared(tmp_path):
+    for name, features in (("old", "a"), ("new", "b"), ("same", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "predict.tf_record").write_text(features)
+        (tmp_path / name / "test_results.tsv").write_text(name)
+    other, same = (run_differences.compare_results(str(tmp_path / "old"), str(tmp_path / name),
+                                                   str(tmp_path / "old")) for name in ("new", "same"))
+    assert other == [{"file": "test_results.tsv", "same": None, "is_overwritten": True}]
+    assert same == [{"file": "test_results.tsv", "same": False}]
 
 
 @_again
