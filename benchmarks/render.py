@@ -415,7 +415,8 @@ def stability_table():
                     interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
                     interval(row, "difference", "difference_low", "difference_high"),
                     p_value(row["p_value"]) if "p_value" in row else "", ", ".join(each)])
-            parts.append(table([f"{data}{of_all}: flags", f"{metric}: mean [95 % interval]", "failed runs",
+            parts.append(table([f"{data}, {of_data[0]['runs']} seeds{of_all}: flags",
+                                f"{metric}: mean [95 % interval]", "degenerate runs",
                                 "difference from the published recipe", "p", "each seed"], rows))
         others = sorted({run["origin"] for run in result["rounds"] if "origin" in run})
         parts.append(f"Measured by `{result['command']}` ({place(result)})."

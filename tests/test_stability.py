@@ -142,12 +142,12 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(render, "STABILITY", names)
     monkeypatch.setitem(render.TABLES, "stability", (render.stability_table, names))
     page = render.rendered("<!-- generated: stability -->\n<!-- end -->")
-    assert "| MRPC: flags | accuracy: mean [95 % interval] | failed runs |" in page
+    assert "| MRPC, 3 seeds: flags | accuracy: mean [95 % interval] | degenerate runs |" in page
     assert "| published recipe | 0.640 [0.338, 0.942] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
     assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
     assert "| Hugging Face | 0.600 | 0 of 1 |" in page
     assert "| 0.750, –, 0.750 |" in page
-    assert "2026-11-24).\n\n| MRPC with `--learning_rate=1e-4`: flags" in page
+    assert "2026-11-24).\n\n| MRPC, 1 seeds with `--learning_rate=1e-4`: flags" in page
     assert page.endswith("2026-11-25).\n<!-- end -->")
 
 

@@ -155,14 +155,15 @@ def _check_metric(sweep, directory):
 
 
 def _log(sweep, directory, each, row, left):
-    """Logs the result of a run, its rank, and the remaining time."""
+    """Logs the result of a run with a warning about it, its rank, and the remaining time."""
     ended = [row for _, row in directory.ended_rows()]
     value = row.value(sweep.metric)
     result = f"{row.status}. {row.message}"
     if value is not None:
         ranked = run_rows.by_rank(ended, sweep.metric)
         rank = run_rows.ranks(ranked, sweep.metric)[value]
-        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}."
+        warning = f" {row.message}" if row.message else ""
+        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}.{warning}"
     times = [row.seconds for row in ended if row.status == run_rows.DONE]
     rest = f" {left} {'run' if left == 1 else 'runs'} to go"
     if times and left:

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -93,8 +94,10 @@ def weights(directory):
     return [path.parent.name for path in sorted(directory.glob("sweep/runs/*/*.index"))]
 
 
-def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
-    assert sweep(["0.2", "0.3", "0.5", "0.9", "0.6"]) == 1
+def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        assert sweep(["0.2", "0.3", "0.5", "0.9", "0.6"]) == 1
+    assert re.search(r"a 0\.2: eval_accuracy 0\.2, rank \d of \d\. Degenerate: ", caplog.text)
     rows = table(directory)
     assert [rows[a]["status"] for a in ("0.2", "0.3", "0.5", "0.9")] == ["finished", "failed", "finished",
                                                                          "finished"]
