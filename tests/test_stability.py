@@ -147,7 +147,7 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
     assert "| Hugging Face | 0.600 | 0 of 1 |" in page
     assert "| 0.750, –, 0.750 |" in page
-    assert "2026-11-24).\n\n| MRPC, 1 seeds with `--learning_rate=1e-4`: flags" in page
+    assert "2026-11-24).\n\n| MRPC, 3 seeds with `--learning_rate=1e-4`: flags" in page
     assert page.endswith("2026-11-25).\n<!-- end -->")
 
 
