@@ -89,6 +89,10 @@ def run(main, resumable=False, description=None, takes_paths=False):
         atexit.register(gc.freeze)
         with _interruption_wins():
             app.run(guarded)
+    except UnicodeDecodeError as error:
+        if FLAGS.is_parsed():
+            raise
+        _fail(f"error: a file that --flagfile names is not UTF-8 ({error}). Convert the file to UTF-8.")
     except KeyboardInterrupt:
         _fail("interrupted.", code=130)
     except SystemExit as end:

@@ -131,6 +131,12 @@ def _value_parser(command, arguments, own):
     return parse
 
 
+def _without_flag_files(arguments):
+    """Returns command-line arguments without --flagfile=FILE and without --flagfile FILE."""
+    return [word for word, before in zip(arguments, [None, *arguments])
+            if not re.fullmatch("--?flagfile(=.*)?", word) and before not in ("--flagfile", "-flagfile")]
+
+
 def main(argv):
     """Runs the sweep."""
     settings = common_flags.read_settings()
@@ -140,7 +146,7 @@ def main(argv):
             raise ValueError(f"--{name} is required. Pass for example --{name}={example}.")
     name, arguments = _script_of(argv[1:])
     command = command_flags.CommandFlags(name)
-    own = command.parse([word for word in arguments if not word.startswith("--flagfile=")])
+    own = command.parse(_without_flag_files(arguments))
     base = command.parse(arguments)
     _check_base(command, own, base)
     base.pop("output_dir", None)

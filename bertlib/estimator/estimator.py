@@ -333,6 +333,6 @@ class Estimator(object):
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
-            logging.warning("There is no checkpoint in %s: %s with the initial weights of a new training.",
-                            self._model_dir, doing)
+            logging.warning("There is no checkpoint in %s: %s with the weights with which a training would "
+                            "start, for example those of --init_checkpoint.", self._model_dir, doing)
         return checkpoint

@@ -1,5 +1,7 @@
 """Defines `RunConfig`: the settings of a run that do not concern the model."""
 
+import copy
+import inspect
 import os
 
 import tensorflow.compat.v1 as tf
@@ -95,10 +97,25 @@ class RunConfig(object):
         return self.group.count if self.group else 1
 
     def replace(self, **changes):
-        """Returns a copy with some settings changed."""
+        """Returns a copy with some settings changed.
+
+        Raises:
+          TypeError: a setting is unknown.
+          ValueError: a new value is not allowed; see `RunConfig`.
+        """
+        unknown = [name for name in changes if name not in vars(self)]
+        if unknown:
+            raise TypeError(f"RunConfig has no setting {unknown[0]!r}.")
         settings = {**vars(self), **changes}
         for name, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
                             ("save_checkpoints_secs", "save_checkpoints_steps")):
             if changes.get(name) is not None and other not in changes:
                 settings[other] = None
-        return type(self)(**settings)
+        # The copy keeps its class, and the attributes that a subclass or a script has added.
+        copied = copy.copy(self)
+        vars(copied).update(changes)
+        RunConfig.__init__(copied, **{name: settings[name] for name in _SETTINGS})
+        return copied
+
+
+_SETTINGS = [name for name in inspect.signature(RunConfig.__init__).parameters if name != "self"]

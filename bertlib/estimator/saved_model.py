@@ -79,10 +79,18 @@ def new_export_dir(export_dir_base):
         yield from fill_dir(tf.compat.as_str(export_dir_base))
 
 
+def _next_version(export_dir_base):
+    """Returns the smallest version (int) for a new export. It is the current time in seconds, but larger than
+    the existing versions: these may be from a machine whose clock is ahead."""
+    names = [name.rstrip("/") for name in tf.gfile.ListDirectory(export_dir_base)] if tf.gfile.Exists(
+        export_dir_base) else []
+    return max([int(time.time()), *(int(name) + 1 for name in names if name.isdecimal())])
+
+
 def _filled_local_dir(export_dir_base):
     os.makedirs(export_dir_base, exist_ok=True)
     locks.remove_abandoned(export_dir_base, _TEMPORARY)
-    for version in itertools.count(int(time.time())):
+    for version in itertools.count(_next_version(export_dir_base)):
         final_dir = os.path.join(export_dir_base, str(version))
         temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
         with contextlib.ExitStack() as stack:
@@ -106,7 +114,7 @@ def _filled_local_dir(export_dir_base):
 
 
 def _filled_remote_dir(export_dir_base):
-    version = next(version for version in itertools.count(int(time.time()))
+    version = next(version for version in itertools.count(_next_version(export_dir_base))
                    if not tf.gfile.Exists(os.path.join(export_dir_base, str(version))))
     final_dir = os.path.join(export_dir_base, str(version))
     temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")

@@ -219,7 +219,7 @@ class ProgressHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
-        self._logged_time = time.time()
+        self._logged_time = time.monotonic()
         self._measured_from = None  # (time, step) at the end of the session's first step
         devices = sorted(device.name.rpartition("/")[2] for device in session.list_devices()
                          if not device.device_type.startswith("XLA") and _is_here(device.name))
@@ -240,10 +240,10 @@ class ProgressHook(tf.train.SessionRunHook):
         if self._every_steps and due and step > self._logged_step:
             self._log(run_values.results)
         if self._measured_from is None:
-            self._measured_from = time.time(), step
+            self._measured_from = time.monotonic(), step
 
     def _log(self, values):
-        now = time.time()
+        now = time.monotonic()
         speed = (self._step - self._logged_step) / max(now - self._logged_time, 1e-9)
         speeds = {"global_step/sec": speed}
         if self._batch_size:

@@ -44,6 +44,16 @@ RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
 # Name of the collection that contains at most one integer tensor. Each `session.run` draws a new random value
 # for this tensor. In a graph without a global step, the tensor replaces the global step.
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"
+# Name of the collection that contains at most one int: the global step at which the input of a training
+# began.
+INPUT_START = "input_start"
+# Name of the collection that contains at most one int64 tensor: the cardinality of the dataset that the
+# input_fn of a training returned.
+INPUT_CARDINALITY = "input_cardinality"
+# Name of the collection that contains at most one int, in a graph that evaluates or predicts: how many such
+# graphs the Estimator has built. In these graphs, random numbers do not depend on the global step, which does
+# not change there.
+RANDOMNESS_PASS = "randomness_pass"
 # Name of the collection that contains at most one `collectives.AllReduce`, which sums the gradients of all
 # replicas.
 ALL_REDUCE = "all_reduce"

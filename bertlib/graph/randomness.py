@@ -300,10 +300,12 @@ def _step():
     """Returns the current optimizer step as an int64 scalar tensor.
 
     In a graph without a global step, a random number replaces the step. A stateful op draws this number once
-    in each `session.run`, so each run of the graph gets new random numbers.
+    in each `session.run`, so each run of the graph gets new random numbers. The same is true if an Estimator
+    evaluates or predicts, so that a model with dropout (Monte Carlo dropout, Gal and Ghahramani 2016) draws
+    new masks for each batch and in each pass.
     """
-    global_step = tf.train.get_global_step()
-    if global_step is not None:
+    global_step, passes = tf.train.get_global_step(), tf.get_collection(graph_keys.RANDOMNESS_PASS)
+    if global_step is not None and not passes:
         # Without tf.convert_to_tensor, tf.cast may return the variable instead of the variable's value.
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
     fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
@@ -312,5 +314,6 @@ def _step():
         # tf.while_loop. The argument `None` places the op outside of them, and removes all control
         # dependencies.
         with tf.control_dependencies(None):
-            fallback.append(tf.random.uniform([], maxval=2**62, dtype=tf.int64, seed=graph_seed()))
+            seed = graph_seed() + sum(passes)
+            fallback.append(tf.random.uniform([], maxval=2**62, dtype=tf.int64, seed=seed))
     return fallback[0]

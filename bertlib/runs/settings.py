@@ -126,6 +126,9 @@ def absolute_paths(name, value, directory):
     """
     if not name.endswith(PATH_SUFFIXES) or not isinstance(value, str) or not value:
         return value
+    whole = os.path.join(os.path.abspath(directory), value)
+    if os.path.exists(whole):  # a single path may contain commas
+        return whole
     return ",".join(part if "://" in part or part.startswith(hugging_face_cache.PREFIX)
                     else os.path.join(os.path.abspath(directory), part) for part in value.split(","))
 

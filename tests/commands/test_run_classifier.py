@@ -431,7 +431,8 @@ launch.run(run_classifier.main)
 
 def test_evaluation_alone_uses_the_starting_weights(evaluated):
     warning = (f"WARNING: There is no checkpoint in {evaluated.output}: "
-               "evaluating with the initial weights of a new training.")
+               "evaluating with the weights with which a training would start, for example those of "
+               "--init_checkpoint.")
     assert warning in evaluated.finished.err
     assert evaluated.results["global_step"] == 0
     assert not list(evaluated.output.glob("model.ckpt*"))

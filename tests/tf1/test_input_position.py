@@ -93,8 +93,13 @@ class Trained(object):
     def __init__(self, directory, **config):
         self.seen = []
         self.directory = str(directory)
-        config = {"save_checkpoints_steps": 3, **config}
-        self._estimator = estimator.Estimator(self._model_fn, self.directory, estimator.RunConfig(**config))
+        self._config = {"save_checkpoints_steps": 3, **config}
+        self.new_process()
+
+    def new_process(self):
+        """Makes the next call of `train` the first call of its Estimator, as in a new process."""
+        self.estimator = estimator.Estimator(self._model_fn, self.directory,
+                                             estimator.RunConfig(**self._config))
 
     def _model_fn(self, features, labels, mode, params):
         total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
@@ -106,7 +111,8 @@ class Trained(object):
     def train(self, input_fn, **limit):
         """Trains, and returns the batches of this run."""
         before = len(self.seen)
-        self._estimator.train(input_fn, **limit)
+        self.new_process()
+        self.estimator.train(input_fn, **limit)
         return self.seen[before:]
 
     def forget_after(self, step):
@@ -186,6 +192,36 @@ def test_each_epoch_of_an_input_that_ends_starts_anew(tmp_path):
         assert trained.train(epoch) == [[0, 1], [2, 3], [4, 5]]
     assert trained.train(epoch, steps=2) == [[0, 1], [2, 3]]
     assert trained.train(epoch) == [[4, 5]]
+
+
+def test_each_call_in_a_process_reads_an_input_that_ends_from_its_beginning(tmp_path):
+    trained = Trained(tmp_path)
+    for _ in range(3):
+        trained.estimator.train(epoch, steps=2)
+    assert trained.seen == 3 * [[0, 1], [2, 3]]
+    trained.seen.clear()
+    trained.estimator.train(shuffled, max_steps=8)
+    trained.estimator.train(shuffled, max_steps=10)  # an endless input continues
+    uninterrupted = Trained(tmp_path / "uninterrupted").train(shuffled, max_steps=4)
+    assert trained.seen == uninterrupted
+
+
+def test_each_epoch_of_an_unseeded_shuffle_has_another_order_also_when_it_is_resumed(tmp_path):
+    def own_shuffle():
+        return numbers(6).shuffle(6).batch(2)
+
+    trained = Trained(tmp_path / "a")
+    epochs = []
+    for _ in range(3):
+        trained.estimator.train(own_shuffle)
+        epochs.append(trained.seen[-3:])
+        assert sorted(np.ravel(epochs[-1])) == list(range(6))
+    assert epochs[0] != epochs[1] and epochs[1] != epochs[2]
+    killed = Trained(tmp_path / "b", save_checkpoints_steps=1)
+    killed.train(own_shuffle)
+    killed.train(own_shuffle, steps=1)
+    killed.train(own_shuffle)
+    assert killed.seen == [*epochs[0], *epochs[1]]
 
 
 @pytest.mark.parametrize("input_fn", [

@@ -8,7 +8,7 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import randomness
+from bertlib.graph import graph_keys, randomness
 from bertlib.graph.tensorflow_internals import control_flow_context
 from tf1._names import internals
 
@@ -128,14 +128,22 @@ def _with_keyed_dropout(layer_class):
 
 
 def _with_keyed_shuffle(dataset_class):
-    """Replaces the method `shuffle` of a Dataset class. If the caller passes no seed, the new method uses a
-    seed that is the same in every run."""
+    """Replaces the method `shuffle` of a Dataset class.
+
+    If the caller passes no seed, but the graph has a seed, the new method uses a seed that is the same in
+    every run. This seed also depends on the global step at which the input began. So an input that begins
+    again has another order. In a graph without a seed, each iterator draws a random order, as in TensorFlow
+    1.
+    """
     original = dataset_class.shuffle
 
     @functools.wraps(original)
     def shuffle(self, buffer_size, seed=None, reshuffle_each_iteration=None, name=None):
-        if seed is None:
-            seed = randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
+        graph = tf.get_default_graph()
+        if seed is None and graph.seed is not None:
+            site = randomness.new_site("shuffle")
+            start = max(graph.get_collection(graph_keys.INPUT_START), default=0)
+            seed = randomness.philox_key(graph.seed, f"{site}@{start}" if start else site) >> 1
         return original(self, buffer_size, seed, reshuffle_each_iteration, name)
 
     dataset_class.shuffle = shuffle

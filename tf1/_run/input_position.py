@@ -26,6 +26,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
+from bertlib.graph import graph_keys
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # These attributes are left out of digests, because they differ between processes or do not change the
@@ -60,6 +61,11 @@ class InputPosition(tf.train.SessionRunHook):
         self._fingerprint = digest.of_iterators(handles)
         self._has_states = "GeneratorDataset" not in digest.op_types
         with tf.name_scope("input_position"):
+            # The pipeline that distributes batches to replicas has an unknown length. So the length of the
+            # script's own dataset is used, if the input_fn returned a dataset.
+            self._cardinalities = graph.get_collection(graph_keys.INPUT_CARDINALITY) or [
+                tf.raw_ops.DatasetCardinality(input_dataset=maker.inputs[0])
+                for handle in handles for maker in _consumers(handle.op, "MakeIterator")]
             self._path = tf.placeholder(tf.string, [])
             self._given_start = tf.placeholder(tf.int64, [])
             saved = {"fingerprint": tf.constant(self._fingerprint, tf.int64), "start": self._given_start}
@@ -114,6 +120,16 @@ class InputPosition(tf.train.SessionRunHook):
             for _ in range(batches):
                 session.run(self._batches)
 
+    def is_endless(self, session):
+        """Returns whether all iterators are endless. If the length of a dataset is not known, for example
+        behind a filter, the dataset does not count as endless."""
+        if not self._batches or not self._cardinalities:
+            return False
+        try:
+            return set(session.run(self._cardinalities)) == {tf.data.experimental.INFINITE_CARDINALITY}
+        except tf.errors.InvalidArgumentError:  # a dataset reads a placeholder
+            return False
+
     def _start_in(self, checkpoint):
         """Returns the global step at which the training began to read the input from its beginning. This step
         is saved with each checkpoint.
@@ -152,6 +168,18 @@ class InputPosition(tf.train.SessionRunHook):
         for prefix in checkpoint_files.list_checkpoints(directory):
             if prefix != path and not checkpoint_files.exists(_checkpoint_of(prefix)):
                 checkpoint_files.remove(prefix)
+
+
+def saved_start(checkpoint):
+    """Returns the global step at which the input of a checkpoint's training began; None if it is not known.
+    Unlike `InputPosition.restore`, this function does not compare the input with the saved fingerprint."""
+    path = _path_beside(checkpoint)
+    if not checkpoint_files.exists(path):
+        return None
+    try:
+        return int(tf.train.load_checkpoint(checkpoint_files.escape_prefix(path)).get_tensor("start"))
+    except (tf.errors.OpError, ValueError, IndexError):
+        return None  # `InputPosition.restore` reports the damage
 
 
 def _path_beside(checkpoint):

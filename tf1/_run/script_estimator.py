@@ -31,10 +31,12 @@ class Estimator(estimator.Estimator):
         super().__init__(model_fn, model_dir, config or RunConfig(), params, use_tpu, train_batch_size,
                          eval_batch_size, predict_batch_size)
         self._warm_start_from = warm_start_from
+        self._input_history = script_training.InputHistory()
 
     def _training_session(self, *arguments):
         return script_training.TrainingSession(self._builder, self._config, *arguments,
-                                               warm_start_from=self._warm_start_from)
+                                               warm_start_from=self._warm_start_from,
+                                               input_history=self._input_history)
 
     @property
     def _group(self):

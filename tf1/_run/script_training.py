@@ -15,11 +15,13 @@ import contextlib
 import copy
 import os
 
+from absl import logging
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import tensorflow_internals
+from bertlib.graph import graph_keys, tensorflow_internals
 from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
@@ -61,6 +63,8 @@ class Builder(model_graph.Builder):
 
     def tensors_of(self, result, mode):
         group = self._config.group
+        if mode == ModeKeys.TRAIN and isinstance(result, tf.compat.v2.data.Dataset):
+            tf.add_to_collection(graph_keys.INPUT_CARDINALITY, tf.data.experimental.cardinality(result))
         if (mode != ModeKeys.TRAIN or not group or script_divides_work()
                 or training_session.starts_at_global_step()):
             return super().tensors_of(result, mode)
@@ -73,23 +77,38 @@ class Builder(model_graph.Builder):
             return super().call_model_fn(features, labels, mode)
 
 
+class InputHistory(object):
+    """Tells a call of `Estimator.train` about the input of the calls before it.
+
+    Attributes:
+      is_endless: whether the input of the last call was endless; None before the first call.
+    """
+
+    def __init__(self):
+        self.is_endless = None
+
+
 class TrainingSession(training_session.TrainingSession):
     """Runs one session of a training that a script for TensorFlow 1 defines."""
 
-    def __init__(self, *arguments, warm_start_from=None):
+    def __init__(self, *arguments, warm_start_from=None, input_history=None):
         """Creates a session.
 
         Args:
           *arguments: the arguments of bertlib's `TrainingSession`.
           warm_start_from: see `script_estimator.Estimator`.
+          input_history: the `InputHistory` of the Estimator; None for a new one.
         """
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
         # The `InputPosition` moves the input to the saved position when a training is resumed. The attribute
         # stays None for an input that starts at the batch of the global step by itself.
         self._position = None
+        self._input_history = input_history or InputHistory()
         # With Horovod, each process reads its own input. A resumed run reads this input from the beginning.
-        self._continues_input = not script_divides_work()
+        # A script that calls `train` several times, for example in a loop over epochs, expects that each call
+        # reads the input from its beginning. Only an endless input continues.
+        self._continues_input = not script_divides_work() and self._input_history.is_endless is not False
 
     def run(self):
         super().run()
@@ -98,6 +117,16 @@ class TrainingSession(training_session.TrainingSession):
             # end of the input. Start the input from its beginning.
             self._continues_input = False
             super().run()
+        if self._position and not self._position.has_trained and not self.config.stop_request.is_set:
+            logging.warning("The training made no steps. The input may be empty, or smaller than a batch.")
+
+    def prepare_input(self):
+        continues = self.checkpoint and self._continues_input
+        start = input_position.saved_start(self.checkpoint) if continues else None
+        if start is None:
+            start = checkpoint_formats.read_global_step(self.checkpoint)
+        tf.add_to_collection(graph_keys.INPUT_START, start)
+        return super().prepare_input()
 
     def make_position_hooks(self):
         self._position = input_position.InputPosition(tf.get_default_graph())
@@ -146,6 +175,7 @@ class TrainingSession(training_session.TrainingSession):
     def take_steps(self, session, built, vote):
         if self._position:
             raw_session = session.raw_session()
+            self._input_history.is_endless = self._position.is_endless(raw_session)
             self._position.restore(raw_session, self.checkpoint if self._continues_input else None,
                                    int(raw_session.run(tf.train.get_global_step())), built.own_micro_batches)
         super().take_steps(session, built, vote)
