@@ -333,6 +333,6 @@ class Estimator(object):
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
-            logging.warning("There is no checkpoint in %s: %s with the weights with which a training would "
-                            "start, for example those of --init_checkpoint.", self._model_dir, doing)
+            logging.warning("There is no checkpoint in %s: %s with the starting weights (those of "
+                            "--init_checkpoint, if this flag is given).", self._model_dir, doing)
         return checkpoint

@@ -40,7 +40,7 @@ class Builder:
         """
         self.model_fn, self._config, self._batch_sizes = model_fn, config, batch_sizes
         self.params = self.copied(params)
-        self._num_passes = 0  # number of graphs that were built for an evaluation or a prediction
+        self._num_passes = 0  # number of graphs that were built for predictions
         if any(size is not None for size in batch_sizes.values()):
             self.check_params()
         if batch_sizes[ModeKeys.TRAIN] is not None:
@@ -115,7 +115,7 @@ class Builder:
             randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
             if self._config.step_config and self._config.step_config.use_xla:
                 tf.add_to_collection(graph_keys.USES_XLA, 1)
-        else:
+        elif mode == ModeKeys.PREDICT:
             self._num_passes += 1
             tf.add_to_collection(graph_keys.RANDOMNESS_PASS, self._num_passes)
         # Iterators and queues stay on the CPU.

@@ -50,9 +50,9 @@ INPUT_START = "input_start"
 # Name of the collection that contains at most one int64 tensor: the cardinality of the dataset that the
 # input_fn of a training returned.
 INPUT_CARDINALITY = "input_cardinality"
-# Name of the collection that contains at most one int, in a graph that evaluates or predicts: how many such
-# graphs the Estimator has built. In these graphs, random numbers do not depend on the global step, which does
-# not change there.
+# Name of the collection that contains at most one int, in a graph that predicts: how many such graphs the
+# Estimator has built. In these graphs, random numbers do not depend on the global step, which does not change
+# there.
 RANDOMNESS_PASS = "randomness_pass"
 # Name of the collection that contains at most one `collectives.AllReduce`, which sums the gradients of all
 # replicas.

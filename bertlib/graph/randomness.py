@@ -301,8 +301,8 @@ def _step():
 
     In a graph without a global step, a random number replaces the step. A stateful op draws this number once
     in each `session.run`, so each run of the graph gets new random numbers. The same is true if an Estimator
-    evaluates or predicts, so that a model with dropout (Monte Carlo dropout, Gal and Ghahramani 2016) draws
-    new masks for each batch and in each pass.
+    predicts: a model with dropout (Monte Carlo dropout, Gal and Ghahramani 2016) draws new masks for each
+    batch and in each call of `predict`.
     """
     global_step, passes = tf.train.get_global_step(), tf.get_collection(graph_keys.RANDOMNESS_PASS)
     if global_step is not None and not passes:

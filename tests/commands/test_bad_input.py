@@ -730,6 +730,13 @@ def records(tmp_path):
     return path
 
 
+def test_a_flag_file_that_is_not_utf_8(scripts, tmp_path):
+    (tmp_path / "a.flags").write_bytes(b"--output_file=caf\xe9.txt\n")
+    done = scripts.run("build_vocab.py", "--flagfile=a.flags", cwd=tmp_path)
+    assert done.code == 1 and "a file that --flagfile names is not UTF-8" in done.err, done.err
+    assert "Traceback" not in done.err
+
+
 def test_missing_records(tmp_path):
     with pytest.raises(FileNotFoundError, match=re.escape(f"There is no file {tmp_path / 'none'}")):
         read_records(tmp_path / "none")

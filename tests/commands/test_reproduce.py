@@ -191,6 +191,19 @@ def test_results_that_a_later_evaluation_has_overwritten_are_not_compared(traini
     assert not run_differences.compare(str(training), str(copy), 5)["same"]
 
 
+def test_a_path_with_a_comma_is_one_path(copy, tmp_path):
+    data = tmp_path / "b,c"
+    (copy.parent / "data").rename(data)
+    change(copy, lambda record: record.update(json.loads(
+        json.dumps(record).replace(str(copy.parent / "data"), str(data)))))
+    change(copy, lambda record: record["flags"].update(data_dir=str(data)))
+    found = reproduction.plan(str(copy), str(tmp_path / "again"))
+    assert f"--data_dir={data}" in found.flags and not found.changed
+    other = os.path.relpath(data)
+    found = reproduction.plan(str(copy), str(tmp_path / "again"), overrides=[f"--data_dir={other}"])
+    assert not found.changed
+
+
 def test_predictions_of_other_texts_are_not_compared(tmp_path):
     for name, features in (("old", "a"), ("new", "b"), ("same", "a")):
         (tmp_path / name).mkdir()

@@ -431,8 +431,7 @@ launch.run(run_classifier.main)
 
 def test_evaluation_alone_uses_the_starting_weights(evaluated):
     warning = (f"WARNING: There is no checkpoint in {evaluated.output}: "
-               "evaluating with the weights with which a training would start, for example those of "
-               "--init_checkpoint.")
+               "evaluating with the starting weights (those of --init_checkpoint, if this flag is given).")
     assert warning in evaluated.finished.err
     assert evaluated.results["global_step"] == 0
     assert not list(evaluated.output.glob("model.ckpt*"))

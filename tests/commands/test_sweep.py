@@ -79,6 +79,14 @@ def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, scr
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("words", [["--flagfile=a.flags"], ["--flagfile", "a.flags"]])
+def test_the_directory_in_a_flag_file_is_overridden(words, scripts, command, tmp_path):
+    (tmp_path / "a.flags").write_text("--output_dir=a\n")
+    done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", "--grid=no_such_flag=0",
+                       *command, *words, cwd=tmp_path)
+    assert done.code == 1 and "has no flag --no_such_flag that a sweep can change" in done.err, done.err
+
+
 def test_a_training_command_with_its_own_directory_is_refused(scripts, command, tmp_path):
     done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", "--grid=seed=0", *command,
                        "--output_dir=a", cwd=tmp_path)

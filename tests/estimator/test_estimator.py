@@ -773,8 +773,8 @@ def test_without_a_checkpoint_a_warning_names_the_starting_weights(counting, tra
     assert call(model) == (0 if doing == "evaluating" else [1.0 + 3.0])
     warnings = [message for logger, level, message in log.record_tuples
                 if (logger, level) == ("absl", WARNING)]
-    assert warnings == [f"There is no checkpoint in {model.model_dir}: {doing} with the initial "
-                        "weights of a new training."]
+    assert warnings == [f"There is no checkpoint in {model.model_dir}: {doing} with the starting "
+                        "weights (those of --init_checkpoint, if this flag is given)."]
     assert "Starting weights: 1 of 1 variables" in log.text
 
 

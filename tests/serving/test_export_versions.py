@@ -54,6 +54,11 @@ def test_exports_of_one_second_are_versions_of_their_own(tmp_path, monkeypatch):
     assert len(set(made)) == 4
 
 
+def test_an_export_is_newer_than_one_of_a_machine_whose_clock_is_ahead(tmp_path):
+    (tmp_path / "9900000000").mkdir()
+    assert export(tmp_path, "new") == str(tmp_path / "9900000001")
+
+
 def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
     directory = tmp_path / "export"
     pid = in_child(export, directory, "never", 600)
