@@ -1,5 +1,7 @@
 """Class weights and label smoothing: the loss agrees with NumPy, and does not depend on the micro-batches."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -115,3 +117,11 @@ def test_a_step_is_the_same_one_in_parts(changes, tmp_path):
     assert len(parts) > 4
     for name, value in whole.items():
         np.testing.assert_allclose(parts[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_features_of_an_own_class_need_no_is_real_example():
+    features = [types.SimpleNamespace(input_ids=[1, 2], input_mask=[1, 1], segment_ids=[0, 0], label_id=0)]
+    with tf.Graph().as_default(), tf.Session() as session:
+        dataset = classification_head.input_fn_builder(features * 2, 2, False, False)({"batch_size": 2})
+        batch = tf.data.make_one_shot_iterator(dataset).get_next()
+        assert session.run(batch["is_real_example"]).tolist() == [1, 1]

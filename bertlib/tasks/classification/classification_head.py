@@ -287,7 +287,7 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
                                 np.int32).reshape(-1, seq_length),
         "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
                               else np.int32),
-        # Features of older forks do not have this attribute.
+        # Features of an own class may lack this attribute.
         "is_real_example": np.array([getattr(feature, "is_real_example", True) for feature in features],
                                     np.int32),
     }
