@@ -185,6 +185,7 @@ def test_the_figures_of_the_flags_for_steadier_training_were_measured():
     """The numbers in the comments of the flag file are those of the stored benchmark."""
     lines = STABLE.read_text(encoding="utf-8").splitlines()
     comments = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    page = (ROOT / "docs" / "howto" / "stable_training.md").read_text(encoding="utf-8")
     counts, means = [], []
     for rate in ("1e-4", "7e-5"):
         stored = ROOT / "benchmarks" / "results" / f"stability_cola_bf16_rate_{rate}.json"
@@ -193,7 +194,9 @@ def test_the_figures_of_the_flags_for_steadier_training_were_measured():
         published, corrected = settings["published"], settings["bias_correction"]
         assert corrected["failed_share"] == 0
         assert [corrected["flags"]] == [line for line in lines if not line.startswith("#")]
-        counts.append(f"{round(published['failed_share'] * published['runs'])} of {published['runs']} with a")
+        count = f"{round(published['failed_share'] * published['runs'])} of {published['runs']}"
+        assert f"| {rate} | {count} | 0 of {corrected['runs']} |" in page
+        counts.append(f"{count} with a")
         means.append(f"from {published['mean']:.2f} to {corrected['mean']:.2f}")
     assert (f"Degenerate runs without this flag: {counts[0]} learning rate of 1e-4, and {counts[1]} rate of "
             f"7e-5. With the flag: none. The mean of the Matthews correlation rose {', and '.join(means)}."

@@ -109,6 +109,9 @@ def write_skipped_lines(settings, skipped):
     Args:
       settings: a `Settings`.
       skipped: list of `faults.Fault`.
+
+    Raises:
+      ValueError: the file to which lines are added is not such a list.
     """
     if not settings.skip_bad_lines:
         return
@@ -117,7 +120,12 @@ def write_skipped_lines(settings, skipped):
     kept = []
     if not settings.do_train and directory == settings.output_dir and files.exists(path):
         read_again = {fault.path for fault in skipped}
-        kept = [fault for fault in faults.parse_table(files.read_text(path)) if fault.path not in read_again]
+        try:
+            listed = faults.parse_table(files.read_text(path))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be extended: {error}. Move the file away, or pass "
+                             "--results_dir.") from None
+        kept = [fault for fault in listed if fault.path not in read_again]
     files.write_text(path, faults.format_table([*kept, *skipped]))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))

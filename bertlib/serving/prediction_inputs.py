@@ -111,7 +111,7 @@ class InputReader:
           ValueError: the columns of the texts are missing, or cannot be determined.
         """
         if input_format == "text":
-            return self._read_text(stream)
+            return self._read_text(stream, waits=ahead > 0)
         if input_format == "conll":
             if not self._is_tagger:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
@@ -122,10 +122,16 @@ class InputReader:
             return self._read_conll(stream, name)
         return self._read_rows(stream, name, input_format, ahead)
 
-    def _read_text(self, stream):
-        blank = []  # blank lines at the end of the file are no inputs
+    def _read_text(self, stream, waits):
+        """Yields the `Input` of each line of plain text.
+
+        If `waits` is true, blank lines at the end of the file are no inputs: a blank line is yielded when a
+        later line has arrived. If it is false, each line is yielded at once, because the program that writes
+        the lines may wait for the answer to a blank line.
+        """
+        blank = []
         for number, line in tables.read_lines(stream, self._text_encoding):
-            if isinstance(line, str) and not line.strip():
+            if waits and isinstance(line, str) and not line.strip():
                 blank.append((number, line))
                 continue
             yield from itertools.starmap(self._read_line, [*blank, (number, line)])

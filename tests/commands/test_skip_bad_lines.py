@@ -114,6 +114,11 @@ def test_an_evaluation_adds_its_bad_lines_to_the_list_of_the_training(scripts, t
         found = path.read_text()
         assert done.code == 0 and found.startswith(listed), done.err
         assert found[len(listed):].startswith("bad.csv,6,unknown label,") and found.count("\nbad.csv") == 1
+    path.write_text("file;line\nall.csv;6\n")
+    done = scripts.run("run_classifier.py", *tiny.flags(
+        output_dir="output", dev_file="bad.csv", do_eval=True), cwd=here)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert "skipped_lines.csv cannot be extended: the columns are not file, line" in done.err, done.err
     path.write_text(listed)
 
 

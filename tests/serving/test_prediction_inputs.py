@@ -64,6 +64,9 @@ def test_lines_are_read_no_sooner_than_needed():
 
     found = source().read(stream(b"a\n", b"b\n", b"c\n"), "lines", "text")
     assert next(found).values == ("a",) and taken == [1]
+    found = source().read(stream(b"\n", b"b\n"), "lines", "text", ahead=0)  # from a pipe
+    taken.clear()
+    assert next(found).values == ("",) and taken == [1]
     for input_format, lines, ready in (("tsv", [b"text_a\n", b"a\n", b"b\n"], 2),
                                        ("csv", [b"text_a\n", b'"a\n', b'"\n', b"c\n"], 3),
                                        ("jsonl", [b'{"text_a": "a"}\n', b"\n"], 1)):
@@ -268,6 +271,11 @@ def test_a_field_may_be_longer_than_a_module_of_python_takes():
     text = "cat " * 50000
     for input_format in ("csv", "tsv"):
         assert values(read(f"text_a\n{text}\n", input_format)) == [(text,)]
+
+
+def test_a_workbook_is_called_a_workbook():
+    found = read(b"PK\x03\x04\x14\x00\x06\x00\x08\n\xff\n", "text")
+    assert found[0].problem.startswith("the file is a ZIP archive or the workbook of a spreadsheet program")
 
 
 def test_a_file_of_utf_16_is_refused_line_by_line():

@@ -136,20 +136,12 @@ class InputPosition(tf.train.SessionRunHook):
 
         Returns None if no position was saved with this checkpoint, or if the input has changed since then.
         """
-        path = _path_beside(checkpoint)
-        if not checkpoint_files.exists(path):
-            return None
-        try:
-            reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(path))
-            fingerprint, start = reader.get_tensor("fingerprint"), reader.get_tensor("start")
-        # TensorFlow reports the end of a truncated file as an IndexError.
-        except (tf.errors.OpError, ValueError, IndexError) as error:
-            raise _damaged(path, error) from error
-        if fingerprint != self._fingerprint:
+        fingerprint, start = _read(checkpoint)
+        if start is not None and fingerprint != self._fingerprint:
             logging.warning("The files, the batch size or the code of the input have changed since %s was "
                             "saved. The input therefore starts from its beginning.", checkpoint)
             return None
-        return int(start)
+        return start
 
     def save(self, session, checkpoint):
         """Saves the position of the input. Call this method before the checkpoint is written. The method does
@@ -171,15 +163,28 @@ class InputPosition(tf.train.SessionRunHook):
 
 
 def saved_start(checkpoint):
-    """Returns the global step at which the input of a checkpoint's training began; None if it is not known.
-    Unlike `InputPosition.restore`, this function does not compare the input with the saved fingerprint."""
+    """Returns the global step at which the input of a checkpoint's training began; None if no position was
+    saved with the checkpoint. Unlike `InputPosition.restore`, this function does not compare the input with
+    the saved fingerprint, because the input is not built yet.
+
+    Raises:
+      ValueError: the saved position is damaged.
+    """
+    return _read(checkpoint)[1]
+
+
+def _read(checkpoint):
+    """Returns (fingerprint, start), two ints that were saved with a checkpoint; (None, None) if no position
+    was saved. Raises a ValueError if the saved position is damaged."""
     path = _path_beside(checkpoint)
     if not checkpoint_files.exists(path):
-        return None
+        return None, None
     try:
-        return int(tf.train.load_checkpoint(checkpoint_files.escape_prefix(path)).get_tensor("start"))
-    except (tf.errors.OpError, ValueError, IndexError):
-        return None  # `InputPosition.restore` reports the damage
+        reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(path))
+        return int(reader.get_tensor("fingerprint")), int(reader.get_tensor("start"))
+    # TensorFlow reports the end of a truncated file as an IndexError.
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        raise _damaged(path, error) from error
 
 
 def _path_beside(checkpoint):
