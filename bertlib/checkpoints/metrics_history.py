@@ -6,12 +6,10 @@ steps are removed, because the training repeats these steps and writes their lin
 
 import functools
 import json
-import math
 import os
 import time
 
 from absl import logging
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.system import files
@@ -92,7 +90,7 @@ class MetricsHistory:
     def _append(self, row):
         """Adds a row at the end of the file, as one line in a single write. If only a part of the line was
         written, this part is removed again."""
-        line = (json.dumps(_to_json(row), allow_nan=False) + "\n").encode()
+        line = (files.json_text(row) + "\n").encode()
         if files.is_remote(self.path):
             with files.open_file(self.path, "ab") as writer:
                 writer.write(line)
@@ -128,22 +126,6 @@ def _parse(line):
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and type(row.get("step")) is int else None
-
-
-def _to_json(value):
-    """Converts a value to types that JSON has. A number that is not finite becomes None, because JSON has no
-    notation for it."""
-    if isinstance(value, dict):
-        return {key: _to_json(item) for key, item in value.items()}
-    if isinstance(value, np.float32):
-        value = float(str(value))  # writes 0.1, as in the log, and not 0.10000000149011612
-    elif isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [_to_json(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @functools.cache

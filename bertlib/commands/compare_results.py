@@ -8,7 +8,6 @@ command compares the two sweeps. A run of the first sweep and a run of the secon
 differ only in the compared settings. For example, both runs have the same seed.
 """
 
-import json
 import os
 
 from absl import flags
@@ -115,6 +114,6 @@ def main(argv):
         found = paired_predictions.compare(paths, settings.metric, settings.resamples, settings.seed)
     lines = to_text(found, argv[1:])
     if settings.output_format == "json":
-        print(json.dumps({**found, "conclusion": lines}, indent=1))
+        print(files.json_text({**found, "conclusion": lines}, indent=1))
     else:
         print("\n".join(lines))

@@ -11,7 +11,6 @@ This command copies the weights of a training checkpoint, without the state of t
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
 
-import json
 import os
 
 from absl import flags, logging
@@ -392,7 +391,7 @@ def translate(settings, source):
         config = hugging_face_config(config, source, names)
     for name, content in ((_CONFIG[settings.to], config), (_TOKENIZER_CONFIG, tokenizer)):
         if content is not None:
-            contents[name] = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+            contents[name] = model_files.format_json(content)
     return names, contents
 
 

@@ -15,7 +15,6 @@ The exit code is 0 if all bits are the same, 3 if there is a difference, and 1 a
 """
 
 import contextlib
-import json
 import os
 import sys
 
@@ -78,6 +77,6 @@ def main(argv):
                  command=[plan.command, *plan.flags], changed_files=plan.changed, overrides=plan.overrides,
                  notes=plan.notes)
     print(run_differences.to_text(found, [*changed, *plan.notes], plan.overrides))
-    files.write_text(os.path.join(output_dir, "reproduction.json"), json.dumps(found, indent=1) + "\n")
+    files.write_json(os.path.join(output_dir, "reproduction.json"), found)
     if not found["same"]:
         sys.exit(DIFFERENT)

@@ -9,7 +9,6 @@ import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, environment, output_files
-from bertlib.reports.prediction_files import finite_or_none
 from bertlib.runs.results import read_results
 from bertlib.system import files, fingerprints, terminal
 
@@ -269,7 +268,7 @@ def _list_other_predictions(original, repeated, names):
 def _agree(values, line):
     """Returns whether the values of an evaluation are the values in a line of metrics.jsonl."""
     names = [name for name in values if name in line and name not in (*_MEASURED, "global_step")]
-    return bool(names) and all(finite_or_none(values[name]) == line[name] for name in names)
+    return bool(names) and all(files.to_json(values[name]) == line[name] for name in names)
 
 
 def _parse(content):

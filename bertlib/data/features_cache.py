@@ -8,7 +8,6 @@ for example between two file systems, the run gets a copy of the file.
 
 import contextlib
 import itertools
-import json
 import os
 import pickle
 import shutil
@@ -150,7 +149,7 @@ def _make(entry, convert):
         records = os.path.join(partial, _RECORDS)
         value = convert(records)
         facts = {**_describe(records), "value": value}
-        files.write_text(os.path.join(partial, _FACTS), json.dumps(facts))
+        files.write_json(os.path.join(partial, _FACTS), facts)
         os.rename(partial, entry)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

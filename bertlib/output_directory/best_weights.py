@@ -13,7 +13,6 @@ the step of this checkpoint, although better weights may have been found later. 
 are also kept in best/ until the training ends.
 """
 
-import json
 import math
 import os
 import re
@@ -390,7 +389,7 @@ class BestWeights:
         better = "lower" if is_lower_better(self._metric) else "higher"
         self._content = {**entry, "better": better, "first_step": self.first_step,
                          "training": record.get("started"), "earlier": earlier}
-        files.write_text(os.path.join(self._path, FILE), json.dumps(self._content, indent=1) + "\n")
+        files.write_json(os.path.join(self._path, FILE), self._content)
 
     def _write_model_files(self):
         """Copies the files that describe the model and the training into best/."""
@@ -405,8 +404,7 @@ class BestWeights:
             # Later commands use these two entries to warn of an unfinished training. In best/, the entries
             # are null, so that the commands give no such warning for the best weights.
             record = {**record, "planned_steps": None, "finished_step": None}
-            files.write_text(os.path.join(self._path, output_files.RECORD),
-                             json.dumps(record, indent=1) + "\n")
+            files.write_json(os.path.join(self._path, output_files.RECORD), record)
 
     def _remove_weights(self, kept_steps):
         """Removes the weights of all steps that are not in `kept_steps`. Also removes incomplete files, which

@@ -93,7 +93,7 @@ def tokenizer_directories(settings, path):
 
 def format_json(content):
     """Returns a JSON object as bytes, in the form in which it is written to a file."""
-    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+    return (files.json_text(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def hash_contents(contents):

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import json
-import math
 import re
 
 from bertlib.rows import columns
@@ -56,7 +54,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
             if is_csv:
                 text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
             else:
-                text = json.dumps(_json_object(row, renamed), ensure_ascii=False) + "\n"
+                text = files.json_text(_json_object(row, renamed), ensure_ascii=False) + "\n"
             # A text may contain half of a surrogate pair. UTF-8 cannot encode such a half, so "?" is written
             # instead.
             stream.write(text.encode("utf-8", "replace"))
@@ -131,20 +129,12 @@ def _cells(row, fields, probabilities, details, separator):
 
 
 def _json_object(row, renamed):
-    """Returns a row as a dict that can be written as JSON. NaN and infinite numbers become None, because JSON
-    cannot represent them."""
+    """Returns a row as a dict."""
     found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
              "label": row.label, "prediction": row.prediction}
     numbers = row.probabilities
     if numbers is not None and list(numbers) == [""]:
         found["probability"] = numbers[""]
     elif numbers is not None:
-        found["probabilities"] = {label: finite_or_none(number) for label, number in numbers.items()}
-    found.update({"is_right": row.is_right, "loss": row.loss, **row.details})
-    return {name: finite_or_none(value) for name, value in found.items()}
-
-
-def finite_or_none(value):
-    """Returns None for NaN and infinite numbers, because JSON has no notation for them. Returns other values
-    unchanged."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        found["probabilities"] = numbers
+    return {**found, "is_right": row.is_right, "loss": row.loss, **row.details}

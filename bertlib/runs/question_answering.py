@@ -1,6 +1,5 @@
 """Implements the evaluation of run_squad.py: computes the answers of a model, scores them and writes them."""
 
-import json
 import math
 import os
 
@@ -103,7 +102,7 @@ class Evaluation:
             if one_sided:
                 logging.warning("%s", one_sided)
             evaluation = {**scores, "global_step": self._step()}
-            files.write_text(path("eval_results.json"), json.dumps(evaluation, indent=2) + "\n")
+            files.write_json(path("eval_results.json"), evaluation, indent=2)
             results.record_evaluation(settings, "dev", evaluation)
             logging.info("Results, in %s:\n%s", path("eval_results.json"),
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))

@@ -1,6 +1,5 @@
 """Writes, reads and removes the metrics of an evaluation. Also writes its report and the skipped lines."""
 
-import json
 import os
 
 from absl import logging
@@ -10,7 +9,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import metrics_history
 from bertlib.output_directory import output_files
 from bertlib.reports import report_sections
-from bertlib.reports.prediction_files import finite_or_none
 from bertlib.rows import faults
 from bertlib.runs import learning_curve, run_record
 from bertlib.system import files
@@ -55,7 +53,7 @@ def write_json(directory, file_name, results):
       results: {name of a metric: number, array, or dict of numbers}. The numbers have the same digits as in
         the file that `write_results` writes.
     """
-    text = json.dumps(_to_json(dict(sorted(results.items()))), indent=2, ensure_ascii=False)
+    text = files.json_text(dict(sorted(results.items())), indent=2, ensure_ascii=False)
     files.write_text(os.path.join(directory, file_name), text + "\n")
 
 
@@ -129,17 +127,6 @@ def write_skipped_lines(settings, skipped):
     files.write_text(path, faults.format_table([*kept, *skipped]))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
-
-
-def _to_json(value):
-    """Converts a value to Python objects that can be written as JSON."""
-    if isinstance(value, dict):
-        return {name: _to_json(each) for name, each in value.items()}
-    if np.ndim(value):
-        return [_to_json(each) for each in value]
-    if isinstance(value, np.floating):
-        value = float(str(value))
-    return finite_or_none(value.item() if isinstance(value, np.generic) else value)
 
 
 # --- The report ------------------------------------------------------------------------------------------

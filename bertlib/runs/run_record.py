@@ -181,7 +181,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "model_files": {},
         "changes": [],
     }
-    return json.loads(json.dumps(record))
+    return json.loads(files.json_text(record))
 
 
 def check_replicas_agree(group, settings, **data):
@@ -706,7 +706,7 @@ class RunRecord:
 def _write(directory, record):
     """Writes run.json atomically: even if the process is killed, either the old file or the complete new file
     exists."""
-    files.write_text(os.path.join(directory, output_files.RECORD), json.dumps(record, indent=1) + "\n")
+    files.write_json(os.path.join(directory, output_files.RECORD), record)
 
 
 def mark_finished(directory):

@@ -7,7 +7,6 @@
 """
 
 import contextlib
-import json
 import os
 from typing import Any, NamedTuple
 
@@ -142,7 +141,7 @@ def _hash_directory(directory):
 
 def _write_description(directory, description):
     content = {**description, "files": _hash_directory(directory)}
-    files.write_text(os.path.join(directory, DESCRIPTION), json.dumps(content, indent=1) + "\n")
+    files.write_json(os.path.join(directory, DESCRIPTION), content)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import csv
 import dataclasses
 import functools
 import io
-import json
 import os
 
 from absl import logging
@@ -82,7 +81,7 @@ class SweepDirectory:
         self._runs.update(new)
         content = {"format": _FORMAT, "script": self._script, "flags": self.base,
                    "working_directory": os.getcwd(), "runs": [run.settings for run in self._runs.values()]}
-        files.write_text(os.path.join(self.path, RECORD), json.dumps(content, indent=2) + "\n")
+        files.write_json(os.path.join(self.path, RECORD), content, indent=2)
 
     @property
     def runs(self):
@@ -113,7 +112,7 @@ class SweepDirectory:
 
     def write_row(self, run, row):
         """Stores the row of a run."""
-        files.write_text(self._row_path(run), json.dumps(dataclasses.asdict(row), indent=2) + "\n")
+        files.write_json(self._row_path(run), dataclasses.asdict(row), indent=2)
 
     def _row_path(self, run):
         return os.path.join(self.path, "rows", f"{run.name}.json")

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import glob
 import json
+import math
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import sys
 import tempfile
 
 from absl import logging
+import numpy as np
 from tqdm import tqdm
 
 from bertlib.system import terminal
@@ -122,24 +124,6 @@ def make_directories(path):
 def size(path):
     """Returns the size of a file in bytes."""
     return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
-
-
-def read_json_object(path):
-    """Returns the content of a JSON file as a dict.
-
-    Raises:
-      ValueError: the file contains no JSON object.
-      FileNotFoundError: the file does not exist.
-    """
-    try:
-        value = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except ValueError as error:  # for example invalid JSON, invalid UTF-8, a number with thousands of digits
-        raise ValueError(f"{path} is not JSON: {error}.") from error
-    except RecursionError as error:
-        raise ValueError(f"{path} is damaged: its brackets are nested too deeply.") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must contain a JSON object, not a {type(value).__name__}.")
-    return value
 
 
 def find_files(pattern):
@@ -392,6 +376,61 @@ def remove(path):
         _remote().remove(path)
     else:
         os.remove(path)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def read_json_object(path):
+    """Returns the content of a JSON file as a dict.
+
+    Raises:
+      ValueError: the file contains no JSON object.
+      FileNotFoundError: the file does not exist.
+    """
+    try:
+        value = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except ValueError as error:  # for example invalid JSON, invalid UTF-8, a number with thousands of digits
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is damaged: its brackets are nested too deeply.") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must contain a JSON object, not a {type(value).__name__}.")
+    return value
+
+
+def to_json(value):
+    """Converts a value to types that JSON has. A number that is not finite becomes None, because JSON has no
+    notation for it.
+
+    Args:
+      value: str, bytes, bool, None, a number or an array of Python or NumPy, or a dict, list or tuple of such
+        values. The keys of a dict can also be NumPy's numbers.
+    """
+    if isinstance(value, dict):
+        return {to_json(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, np.floating):
+        value = float(str(value))  # writes 0.1, as in the log, and not 0.10000000149011612
+    elif isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_text(value, **options):
+    """Returns a value as JSON text; see `to_json`. `options` are passed to `json.dumps`."""
+    return json.dumps(to_json(value), allow_nan=False, **options)
+
+
+def write_json(path, value, indent=1):
+    """Writes a JSON file atomically; see `to_json` and `atomic_replacement`."""
+    write_text(path, json_text(value, indent=indent) + "\n")
+
+
+# --- Progress --------------------------------------------------------------------------------------------
 
 
 def with_progress(items, total, doing, every=10000):

@@ -202,9 +202,30 @@ def test_an_unknown_metric_ends_the_training_and_loses_nothing(trainings, whole,
     assert table_of(output) == table_of(whole[0])
 
 
+_METRICS = {"squad": "f1", "ner": "eval_f1", "hub": "eval_loss", "pretraining": "masked_lm_loss"}
+
+
+@pytest.mark.parametrize("name, metric, every", [
+    ("classifier", "eval_loss", None),
+    *(pytest.param(name, metric, every, marks=_slow) for name, metric in _METRICS.items()
+      for every in (None, 3))])
+def test_the_best_of_the_evaluated_checkpoints_is_kept(name, metric, every, trainings, tmp_path):
+    """--eval_each_checkpoint alone, and with --eval_every_steps."""
+    changes = {**EVERY, "eval_each_checkpoint": True, "eval_every_steps": every, "keep_best": metric}
+    if name == "pretraining":
+        changes.update(num_train_epochs=None, num_train_steps=10)
+    output = trainings.finished(name, tmp_path / "output", **changes)
+    steps = [int(row["global_step"]) for row in table_of(output)]
+    assert steps == [step for step in range(steps[-1] + 1)
+                     if step % 4 == 0 or every and step % every == 0 or step == steps[-1]]
+    row = best_row(output, metric, -1 if "loss" in metric else 1)
+    kept = json.loads((output / "best" / "best.json").read_text())
+    assert (kept["step"], kept["value"]) == (int(row["global_step"]), float(row[metric]))
+    assert results_of(output)[metric] == row[metric]
+
+
 @_slow
-@pytest.mark.parametrize("name, metric", [("squad", "f1"), ("ner", "eval_f1"), ("hub", "eval_loss"),
-                                          ("pretraining", "masked_lm_loss")])
+@pytest.mark.parametrize("name, metric", list(_METRICS.items()))
 def test_all_commands_keep_their_best_weights(name, metric, trainings, tmp_path):
     changes = {**EVERY, "keep_best": metric, "early_stopping_evals": 4}
     if name == "pretraining":

@@ -50,8 +50,9 @@ def trained(scripts, tiny_model, tmp_path_factory):
         write(here / "data" / f"{name}.csv", count, seed=0, labels=name != "test")
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32, data_dir="data",
                  do_train=True, do_eval=True, do_predict=True, train_batch_size=8, learning_rate=0.001,
-                 num_train_epochs=24, predict_batch_size=4, eval_every_steps=48, keep_best="eval_accuracy",
-                 recompute="layers", do_export=True, features_cache="cache", output_dir="output")
+                 num_train_epochs=24, predict_batch_size=4, save_checkpoints_steps=48,
+                 eval_each_checkpoint=True, keep_best="eval_accuracy", recompute="layers", do_export=True,
+                 features_cache="cache", output_dir="output")
     return scripts.run("run_swag.py", *tiny.flags(**flags), cwd=here), here
 
 

@@ -1,5 +1,8 @@
 """Files: text that is not valid JSON, and paths that could be read as glob patterns."""
 
+import json
+
+import numpy as np
 import pytest
 
 from bertlib.system import files
@@ -36,3 +39,15 @@ def test_what_exists_as_it_stands_is_no_glob(tmp_path):
     assert found == {"a[1]/x[1].txt": ["a[1]/x[1].txt"], "a[1]/x*.txt": ["a[1]/x1.txt", "a[1]/x[1].txt"],
                      "a[1]/y.txt": ["a[1]/y.txt"], "a?/y.txt": ["a1/y.txt"],
                      "a1/x[1].txt": ["a1/x[1].txt"], "b/*": []}
+
+
+NUMBERS = {"step": np.int64(3), "loss": np.float32(0.1), "exact": np.float64(0.25), "is_best": np.bool_(True),
+           "matrix": np.array([[1, 2]]), "nested": [(np.uint8(7), np.float16(0.5))], "name": b"dev",
+           np.int64(4): None, "undefined": np.float32("nan"), "infinite": [float("-inf")]}
+EXPECTED = {"step": 3, "loss": 0.1, "exact": 0.25, "is_best": True, "matrix": [[1, 2]], "nested": [[7, 0.5]],
+            "name": "dev", "4": None, "undefined": None, "infinite": [None]}
+
+
+def test_numbers_of_numpy_are_written_as_json(tmp_path):
+    files.write_json(str(tmp_path / "values.json"), NUMBERS)
+    assert json.loads((tmp_path / "values.json").read_text()) == EXPECTED

@@ -11,7 +11,6 @@ import collections
 import contextlib
 import hashlib
 import itertools
-import json
 import os
 import random
 import shutil
@@ -532,7 +531,7 @@ class _Output:
 
     def _write_manifest(self, blocks_done, sizes, statistics):
         self._manifest.update(blocks_done=blocks_done, sizes=sizes, statistics=dict(statistics))
-        files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
+        files.write_json(self._manifest_path, self._manifest)
 
     def finish(self):
         """Gives the output files their final names; returns the manifest. Warns about files without a

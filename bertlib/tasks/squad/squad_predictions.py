@@ -8,7 +8,6 @@
 `write_predictions` is the published function. It does all these steps.
 """
 
-import json
 
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers
@@ -64,7 +63,7 @@ def write_nbest(predictions, path):
             entries = [{"text": answer.text, "probability": answer.probability,
                         "start_logit": answer.start_logit, "end_logit": answer.end_logit}
                        for answer in prediction.nbest]
-            question = json.dumps({prediction.qas_id: entries}, indent=4)
+            question = files.json_text({prediction.qas_id: entries}, indent=4)
             writer.write(("," if written else "") + question[len("{"):-len("\n}")])
             written.append(prediction._replace(nbest=None))
         writer.write("\n}\n" if written else "}\n")
@@ -89,19 +88,16 @@ def write_answers(predictions, prediction_file, null_odds_file=None, offsets_fil
     answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold)
                for prediction in predictions}
     texts = {qas_id: answer.text for qas_id, answer in answers.items()}
-    _write_json(prediction_file, texts)
+    files.write_json(prediction_file, texts, indent=4)
     if null_odds_file:
-        _write_json(null_odds_file, null_odds(predictions))
+        files.write_json(null_odds_file, null_odds(predictions), indent=4)
     if offsets_file:
-        _write_json(offsets_file, {qas_id: {"text": answer.text, "start": answer.start, "end": answer.end}
-                                   for qas_id, answer in answers.items()})
+        files.write_json(offsets_file, {
+            qas_id: {"text": answer.text, "start": answer.start, "end": answer.end}
+            for qas_id, answer in answers.items()}, indent=4)
     return texts
 
 
 def null_odds(predictions):
     """Returns {qas_id: null odds} of a list of `Prediction`."""
     return {prediction.qas_id: prediction.null_odds for prediction in predictions}
-
-
-def _write_json(path, content):
-    files.write_text(path, json.dumps(content, indent=4) + "\n")
