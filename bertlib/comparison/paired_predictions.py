@@ -12,7 +12,7 @@ import numpy as np
 from bertlib.comparison import paired_tests
 from bertlib.output_directory import output_files
 from bertlib.reports import prediction_files
-from bertlib.rows import tables
+from bertlib.rows import label_lists, tables
 from bertlib.system import files
 from bertlib.tasks.tagging import tagging_data
 
@@ -284,7 +284,7 @@ def _numbers(table, name):
 def _score_multilabel(table, labels):
     def members(name):
         sets = [set(value) if isinstance(value := row[name], list) else
-                set(filter(None, (value or "").split(table.separator))) for row in table.rows]
+                set(label_lists.read(value or "", table.separator, labels).names) for row in table.rows]
         return np.array([[label in found for label in labels] for found in sets])
 
     right, predicted = members("label"), members("prediction")

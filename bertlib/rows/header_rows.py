@@ -3,6 +3,7 @@
 import collections
 import re
 
+from bertlib.rows import label_lists
 from bertlib.rows.tables import parse_number
 
 # Usual names of the columns of texts. Each tuple is one set of names. If a file has the columns of one set,
@@ -36,7 +37,10 @@ class LabelKind:
         """Returns the list of labels in a field."""
         if self._task_type != "multilabel":
             return [value.strip()]
-        return [name.strip() for name in value.split(self._separator) if name.strip()]
+        try:
+            return label_lists.read(value, self._separator, self._known).names
+        except ValueError:  # the row is refused when its labels are read
+            return [value.strip()]
 
     def is_label(self, value):
         """Returns whether a field contains a label. For a regression, each number is a label. For the other

@@ -205,7 +205,7 @@ def _read(settings, reader, record):
     takes_out = settings.dev_fraction is not None and not settings.dev_file
     labels, source = _labels_before_reading(settings, record)
     if settings.do_train or settings.do_eval and takes_out:
-        splits["train"] = read("train_file")
+        splits["train"] = read("train_file", known=labels)
     train = splits.get("train")
     if labels is None and settings.task_type != "regression":
         labels, source = _labels_of_file(settings, train)

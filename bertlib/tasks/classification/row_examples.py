@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.rows import columns, faults, tables, text_keys
+from bertlib.rows import columns, faults, label_lists, tables, text_keys
 from bertlib.rows.columns import (
     HEADER_VALUES,
     TextReader,
@@ -20,9 +20,6 @@ from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # name of the task in run.json
-# In a multi-label task, each label may have its own column. The keys of this dict are the texts that such a
-# column may contain. The values of the dict say whether the example has the label.
-_DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MAX_FLOAT32 = 3.4e38  # the largest valid score, because scores are stored as float32
 # {task type: names of the metrics that a run logs at its end}.
 METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
@@ -220,11 +217,14 @@ class ExampleReader:
                              "the label must be in a separate column.")
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
+        lists = self._label_lists(rows, labels[0], known) if self._task_type == "multilabel" and (
+            labels is not None and len(labels) == 1) else None
         examples, label = [], None
         for row in rows:
             if labels is not None:
                 try:
-                    label = self._label(place, row.line, row.values, labels)
+                    label = (self._check_names(row.line, lists[row.line]) if lists is not None else
+                             self._label(place, row.line, row.values, labels, known))
                 except RowError as error:
                     found.add(row.line, error.kind or "missing label", error.problem, row.values,
                               place.delimiter)
@@ -270,22 +270,57 @@ class ExampleReader:
         if self._task_type == "regression":
             return _parse_number(values[0]) is not None
         if self._task_type == "multilabel" and len(places) > 1:
-            return all(value.strip().lower() in _DECISIONS for value in values)
-        names = LabelKind(self._task_type, self._separator).split(values[0])
+            return all(value.strip().lower() in label_lists.BITS for value in values)
+        names = LabelKind(self._task_type, self._separator, known).split(values[0])
         return known is not None and set(names) <= set(known)
 
-    def _label(self, place, line, row, places):
-        """Returns the label of a row; see `Row`."""
+    def _label_lists(self, rows, where, known):
+        """Reads the column of the labels in a multi-label task. Returns {line of a row: list of its labels,
+        or a `RowError`}.
+
+        Args:
+          rows: list of `columns.TextRow`.
+          where: place of the column.
+          known: see `read`.
+
+        Raises:
+          RowError: see `label_lists.resolve`.
+        """
+        found, readable, names = {}, [], known and frozenset(known)
+        for row in rows:
+            try:
+                value = get_value(row.line, row.values, where)
+                readable.append((row.line, self._read_labels(row.line, value, names)))
+            except RowError as error:
+                found[row.line] = error
+        lines = [line for line, _ in readable]
+        return {**found, **dict(zip(lines, label_lists.resolve(readable, known)))}
+
+    def _read_labels(self, line, value, known):
+        """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
+        if isinstance(value, list):
+            names = [value_to_text(line, name, "a label") for name in value]
+            return label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
+        text = value_to_text(line, value, "the label")
+        try:
+            return label_lists.read(text, self._separator, known)
+        except ValueError as error:
+            raise RowError(line, str(error), "bad label") from None
+
+    def _check_names(self, line, names):
+        """Checks the names of a row's labels. Returns them as a tuple without repetitions."""
+        if isinstance(names, RowError):
+            raise names
+        for name in names:
+            _check_name(line, name, self._separator)
+        return tuple(dict.fromkeys(names))
+
+    def _label(self, place, line, row, places, known):
+        """Returns the label of a row; see `Row`. For the labels in one column of a multi-label task, see
+        `_label_lists`."""
         if len(places) > 1:
             return tuple(place.name_of(where) for where in places if _parse_decision(place, line, row, where))
         value = get_value(line, row, places[0])
-        if self._task_type == "multilabel":
-            kind = LabelKind(self._task_type, self._separator)
-            names = ([value_to_text(line, name, "a label") for name in value] if isinstance(value, list)
-                     else kind.split(value_to_text(line, value, "the label")))
-            for name in names:
-                _check_name(line, name, self._separator)
-            return tuple(dict.fromkeys(names))
         several = (" If a text may have several labels, pass --task_type=multilabel."
                    if isinstance(value, list) else "")
         text = value_to_text(line, value, "the label", several).strip()
@@ -297,6 +332,10 @@ class ExampleReader:
                 raise RowError(line, f"the score {text!r:.80} is not a finite number; correct the row or "
                                f"remove it.{header}", "bad score")
             return number
+        if text not in (known or ()) and label_lists.is_quoted_list(text):
+            raise RowError(line, f"the label {text!r:.80} is a list. If a text may have several labels, pass "
+                           "--task_type=multilabel. Otherwise, write the label without brackets and quotes.",
+                           "bad label")
         _check_name(line, text)
         return text
 
@@ -313,9 +352,9 @@ def _parse_number(text):
 
 def _parse_decision(place, line, row, where):
     """Reads the column of one label of a multi-label task. Returns whether the example has this label; see
-    `_DECISIONS`."""
+    `label_lists.BITS`."""
     value = get_value(line, row, where)
-    decision = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
+    decision = label_lists.BITS.get(value_to_text(line, value, "the label").strip().lower())
     if decision is None:
         raise RowError(line, f"the column {place.name_of(where)!r} contains {value!r:.80}. It should contain "
                              "1 if the example has this label, otherwise 0.", "bad label")

@@ -1,0 +1,201 @@
+"""Lists of labels as other programs write them: each form gives the same labels, in each format of a file, or
+an error that names the file and the line."""
+
+import csv
+import io
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as some
+import numpy as np
+import pandas
+import pytest
+
+from bertlib.api import data_files
+from bertlib.rows import label_lists
+from bertlib.tasks.classification import row_examples
+
+# Names as real data have them. The first group can be written without quotes.
+PLAIN = ["good", "fun", "very good", "it's", "c (old)", "été", "2024", "a-b"]
+ODD = [*PLAIN, "[x]", "(none)", "{y}", "'90s", 'so "called"', "0", "1", "back\\slash", "a;b", "]", ":)"]
+SEPARATOR = "|"
+
+
+def as_set(names):
+    return "set()" if not names else f"{{{', '.join(map(repr, names))}}}"
+
+
+def quoted(names):
+    """Strings with single or double quotes, without brackets."""
+    return ",".join(map(json.dumps, names))
+
+
+FORMS = {"list": repr, "tuple": lambda names: repr(tuple(names)), "set": as_set, "JSON": json.dumps,
+         "ascii": lambda names: json.dumps(names, ensure_ascii=False), "frozenset":
+         lambda names: f"frozenset({as_set(names) if names else ''})", "quotes": quoted,
+         "array": lambda names: f"array({names!r}, dtype=object)",
+         "NumPy": lambda names: str(np.array(names, object)).replace("\\\\", "\\\\")}
+BARE = {"plain": SEPARATOR.join, "braces": lambda names: "{" + ",".join(names) + "}",
+        "brackets": lambda names: "[" + ", ".join(names) + "]"}
+BITS = {"list": repr, "spaces": lambda bits: f"[{' '.join(map(str, bits))}]",
+        "floats": lambda bits: str(np.array(bits, float)), "bools": lambda bits: str(np.array(bits, bool)),
+        "JSON": lambda bits: json.dumps(list(map(bool, bits))),
+        "plain": lambda bits: "|".join(map(str, bits)),
+        "NumPy 2": lambda bits: str([f"np.int64({bit})" for bit in bits]).replace("'", "")}
+
+
+def write(directory, ending, values):
+    """Writes a file whose labels are `values`: texts, or lists for JSON Lines and a DataFrame."""
+    path = directory / f"train{ending}"
+    if ending == ".frame":
+        frame = pandas.DataFrame({"text": [f"text {number}" for number in range(len(values))],
+                                  "label": values})
+        file = data_files.prepare(frame, str(directory), "train", data_files.Columns())
+        data_files.write(file)
+        return file.path
+    rows = [(f"text {number}", value) for number, value in enumerate(values)]
+    if ending == ".csv":
+        stream = io.StringIO()
+        csv.writer(stream).writerows([("text", "label"), *rows])
+        text = stream.getvalue()
+    elif ending == ".tsv":
+        text = "text\tlabel\n" + "".join(f"{one}\t{value}\n" for one, value in rows)
+    else:
+        text = "".join(json.dumps(dict(zip(("text", "label"), row))) + "\n" for row in rows)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def read(path, known=None, separator=SEPARATOR):
+    reader = row_examples.ExampleReader("multilabel", separator=separator)
+    return [set(row.label) for row in reader.read(path, known=known).rows]
+
+
+def check_names(directory, rows, form, ending):
+    """The names in a form, and as lists where the format has lists, are read as they were written."""
+    values = [FORMS[form](names) for names in rows]
+    if ending in (".jsonl", ".frame"):
+        shapes = {"tuple": tuple, "set": set, "NumPy": lambda names: np.array(names, object)}
+        values = [shapes.get(form, list)(names) for names in rows]
+        values = values if ending == ".frame" else list(map(list, rows))
+    if ending == ".tsv" and any("\n" in value for value in values):
+        return
+    assert read(write(directory, ending, values)) == list(map(set, rows))
+
+
+def check_bits(directory, rows, names, form, ending):
+    """Multi-hot lists need the names of the labels. Without them, they are refused."""
+    values = [BITS[form](bits) for bits in rows]
+    if ending in (".jsonl", ".frame"):
+        values = [list(map({"bools": bool, "floats": float}.get(form, int), bits)) for bits in rows]
+        values = list(map(np.array, values)) if ending == ".frame" and form != "list" else values
+    path = write(directory, ending, values)
+    assert read(path, names) == [{name for name, bit in zip(names, bits) if bit} for bits in rows]
+    first = 1 if path.endswith("l") else 2
+    with pytest.raises(ValueError, match=rf"{path}:{first}: the labels are a list of \d zeros and ones, .*"
+                       "unknown. Pass --label_file") as error:
+        read(path)
+    assert label_lists.FORMS in str(error.value)
+    with pytest.raises(ValueError, match=rf":{first}: .* but the task has {len(names) + 1} labels"):
+        read(path, [*names, "more"])
+
+
+def check(examples):
+    """Returns the property test, with this number of examples for each of its two parts."""
+    sets = some.lists(some.lists(some.sampled_from(ODD), max_size=4, unique=True), min_size=2, max_size=6)
+    endings = some.sampled_from([".csv", ".tsv", ".jsonl", ".frame"])
+
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(rows=sets, form=some.sampled_from(sorted(FORMS)), ending=endings)
+    def names(directory, rows, form, ending):
+        check_names(directory, rows, form, ending)
+
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(data=some.data(), names=some.lists(some.sampled_from(PLAIN), min_size=3, max_size=5, unique=True),
+           form=some.sampled_from(sorted(BITS)), ending=endings)
+    def bits(directory, data, names, form, ending):
+        rows = data.draw(some.lists(some.lists(some.integers(0, 1), min_size=len(names),
+                                               max_size=len(names)), min_size=1, max_size=6))
+        check_bits(directory, rows, names, form, ending)
+
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(rows=some.lists(some.lists(some.sampled_from(PLAIN), max_size=3, unique=True), min_size=2,
+                           max_size=6), form=some.sampled_from(sorted(BARE)))
+    def bare(directory, rows, form):
+        assert read(write(directory, ".csv", [BARE[form](names) for names in rows])) == list(map(set, rows))
+
+    def run(directory):
+        names(directory)
+        bits(directory)
+        bare(directory)
+
+    return run
+
+
+def test_each_form_gives_the_labels_that_were_written(tmp_path):
+    check(30)(tmp_path)
+
+
+@pytest.mark.slow(reason="300 random files for each kind of list")
+def test_each_form_gives_the_labels_that_were_written_in_many_files(tmp_path):
+    check(300)(tmp_path)
+
+
+# --- Which form it is ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values, expected", [
+    # Labels that really are called 0 and 1.
+    (["0", "1", "0,1", ""], [{"0"}, {"1"}, {"0", "1"}, set()]),
+    (["['0']", "['1', '0']", "[]"], [{"0"}, {"0", "1"}, set()]),
+    (["[0]", "[1]", "[0, 1]", "[]"], [{"0"}, {"1"}, {"0", "1"}, set()]),
+    (["[27]", "[0, 1]", "[2 0]"], [{"27"}, {"0", "1"}, {"2", "0"}]),
+    # Brackets that belong to a name.
+    (["sport", "(none)", "sport,[x]"], [{"sport"}, {"(none)"}, {"sport", "[x]"}]),
+    (["[x],[y]", "[x]"], [{"[x]", "[y]"}, {"[x]"}]),
+    (["['[x]', '(none)']", "['[x]']"], [{"[x]", "(none)"}, {"[x]"}]),
+    # One name in brackets is a list if the other rows say so.
+    (["{good}", "{good,fun}", "{}"], [{"good"}, {"good", "fun"}, set()]),
+    (["{good}", "{fun}"], [{"good"}, {"fun"}]), (["{good}", "good,fun"], [{"good"}, {"good", "fun"}]),
+    (["'good','fun'", "'good'"], [{"good", "fun"}, {"good"}]),
+    (["rock 'n' roll", "'90s,rock"], [{"rock 'n' roll"}, {"'90s", "rock"}])])
+def test_the_other_rows_decide_between_a_list_and_a_name(values, expected, tmp_path):
+    assert read(write(tmp_path, ".csv", values), separator=",") == expected
+
+
+def test_known_labels_keep_their_brackets_quotes_and_digits(tmp_path):
+    known = ["[x]", "'good'", "0", "1"]
+    path = write(tmp_path, ".csv", ["[x]", "'good'", "0,1", "[x],'good'"])
+    assert read(path, known, ",") == [{"[x]"}, {"'good'"}, {"0", "1"}, {"[x]", "'good'"}]
+
+
+@pytest.mark.parametrize("values, line, problem", [
+    (["good", "0,1,0", "fun"], 3, "zeros and ones, but other rows contain names of labels"),
+    (["['good']", "['fun']", "[0, 1]"], 4, "zeros and ones, but other rows contain names"),
+    (["[0 1 0]", "good,fun"], 2, "zeros and ones, but other rows contain names"),
+    (["['good', 'fun'", "good"], 2, "list \"['good', 'fun'\" is nested or not complete"),
+    (["[['good'], ['fun']]", "good"], 2, "nested or not complete"),
+    (["[[0, 1], [1, 0]]", "good"], 2, "nested or not complete"),
+    (["good", "[0 1 0 ... 0 1 0]"], 3, "is shortened"), (["good", "['fun', None]"], 3, "a missing value"),
+    (["['good, very', 'fun']", "['fun']"], 2, "the label 'good, very' contains ','"),
+    (['"good, very",fun', "fun"], 2, "the label 'good, very' contains ','"),
+    (["['']", "fun"], 2, "is empty")])
+def test_a_row_that_cannot_be_a_list_is_refused(values, line, problem, tmp_path):
+    path = write(tmp_path, ".csv", values)
+    with pytest.raises(ValueError, match=f"{path}:{line}: ") as error:
+        read(path, separator=",")
+    assert problem in str(error.value)
+
+
+def test_multi_hot_rows_of_different_lengths_are_refused(tmp_path):
+    path = write(tmp_path, ".jsonl", [[0, 1, 0], [1, 1, 0], [0, 1], []])
+    with pytest.raises(ValueError) as error:
+        read(path, ["a", "b", "c"])
+    assert f"{path}:3: the labels are a list of 2 zeros and ones, but the list in line 1 has 3." in str(
+        error.value)
+
+
+def test_a_list_of_several_labels_is_no_label_of_a_classification(tmp_path):
+    path = write(tmp_path, ".csv", ["good", "['good', 'fun']"])
+    with pytest.raises(ValueError, match=f"{path}:3: .* is a list. .* --task_type=multilabel"):
+        row_examples.ExampleReader("classification").read(path)
