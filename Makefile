@@ -7,7 +7,7 @@
 # make test-slow: the slow tests: real memory, compilers and models, statistics over many draws, whole scripts.
 # make soak: faults and attacks with many processes, then long runs of the commands, which must not need more and
 #   more threads, open files or memory. It takes one to two hours.
-# make docs: builds the pages of docs/ as a site with search, in site/.
+# make docs: builds the pages of docs/ as a site with search, in site/. Show it with `python -m http.server -d site`.
 # make lint: checks the style of the code.
 # make clean: removes the environment, output/ and site/.
 
@@ -47,7 +47,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The environment is installed again only if the requirements change.
 $(VENV)/.installed: requirements.txt requirements-model.txt

@@ -34,7 +34,7 @@ def _panel(x, y, title, groups):
 def bar_panels(panels):
     """Returns panels of horizontal bars as SVG.
 
-    The first panel is on the left; the others form a column on the right.
+    The first panel is on the left; the others, if any, form a column on the right.
 
     Args:
       panels: list of (title, groups). A group is (name, list of (series, value, label)). A series is a key of
@@ -52,7 +52,8 @@ def bar_panels(panels):
     for panel in others:
         added, bottom = _panel(_MARGIN + _PANEL, bottom, *panel)
         parts += added
-    width, height = 2 * _PANEL + 2 * _MARGIN, max(left, bottom) + _MARGIN // 2
+    width = (1 + bool(others)) * _PANEL + 2 * _MARGIN
+    height = max(left, bottom) + _MARGIN // 2
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="sans-serif" font-size="13">',

@@ -1,4 +1,4 @@
-"""The tables and the picture in docs/development agree with the files in benchmarks/results."""
+"""The tables and the pictures in docs/development agree with the files in benchmarks/results."""
 
 import json
 import re
@@ -33,8 +33,9 @@ def test_tables_are_those_of_the_results(name):
     assert render.rendered(page) == page, "Run `python benchmarks/render.py`."
 
 
-def test_the_picture_is_that_of_the_results():
-    assert render.picture() == text_of(render.PICTURE), "Run `python benchmarks/render.py`."
+@pytest.mark.parametrize("name", render.PICTURES)
+def test_the_pictures_are_those_of_the_results(name):
+    assert render.PICTURES[name]() == text_of(name), "Run `python benchmarks/render.py`."
 
 
 def test_the_page_is_short():

@@ -6,6 +6,7 @@ import itertools
 import pathlib
 import re
 import shlex
+import sys
 
 import pytest
 import test_rooms
@@ -86,6 +87,22 @@ def test_the_index_links_to_each_page():
     linked = {(INDEX.parent / link.partition("#")[0]).resolve() for link in links(INDEX)}
     assert linked >= set(PAGES) - {README, INDEX}
     assert "docs/index.md" in links(README)
+
+
+def test_the_index_has_the_groups_of_the_site():
+    navigation = text_of(ROOT / "mkdocs.yml").split("\n  - How to:\n")[1].split("\n  - Look up:")[0]
+    groups = re.findall(r"^ +- (?:(\w[\w ]+):$|(howto/\w+\.md))", navigation, re.MULTILINE)
+    section = text_of(INDEX).split("\n## How to\n")[1].split("\n## ")[0]
+    assert groups and groups == re.findall(r"^### (.+)$|^\| \[.+\]\((howto/\w+\.md)\)", section, re.MULTILINE)
+
+
+def test_the_site_shows_the_notebook_and_breaks_no_flag():
+    sys.path.append(str(ROOT / "docs"))
+    import site_hooks
+    assert "```python\nfrom bertlib import api\n" in site_hooks.notebook_page()
+    html = "<p><code>make --seed=1</code></p><pre><code>--seed=2</code></pre>"
+    assert site_hooks.on_page_content(html, None, None, None) == html.replace(
+        "--seed=1", '<span class="word">--seed=1</span>')
 
 
 @each_page

@@ -211,6 +211,15 @@ def test_the_updates_of_the_two_cards_are_those_of_the_large_recipe():
             "output_dir", "gradient_accumulation_steps"}
 
 
+def test_the_pages_on_12_gb_have_the_memory_of_the_recipe():
+    """The pages use the recipe itself, and state the amount of memory in its comments."""
+    recipe = ROOT / "recipes" / "squad1.1-large-12gb.flags"
+    memory, = {number for text, _ in plans(recipe) for number in re.findall(r"\d+\.\d+ GB", text)}
+    for name in ("README.md", "docs/howto/large_on_12gb.md"):
+        page = (ROOT / name).read_text(encoding="utf-8")
+        assert f"--flagfile=recipes/{recipe.name}" in page and memory in page
+
+
 # --- Dry runs --------------------------------------------------------------------------------------------
 
 # {task: (header, function of a label that returns the columns of a row, labels)}.
