@@ -237,7 +237,7 @@ ROWS = {row.name: row for row in [
         "eval_pearson", "regression", (*_HISTORY, "eval_results.json", "eval_predictions.csv",
                                        "test_predictions.tsv"), "data/train.csv", "data/dev.csv"),
     Row("several labels", "run_classifier.py", _several_labels,
-        dict(_files("jsonl"), task_type="multilabel"), "eval_micro_f1", "multilabel",
+        dict(_files("jsonl"), task_type="multilabel"), "eval_f1_micro", "multilabel",
         (*_HISTORY, "labels.txt", "eval_results.json", "eval_predictions.csv"), "data/train.jsonl",
         "data/dev.jsonl"),
     Row("task module", "run_classifier.py", _reviews,
