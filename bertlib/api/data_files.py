@@ -200,6 +200,11 @@ def plain_value(value: Any) -> Any:
         return [plain_value(inner) for inner in value]
     if isinstance(value, set | frozenset):
         return sorted((plain_value(inner) for inner in value), key=str)
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
+        # Dates and durations of NumPy. Their method `tolist` would convert nanoseconds to numbers.
+        if value.ndim:
+            return [plain_value(inner) for inner in value]
+        return None if str(value) == "NaT" else str(value)
     if hasattr(value, "tolist"):  # a NumPy array or a NumPy number
         return plain_value(value.tolist())
     if isinstance(value, float):

@@ -136,7 +136,8 @@ def read_data(settings):
             file = choice_data.read_questions(
                 require_file(settings, f"{split}_file"), lambda name, _: getattr(settings, name),
                 needs_labels=split != "test",
-                skip_bad_lines=None if split == "test" else settings.skip_bad_lines)
+                skip_bad_lines=None if split == "test" else settings.skip_bad_lines,
+                by_name=run_record.columns_by_name(settings))
             questions = example_limits.draw_examples(
                 settings, split, file.questions, lambda question: fingerprints.hash_texts(
                     [question.sent1, question.sent2, *question.endings, question.label]))

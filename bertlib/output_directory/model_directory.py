@@ -7,6 +7,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
+from bertlib.rows import tables
 from bertlib.rows.columns import parse_columns
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import PROCESSORS, get_processor
@@ -73,6 +74,11 @@ class ModelDirectory(NamedTuple):
         if columns:
             return len(parse_columns(columns))
         return self.processor.num_texts if self.processor else None
+
+    @property
+    def has_named_columns(self):
+        """True if the columns of the training file have names and no numbers, as in JSON Lines."""
+        return tables.is_json_lines(self.record.get("files", {}).get("train_file"))
 
     @property
     def max_seq_length(self):

@@ -29,7 +29,7 @@ _SHOWN_CHARACTERS = 60
 _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
 
 
-def parse_columns(text, flag="--text_column"):
+def parse_columns(text, flag="--text_column", by_name=False):
     """Returns the columns in a flag's value: a list with a str for each name and an int for each number.
 
     Numbers begin at 1. Negative numbers count from the last column, which is -1.
@@ -37,6 +37,8 @@ def parse_columns(text, flag="--text_column"):
     Args:
       text: the columns, separated by commas.
       flag: name of the flag, for error messages.
+      by_name: whether a number is the name of a column. This is true for JSON Lines, whose columns have names
+        and no order. A DataFrame may have columns with the names 0 and 1.
 
     Raises:
       ValueError: a column is empty or is named twice.
@@ -49,7 +51,8 @@ def parse_columns(text, flag="--text_column"):
         raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
                          "separate column.")
     # "01" is a name, because no number begins with 0.
-    return [int(column) if re.fullmatch(r"-?(0|[1-9][0-9]*)", column) else column for column in columns]
+    return [int(column) if not by_name and re.fullmatch(r"-?(0|[1-9][0-9]*)", column) else column
+            for column in columns]
 
 
 def is_delimiter(text):
@@ -164,12 +167,12 @@ class FieldReader:
         """Returns the fields of a row as {name: text}.
 
         Args:
-          values: list of str; for JSON Lines, a dict. A value of the dict that is not a text is converted
-            to JSON.
+          values: list of str; for JSON Lines, a dict. A value of the dict that is neither a text nor None
+            is converted to JSON.
         """
         if isinstance(values, dict):
-            return {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                    for name, value in values.items()}
+            return {name: value if value is None or isinstance(value, str) else
+                    json.dumps(value, ensure_ascii=False) for name, value in values.items()}
         width = len(values)
         if width not in self._names:
             self._names[width] = field_names(self._header, {}, width)
@@ -232,7 +235,11 @@ class ColumnIndex(NamedTuple):
         Raises:
           RowError: the column does not exist, or several columns have this name.
         """
-        if isinstance(column, int) and not self.is_json:
+        if isinstance(column, int) and self.is_json:
+            raise RowError(self.line, f"{flag} gives the column {column} by its number, but the columns of "
+                           f"these rows have only names. Pass {flag} with names; the columns are "
+                           f"{self.names_in_words()}.")
+        if isinstance(column, int):
             index = column - 1 if column > 0 else self.width + column
             if not column or not 0 <= index < self.width:
                 raise RowError(self.line, f"{flag} names column {column}, but the columns have the numbers 1 "
@@ -241,19 +248,17 @@ class ColumnIndex(NamedTuple):
         if self.names is None:
             raise RowError(self.line, f"there is no header row, so {flag} must contain column numbers, from "
                            f"1, instead of {column!r}.")
-        count = self.names.count(str(column))
+        count = self.names.count(column)
         if count == 1:
-            return str(column) if self.is_json else self.names.index(column)
+            return column if self.is_json else self.names.index(column)
         problem = f"{count} columns are named {column!r}" if count else f"there is no column {column!r}"
         raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
                        f"{'' if self.is_json else _NO_HEADER}.")
 
     def has_none(self, columns):
         """Returns whether none of the columns exists."""
-        if self.is_json:
-            return not any(str(column) in self.names for column in columns)
-        return not any(abs(column) <= self.width if isinstance(column, int) else column in (self.names or ())
-                       for column in columns)
+        return not any(not self.is_json and abs(column) <= self.width if isinstance(column, int) else
+                       column in (self.names or ()) for column in columns)
 
     def has_all(self, columns):
         """Returns whether each of the columns exists exactly once."""

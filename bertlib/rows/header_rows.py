@@ -74,7 +74,8 @@ def looks_like_header(first, others, texts, labels, kind):
     The first row looks like a header row if one of the rules below applies. In these rules, a *name* is a
     text that begins with a letter, has at most four words, and contains no punctuation of a sentence.
 
-    1. A text of the first row is one of the usual names of columns, such as "sentence1".
+    1. A text of the first row is one of the usual names of columns, such as "sentence1". Or the first row
+       consists of the numbers 0, 1 and so on, which pandas writes for columns without names.
     2. The label of the first row is one of the usual names, such as "category".
     3. The label of the first row is a name but not a known label, and all other rows have known labels
        (numbers for a regression). If no other row has been read yet, all texts of the first row must also be
@@ -99,7 +100,8 @@ def looks_like_header(first, others, texts, labels, kind):
       kind: a `LabelKind`.
     """
     others = [row for row in others if len(row) == len(first)]
-    if any(first[place].strip().lower() in _USUAL_NAMES for place in texts):
+    if any(first[place].strip().lower() in _USUAL_NAMES for place in texts) or len(first) > 1 and (
+            first == list(map(str, range(len(first))))):
         return True
     columns = {place: [row[place] for row in others] for place in labels}
     states = {place: kind.is_example(first[place], values) for place, values in columns.items()}

@@ -113,6 +113,12 @@ def format_from_name(path):
     return input_format
 
 
+def is_json_lines(path):
+    """Returns whether a file is in JSON Lines, according to its name. `path` may be None."""
+    name = str(path).lower().removesuffix(".gz")
+    return any(name.endswith(ending) for ending, input_format in ENDINGS.items() if input_format == "jsonl")
+
+
 def is_compressed(path):
     """Returns whether the name of a file ends in .gz, the extension of a compressed file."""
     return str(path).lower().endswith(".gz")

@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import best_weights, environment, model_files, output_files
 from bertlib.replicas import replica_group
+from bertlib.rows import tables
 from bertlib.runs import learning_curve
 from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
 from bertlib.system import code_fingerprint, files
@@ -372,6 +373,16 @@ def record_of_weights(settings):
     """Returns the record in the directory that `directory_of_weights` returns; None if there is no record."""
     directory = directory_of_weights(settings)
     return output_files.read_record(directory) if directory else None
+
+
+def columns_by_name(settings):
+    """Returns a function that takes the name of a flag for columns. It returns whether a number in the value
+    of this flag is the name of a column: the flag was given, and the first data file is in JSON Lines; or the
+    value is from the record of a training whose file was in JSON Lines."""
+    now = [getattr(settings, name) for name in ("train_file", "dev_file", "test_file")]
+    trained = ((record_of_weights(settings) or {}).get("files") or {}).get("train_file")
+    first = next(filter(None, now), None)
+    return lambda flag: tables.is_json_lines(trained if trained and not settings.is_given(flag) else first)
 
 
 def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):

@@ -70,7 +70,7 @@ class InputReader:
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._has_endings = model.kind == "multiple_choice"
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
-        has_text_column = flags.get("text_column") is not None
+        self._has_text_column = has_text_column = flags.get("text_column") is not None
         # If --text_column was passed, the columns of this file differ from the columns of the training file.
         # So this file may also lack the labels or the header row.
         if has_text_column:
@@ -83,7 +83,8 @@ class InputReader:
         # training file, but UTF-8, unless --encoding was passed.
         self._text_encoding = flags.get("encoding", "utf-8")
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
-        arguments = row_examples.column_arguments(setting)
+        arguments = row_examples.column_arguments(
+            setting, lambda flag: flag not in flags and model.has_named_columns)
         if has_text_column:
             _check_count(flags["text_column"], len(arguments["text"]), fields, required)
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
@@ -163,6 +164,8 @@ class InputReader:
 
     def _read_rows(self, stream, name, input_format, ahead):
         reader, names = self._reader, {}
+        if self._has_text_column and input_format == "jsonl":
+            reader.text = list(map(str, reader.text))  # the user named the columns of these rows
         for row in reader.rows(stream, name, input_format, self._labels, ahead):
             if row.values is None:
                 yield Input(row.line, {}, problem=row.problem)

@@ -266,10 +266,12 @@ def test_the_results_of_another_training_are_not_read(trained, tmp_path):
 
 def test_values_of_other_types_become_json():
     row = {"a": np.int64(3), "b": np.array([1.5, np.nan]), "c": float("nan"), "d": {"y", "x"}, 5: ROOT,
-           "e": b"caf\xc3\xa9", "f": b"\xff", "g": {1, "x"}}
+           "e": b"caf\xc3\xa9", "f": b"\xff", "g": {1, "x"}, "h": np.datetime64("2026-01-02", "ns"),
+           "i": np.array(["NaT", "2026-01-02T03"], "datetime64[ns]"), "j": np.timedelta64("NaT", "ns")}
     found, _ = data_files.to_rows([row], data_files.Columns())
     assert found == [{"a": 3, "b": [1.5, None], "c": None, "d": ["x", "y"], "5": str(ROOT),
-                      "e": "café", "f": "b'\\xff'", "g": [1, "x"]}]
+                      "e": "café", "f": "b'\\xff'", "g": [1, "x"], "h": "2026-01-02T00:00:00.000000000",
+                      "i": [None, "2026-01-02T03:00:00.000000000"], "j": None}]
     assert json.loads(data_files.json_lines([{"a": "\ud800"}, {"a": "é"}]).split(b"\n")[1]) == {"a": "é"}
 
 

@@ -370,6 +370,23 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
+@pytest.mark.parametrize("train_file, dev_file, expected", [
+    ("train.csv", "train.jsonl", "train.jsonl:1: --text_column gives the column 2 by its number, but the "
+     "columns of these rows have only names. Pass --text_column with names; the columns are 1, 2."),
+    ("train.jsonl", "train.csv", "train.csv:1: there is no column '2' (--text_column); the columns are no, a "
+     "cat")])
+def test_numbers_and_names_of_columns_are_not_mixed(train_file, dev_file, expected, scripts, tiny_model,
+                                                    tmp_path):
+    rows = [("no", "a cat"), ("yes", "a dog")] * 2
+    write_csv(tmp_path / "train.csv", rows[1:], rows[0])
+    write_lines(tmp_path / "train.jsonl", [dict(zip("12", row)) for row in rows])
+    finished = scripts.run("run_classifier.py", *tiny.flags(**{
+        **tiny_model.flags, "train_file": train_file, "dev_file": dev_file, "text_column": 2,
+        "label_column": 1, "output_dir": "out"}), cwd=tmp_path)
+    assert finished.code == 1 and expected in finished.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_labels_that_a_model_comes_with_are_those_of_a_prediction(scripts, tiny_model, tmp_path):
     shutil.copytree(tiny_model.hugging_face, tmp_path / "model")
     head = np.ones((2, tiny.CONFIG["hidden_size"] + 1), np.float32)

@@ -13,8 +13,8 @@ OWN = {"text_column": "question,reply", "label_column": "kind"}
 
 
 def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification", task="own data",
-           labels=("x", "y")):
-    record = {"settings": dict(settings), "task": task}
+           labels=("x", "y"), train_file="train.csv"):
+    record = {"settings": dict(settings), "task": task, "files": {"train_file": train_file}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
     return prediction_inputs.InputReader(model, fields, required, dict(flags))
 
@@ -170,6 +170,35 @@ def test_a_header_of_numbered_columns_is_refused_and_not_answered(ahead, lines):
         lines.splitlines())
     assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "true"})) == len(
         rest.splitlines())
+
+
+@pytest.mark.parametrize("train_file, lines, input_format, expected", [
+    # The training counted columns: the first column of a DataFrame may have the name 0, 1 or any other.
+    ("train.csv", '{"0": "yes", "1": "a cat", "2": "n"}\n', "jsonl",
+     "--text_column gives the column 2 by its number, but the columns of these rows have only names"),
+    ("train.csv", "x,a cat\n", "csv", ("a cat",)),
+    ("train.csv", "0,1\nyes,a cat\n", "csv", "this row looks like a header row: 0, 1"),
+    ("train.csv", '{"text_a": "a cat", "2": "n"}\n', "jsonl", ("a cat",)),
+    # The training read JSON Lines or a DataFrame: 2 is a name.
+    ("train.jsonl.gz", '{"2": "a cat", "1": "yes"}\n', "jsonl", ("a cat",)),
+    ("train.json", "x,a cat\n", "csv", "there is no column '2' (--text_column); the columns are x, a cat"),
+    ("train.json", "2,1\na cat,yes\n", "csv", ("a cat",))])
+def test_a_number_is_a_name_only_if_the_training_read_names(train_file, lines, input_format, expected):
+    options = dict(settings={"text_column": "2", "label_column": "1"}, fields=("text_a",),
+                   train_file=train_file)
+    try:
+        found, = values(read(lines, input_format, **options))
+    except ValueError as error:
+        found = str(error)
+    assert found == expected if isinstance(expected, tuple) else expected in found
+
+
+def test_a_flag_names_the_columns_of_the_rows_that_it_is_for():
+    settings = {"text_column": "2", "label_column": "1"}
+    assert values(read('{"0": "yes", "1": "a cat"}\n', "jsonl", settings, fields=("text_a",),
+                       flags={"text_column": "1"})) == [("a cat",)]
+    assert values(read("yes\ta cat\n", "tsv", settings, fields=("text_a",), train_file="train.jsonl",
+                       flags={"text_column": "2"})) == [("a cat",)]
 
 
 def test_the_last_column_of_a_file_without_labels_is_no_label():

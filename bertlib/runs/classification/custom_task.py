@@ -68,7 +68,8 @@ def create_processor(settings, suffix=""):
     run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
     _check_flags(settings)
     reader = row_examples.create_reader(
-        settings.task_type, lambda name, default: getattr(settings, name, default))
+        settings.task_type, lambda name, default: getattr(settings, name, default),
+        run_record.columns_by_name(settings))
     splits, labels, stored_rows = _read(settings, reader, record)
     _draw_examples(settings, splits)
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
@@ -153,7 +154,8 @@ def _choose_phases(settings, has_file):
 def _check_flags(settings):
     """Raises a ValueError if flags exclude each other."""
     kind = settings.task_type
-    arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default))
+    arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default),
+                                              run_record.columns_by_name(settings))
     text_column, label_column = arguments["text"], arguments["label"]
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "

@@ -27,24 +27,34 @@ METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spea
 TASK_TYPES = tuple(METRICS)
 
 
-def create_reader(task_type, setting):
+def create_reader(task_type, setting, by_name=lambda flag: False):
     """Creates an `ExampleReader` from the values of flags.
 
     Args:
       task_type: see `ExampleReader`.
       setting: function that takes (name of a flag, default) and returns the value of the flag. The values may
         be those of this run, or those that a training recorded.
+      by_name: see `column_arguments`.
     """
-    return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","),
+    return ExampleReader(task_type, **column_arguments(setting, by_name),
+                         separator=setting("label_separator", ","),
                          skip_bad_lines=setting("skip_bad_lines", False))
 
 
-def column_arguments(setting):
+def column_arguments(setting, by_name=lambda flag: False):
     """Returns a dict with arguments of `ExampleReader` and `columns.TextReader`: `text`, `label`, `header`,
-    `delimiter` and `encoding`. For `setting`, see `create_reader`."""
-    text, label = setting("text_column", None), setting("label_column", None)
-    return {"text": None if text is None else parse_columns(text),
-            "label": None if label is None else parse_columns(label, "--label_column"),
+    `delimiter` and `encoding`.
+
+    Args:
+      setting: see `create_reader`.
+      by_name: function that takes the name of a flag. It returns whether a number in the value of this flag
+        is the name of a column; see `columns.parse_columns`.
+    """
+    def columns_of(flag):
+        value = setting(flag, None)
+        return None if value is None else parse_columns(value, f"--{flag}", by_name(flag))
+
+    return {"text": columns_of("text_column"), "label": columns_of("label_column"),
             "header": HEADER_VALUES[setting("header", "auto")],
             "delimiter": parse_delimiter(setting("delimiter", "auto")),
             "encoding": setting("encoding", "utf-8")}

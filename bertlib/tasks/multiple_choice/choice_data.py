@@ -110,7 +110,7 @@ class QuestionFile(NamedTuple):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
+def read_questions(path, setting, needs_labels=True, skip_bad_lines=False, by_name=lambda flag: False):
     """Reads a file in CSV, TSV or JSON Lines; returns a `QuestionFile`.
 
     Args:
@@ -121,13 +121,14 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
         empty has no labels.
       skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them. With
         None, the error does not advise the flag --skip_bad_lines.
+      by_name: see `row_examples.column_arguments`.
 
     Raises:
       FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
     """
     advice = {"advice": faults.ADVICE_WITHOUT_FLAG} if skip_bad_lines is None else {}
     input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines, **advice)
-    arguments = row_examples.column_arguments(setting)
+    arguments = row_examples.column_arguments(setting, by_name)
     reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
         column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)],
         find_problem=unread_ending)
