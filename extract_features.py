@@ -22,7 +22,7 @@ from bertlib.command_line import common_flags, launch
 from bertlib.estimator.step_config import StepConfig
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, run_record, vocabularies
-from bertlib.runs.settings import require_file
+from bertlib.runs.settings import refuse_directory, require_file
 from bertlib.system import files, locks
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name
 from bertlib.tasks.vectors import feature_extraction
@@ -94,8 +94,7 @@ def resolve_flags(settings):
                          "useless.")
     if not settings.output_file:
         settings.set_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
-    if files.is_directory(settings.output_file):
-        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
+    refuse_directory(settings, "output_file")
     checks.refuse_overwriting(settings, {"input_file": [settings.input_file]},
                               {"output_file": [settings.output_file]})
 

@@ -108,7 +108,7 @@ def write_module(path, variants, values):
     path = os.fspath(path).rstrip("/")
     if files.exists(path) and not (files.is_directory(path) and not tf.gfile.ListDirectory(path)):
         raise FileExistsError(f"{path} already exists. Export the module to a new directory.")
-    partial = f"{path}.partial"
+    partial = files.path_beside(path, ".partial")
     try:
         with files.translate_disk_errors(path):
             if tf.gfile.Exists(partial):

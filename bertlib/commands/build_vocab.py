@@ -27,6 +27,7 @@ from bertlib.command_line import common_flags
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, model_config, vocabularies
+from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, locks
 from bertlib.tasks.pretraining import corpus, pretraining_head, vocabulary_extension
 import modeling
@@ -174,6 +175,7 @@ def check_flags(settings):
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
+    refuse_directory(settings, "output_file")
     check_is_new(settings.output_file)
     if settings.extend:
         if settings.num_unused:

@@ -14,6 +14,7 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
+from bertlib.runs.settings import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files
 
@@ -81,8 +82,7 @@ def main(argv):
     if not argv[1:]:
         raise ValueError("No directories were named. Name the directories with the predictions, such as "
                          "output/*.")
-    if files.is_directory(settings.output_file):
-        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
+    refuse_directory(settings, "output_file")
     predictions = find_predictions(argv[1:], expected)
     if not predictions:
         raise ValueError(f"{', '.join(argv[1:])}: no predictions were found. At least one of these files is "

@@ -25,6 +25,7 @@ from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
 from bertlib.reports import charts
 from bertlib.runs import checks, estimator_setup, model_config
+from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
@@ -152,6 +153,7 @@ def check_flags(settings):
         if not files.is_directory(os.path.dirname(settings.output_file) or "."):
             raise ValueError(f"--output_file={settings.output_file}: there is no such directory. "
                              "Create it first.")
+        refuse_directory(settings, "output_file")
         checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
 

@@ -29,7 +29,7 @@ from bertlib.replicas import replica_group
 from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
-from bertlib.runs.settings import require_file
+from bertlib.runs.settings import refuse_directory, require_file
 from bertlib.serving import answer_tables, portable_model, prediction_inputs
 from bertlib.system import files, locks, terminal
 from bertlib.tasks.multiple_choice import choice_data
@@ -244,11 +244,10 @@ def run(settings, predictor):
     """Answers all lines of the input file.
 
     Raises:
-      ValueError: a line is not usable. The lines before this line have been answered.
+      ValueError: a line is not usable, see `_refuse`.
       BrokenPipeError: the program that reads the answers has ended.
     """
     answered = skipped = 0
-    bad_input = None
     column_flags = {name: getattr(settings, name) for name in prediction_inputs.COLUMN_FLAGS
                     if settings.is_given(name)}
     reader = predictor.input_reader(column_flags)
@@ -269,15 +268,29 @@ def run(settings, predictor):
             output.flush()
             answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
             if bad_input is not None:
-                break
+                _refuse(bad_input, name, settings.output_file, answered)
         output.write(table.finish())
         output.flush()
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
-    if bad_input is not None:
+
+
+def _refuse(bad_input, name, output_file, answered):
+    """Raises the ValueError for an unusable line. A stream already contains the answers to the lines before
+    this line. A file is written only when all lines are answered.
+
+    Args:
+      bad_input: the `prediction_inputs.Input`.
+      name: name of the input.
+      output_file: the value of --output_file.
+      answered: number of lines that are answered.
+    """
+    if output_file != "-" and not files.is_special(output_file):
+        written = f"Nothing was written to {output_file}. "
+    else:
         written = "The lines before this line are answered. " if answered else ""
-        raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {written}To write an error "
-                         "instead of the answer and continue, pass --skip_bad_lines=true.")
+    raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {written}To write an error instead of "
+                     "the answer and continue, pass --skip_bad_lines=true.")
 
 
 def answer_interactively(predictor):
@@ -341,8 +354,7 @@ def main(_):
     check_model(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
-    if files.is_directory(settings.output_file):
-        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
+    refuse_directory(settings, "output_file")
     read, written = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
                      for name in ("input_file", "output_file"))
     checks.refuse_overwriting(settings, read, written)

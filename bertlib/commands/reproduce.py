@@ -51,7 +51,7 @@ def main(argv):
                          "training after --. Example: python reproduce.py output/mrpc --until=20 -- "
                          "--data_dir=DIR")
     directory = paths[0].rstrip("/") or paths[0]
-    output_dir = settings.output_dir or f"{directory}-reproduced"
+    output_dir = settings.output_dir or files.path_beside(directory, "-reproduced")
     plan = reproduction.plan(directory, output_dir, settings.until, words[1:])
     changed = reproduction.describe_changed(plan.changed)
     if changed and not settings.anyway:

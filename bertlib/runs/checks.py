@@ -373,7 +373,7 @@ def refuse_overwriting(settings, read, written):
         for path in paths:
             if files.is_special(path):  # the same terminal or device may be both input and output
                 continue
-            for name in (path, f"{files.resolve_links(path)}.partial"):
+            for name in (path, files.path_beside(files.resolve_links(path), ".partial")):
                 reader, source = flags.get(files.file_identity(name), (None, None))
                 # A training may read the model's files from --output_dir and write files with the same names
                 # into it. This is not refused here, because `run_record` compares the old and new contents of

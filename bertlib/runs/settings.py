@@ -216,6 +216,13 @@ def require_file(settings, name):
     return path
 
 
+def refuse_directory(settings, name):
+    """Raises an IsADirectoryError if a flag for the path of an output file contains a directory."""
+    path = getattr(settings, name)
+    if path and files.is_directory(path):
+        raise IsADirectoryError(f"--{name}={path} is a directory; name a file.")
+
+
 # Paths to which download.py writes the data of GLUE and SQuAD by default, such as data/glue/MRPC.
 _DATA_OF_DOWNLOADS = re.compile(r"(\./)?data/(glue/(?P<task>[A-Z][\w-]*)/?|"
                                 r"squad/(train|dev)-v(?P<version>[12]\.[01])\.json)")

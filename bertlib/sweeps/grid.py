@@ -6,8 +6,12 @@ import math
 import re
 from typing import NamedTuple
 
+from bertlib.system import files
+
 _MAX_RUNS = 10_000
-_MAX_NAME = 150  # longest name of a run's directory, in characters
+# Longest name of a run's directory, without its hash. The names of the run's files add a suffix of up to 13
+# bytes, such as ".json.partial", and file systems limit names to 255 bytes.
+_MAX_NAME, _MAX_NAME_BYTES = 150, 230
 
 
 class Run(NamedTuple):
@@ -95,7 +99,7 @@ def list_runs(grid, samples=None, sample_seed=0):
 def make_run(settings):
     """Returns the `Run` with the given settings. Its name does not depend on the order of the settings."""
     exact = ".".join(f"{name}={value}" for name, value in sorted(settings.items()))
-    readable = re.sub(r"[^\w.+=-]", "_", exact)[:_MAX_NAME]
+    readable = files.cut_name(re.sub(r"[^\w.+=-]", "_", exact)[:_MAX_NAME], _MAX_NAME_BYTES)
     if readable != exact:
         readable += "." + hashlib.blake2b(exact.encode(), digest_size=4).hexdigest()
     return Run(readable, settings)

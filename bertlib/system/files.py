@@ -6,6 +6,7 @@ TensorFlow is imported only for files that are not local.
 import contextlib
 import errno
 import glob
+import hashlib
 import json
 import math
 import os
@@ -21,9 +22,13 @@ from tqdm import tqdm
 
 from bertlib.system import terminal
 
+# {path: (path of its complete temporary file, path that this file replaces), or None if the file was not
+# written}. The dict exists only in the block of `replace_together`.
+_group = None
 # Whether this process writes files; see `disable_writing`.
 _is_writing_enabled = True
 _MAX_LINKS = 40  # longest chain of symbolic links; the kernel does not follow longer chains
+_MAX_NAME_BYTES = 255  # longest name of a file or directory on common file systems
 _RETRY = "then run the same command again"
 # {errno: (problem, advice)} of the write errors whose cause the user can remove.
 _DISK_ERRORS = {
@@ -118,7 +123,28 @@ def make_directories(path):
         if is_remote(path):
             _remote().makedirs(path)
         else:
-            os.makedirs(path, exist_ok=True)
+            try:
+                os.makedirs(path, exist_ok=True)
+            except FileExistsError as error:  # the path is a file
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
+
+
+def cut_name(name, most):
+    """Returns the beginning of a name, as many whole characters as fit into `most` bytes. File systems limit
+    names in bytes, and a character can have up to four bytes."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore")
+
+
+def path_beside(path, suffix):
+    """Returns the path with a suffix added to its name. If the new name is too long for a file system, the
+    part before the suffix is shortened, and a hash of this part is added."""
+    directory, name = os.path.split(path)
+    most = _MAX_NAME_BYTES - len(os.fsencode(suffix))
+    if len(os.fsencode(name)) <= most:
+        return f"{path}{suffix}"
+    digest = hashlib.blake2b(os.fsencode(name), digest_size=4).hexdigest()
+    return os.path.join(directory, f"{cut_name(name, most - 9)}.{digest}{suffix}")
 
 
 def size(path):
@@ -227,7 +253,7 @@ def translate_disk_errors(path, kept=None):
         if problem is None:
             raise
         name = getattr(error, "filename", None) or _path_in_tensorflow_error(error) or path
-        name = path if os.fspath(name).startswith(f"{path}.") else name
+        name = path if os.fspath(name).startswith((f"{path}.", path_beside(path, ".partial"))) else name
         remains = f"{kept()} " if kept else ""
         raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
 
@@ -326,15 +352,51 @@ def atomic_replacement(path, kept=None):
             yield path
         return
     target = resolve_links(path)
-    partial = f"{target}.partial"
+    partial = path_beside(target, ".partial")
     with translate_disk_errors(path, kept):
         try:
             yield partial
-            move(partial, target)
+            if _group is not None and os.fspath(path) in _group:
+                _group[os.fspath(path)] = partial, target
+            else:
+                move(partial, target)
         except BaseException:
             if exists(partial):
                 remove(partial)
             raise
+
+
+@contextlib.contextmanager
+def replace_together(paths):
+    """Returns a context manager for files that belong together, such as the results of one evaluation.
+
+    The block writes some of the files, by `atomic_replacement`. When the block ends, these files replace the
+    older files, and all other files of the group are removed. So the files of two evaluations are never
+    mixed. If the block fails, the older files stay unchanged.
+
+    Args:
+      paths: list of the paths of all files of the group.
+    """
+    global _group
+    if not _is_writing_enabled:
+        yield
+        return
+    _group = dict.fromkeys(map(os.fspath, paths))
+    try:
+        yield
+    except BaseException:
+        for partial, _ in filter(None, _group.values()):
+            remove(partial)
+        raise
+    else:
+        for path in (path for path in _group if exists(path) and not is_special(path)):
+            if _group[path] is None:
+                logging.info("Removed %s: it belongs to earlier results.", path)
+            remove(resolve_links(path))
+        for partial, target in filter(None, _group.values()):
+            move(partial, target)
+    finally:
+        _group = None
 
 
 @contextlib.contextmanager

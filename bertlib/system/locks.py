@@ -61,8 +61,8 @@ def lock_file(path):
     if files.is_special(path):
         yield
         return
-    target = files.resolve_links(path)
-    with _lock(path, os.path.dirname(target) or ".", os.path.basename(target) + ".lock"):
+    folder, name = os.path.split(files.path_beside(files.resolve_links(path), ".lock"))
+    with _lock(path, folder or ".", name):
         yield
 
 

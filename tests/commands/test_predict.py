@@ -61,7 +61,7 @@ def test_json_lines_into_a_file(predict, tmp_path):
     assert found[0]["input_label"] == "gold" and found[0]["label"] in ("no", "yes")
 
 
-def test_a_bad_line_stops_it_and_the_answers_before_it_are_kept(predict, tmp_path):
+def test_a_bad_line_stops_it_after_the_answers_before_it(predict):
     lines = "text_a\tid\nthe cat\t1\na dog\t2\n\t3\na bird\t4\n"
     done, answers = predict(lines, "lines.tsv")
     assert done.code == 1
@@ -70,9 +70,18 @@ def test_a_bad_line_stops_it_and_the_answers_before_it_are_kept(predict, tmp_pat
         "this line are answered. To write an error instead of the answer and continue, pass "
         "--skip_bad_lines=true.")
     assert [answer["id"] for answer in answers] == ["1", "2"]
-    done, _ = predict(lines, "lines.tsv", output_file="answers.jsonl")
-    assert done.code == 1
-    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
+    done, to_device = predict(lines, "lines.tsv", output_file="/dev/stdout")
+    assert done.code == 1 and to_device == answers and "The lines before this line" in done.err
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", *(pytest.param(name, marks=pytest.mark.slow(
+    reason="the formats share the code that replaces the file")) for name in ("answers.csv",
+                                                                             "answers.jsonl.gz"))])
+def test_a_bad_line_leaves_an_older_file_of_answers_unchanged(predict, tmp_path, name):
+    (tmp_path / name).write_text("complete")
+    done, _ = predict("the cat\n\na dog\n", output_file=name)
+    assert done.code == 1 and f" Nothing was written to {name}. " in done.err
+    assert (tmp_path / name).read_text() == "complete"
 
 
 def test_bad_lines_may_be_skipped(predict):
@@ -118,10 +127,10 @@ def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path, s
                       output_file="answers.csv", skip_bad_lines=skips)
     assert done.code == (0 if skips else 1), done.err
     problem = "the line has the field 'id', which the first line lacks."
-    with open(tmp_path / "answers.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [bool(row["label"]) for row in rows] == ([True, True, False, True] if skips else [True, True])
     if skips:
+        with open(tmp_path / "answers.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [bool(row["label"]) for row in rows] == [True, True, False, True]
         assert rows[2]["text_a"] == "a bird" and rows[2]["error"].startswith(f"line 3: {problem}")
     else:
         assert f"lines.jsonl:3: {problem}" in done.err.splitlines()[-1]

@@ -51,3 +51,27 @@ EXPECTED = {"step": 3, "loss": 0.1, "exact": 0.25, "is_best": True, "matrix": [[
 def test_numbers_of_numpy_are_written_as_json(tmp_path):
     files.write_json(str(tmp_path / "values.json"), NUMBERS)
     assert json.loads((tmp_path / "values.json").read_text()) == EXPECTED
+
+
+def test_files_that_belong_together_appear_and_disappear_together(tmp_path):
+    def content():
+        return {path.name: path.read_text() for path in tmp_path.iterdir() if path.suffix != ".partial"}
+
+    group = [tmp_path / name for name in ("a.txt", "b.csv", "b.jsonl", "new.html")]
+    earlier = {"a.txt": "1", "b.csv": "1", "other": "1"}
+    for name, text in earlier.items():
+        (tmp_path / name).write_text(text)
+    for problem in (OSError, KeyboardInterrupt):
+        with pytest.raises(problem), files.replace_together(group):
+            files.write_text(tmp_path / "a.txt", "2")
+            raise problem
+        assert content() == earlier and not list(tmp_path.glob("*.partial"))
+    with files.replace_together(group):
+        for name in ("a.txt", "b.jsonl", "new.html"):
+            files.write_text(str(tmp_path / name), "2")
+        assert content() == earlier
+        files.write_text(tmp_path / "other", "2")  # this file is not in the group
+        assert content() == {**earlier, "other": "2"}
+    assert content() == {"a.txt": "2", "b.jsonl": "2", "new.html": "2", "other": "2"}
+    files.write_text(tmp_path / "a.txt", "3")
+    assert content()["a.txt"] == "3"

@@ -113,3 +113,21 @@ def test_regular_files_directories_and_what_is_not_there_are_not_special(tmp_pat
     assert not any(map(files.is_special,
                        [tmp_path, *map(str, tmp_path.iterdir()), tmp_path / "nothing", "gs://b/x"]))
     assert re.fullmatch(r".*/nothing", files.resolve_links(str(tmp_path / "link")))
+
+
+@pytest.mark.parametrize("name", ["好" * 80 + ".jsonl", "好" * 84 + ".cs", "x" * 255, "😀" * 63])
+def test_names_are_limited_in_bytes_and_not_in_characters(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("before")
+    with locks.lock_file(str(path)), files.atomic_replacement(str(path)) as partial:
+        with open(partial, "w") as writer:
+            writer.write("after")
+        assert path.read_text() == "before" and len(everything(tmp_path)) == 3
+    assert path.read_text() == "after" and everything(tmp_path) == [name]
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with pytest.raises(NotADirectoryError, match="Not a directory: .*file"):
+            files.make_directories(str(path))

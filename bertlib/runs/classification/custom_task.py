@@ -12,6 +12,7 @@ from bertlib.rows.columns import check_header_flag
 from bertlib.runs import checks, example_limits, head_labels, run_record
 from bertlib.runs.classification import dev_rows
 from bertlib.runs.settings import PHASES, require_file
+from bertlib.system import files
 from bertlib.tasks.classification import dev_split, row_examples, targets
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
 
@@ -62,7 +63,7 @@ def create_processor(settings, suffix=""):
     is_default = settings.output_dir is None
     if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
-        settings.set_default("output_dir", os.path.join("output", _stem(first) + suffix))
+        settings.set_default("output_dir", files.path_beside(os.path.join("output", _stem(first)), suffix))
     _choose_phases(settings, has_file)
     record = run_record.record_of_weights(settings)
     run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))

@@ -93,7 +93,8 @@ def create_processor(settings, suffix=""):
         content, name = _read_copy(path, record), record["task_module"]["name"]
     is_default = settings.output_dir is None
     if is_default:
-        settings.set_default("output_dir", os.path.join("output", os.path.splitext(name)[0] + suffix))
+        settings.set_default("output_dir", files.path_beside(
+            os.path.join("output", os.path.splitext(name)[0]), suffix))
         record = _read_record(settings.output_dir)
     processor = ModuleProcessor(path, name, content)
     settings.task_name, settings.task_type = TASK, processor.task_type

@@ -5,6 +5,7 @@ A submission contains one file of predictions for each test set. Such a file has
 from 0. The processors of `classifier_data` declare the test sets, their sizes and their labels.
 """
 
+import io
 import math
 import os
 from typing import NamedTuple
@@ -112,10 +113,11 @@ def write_zip(path, members):
       path: the zip file. It appears only when it is complete.
       members: list of the paths of the files.
     """
-    with files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer:
-        with zipfile.ZipFile(writer, "w") as archive:
-            for member in members:
-                # No time is passed to ZipInfo, so each file in the zip has the fixed time 1980-01-01.
-                # Otherwise, the bytes would depend on the time.
-                archive.writestr(zipfile.ZipInfo(os.path.basename(member)), files.read_bytes(member),
-                                 zipfile.ZIP_DEFLATED)
+    content = io.BytesIO()  # a zip file cannot be written directly to a device such as /dev/null
+    with zipfile.ZipFile(content, "w") as archive:
+        for member in members:
+            # No time is passed to ZipInfo, so each file in the zip has the fixed time 1980-01-01. Otherwise,
+            # the bytes would depend on the time.
+            archive.writestr(zipfile.ZipInfo(os.path.basename(member)), files.read_bytes(member),
+                             zipfile.ZIP_DEFLATED)
+    files.write_bytes(path, content.getvalue())

@@ -448,7 +448,7 @@ class _Output:
           vocabulary: a dict that is added to the manifest, or None; see `write_training_data`.
         """
         self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
-        self._manifest_path = paths[0] + record_manifests.SUFFIX
+        self._manifest_path = files.path_beside(paths[0], record_manifests.SUFFIX)
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
         if files.exists(self._manifest_path):
@@ -550,7 +550,7 @@ class _Output:
 def _append(path, records):
     """Appends serialized records to the partial file of `path`. Returns the new size of the partial file in
     bytes."""
-    block = record_manifests.partial_path(path) + ".block"
+    block = _block_path(path)
     try:
         # TensorFlow's writer of records cannot append to a file. So the records are written to a separate
         # file, which is then appended to the partial file.
@@ -565,11 +565,16 @@ def _append(path, records):
             os.remove(block)
 
 
+def _block_path(path):
+    """Returns the path of the file with the records of the current block; see `_append`."""
+    return files.path_beside(record_manifests.partial_path(path), ".block")
+
+
 def list_written_files(output_files):
     """Returns the paths of the files that `write_training_data` writes: the output files, the file with the
     current block of each of them, and the manifest. Partial files are not in the list."""
-    return [*output_files, *(record_manifests.partial_path(path) + ".block" for path in output_files),
-            output_files[0] + record_manifests.SUFFIX]
+    return [*output_files, *map(_block_path, output_files),
+            files.path_beside(output_files[0], record_manifests.SUFFIX)]
 
 
 def _has_bytes(path, size, complete):

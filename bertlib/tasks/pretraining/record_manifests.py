@@ -21,7 +21,7 @@ _TYPES = {"settings": dict, "documents": int, "sentences": int, "fingerprint": s
 
 def partial_path(path):
     """Returns the path under which a file of records is written before it is complete."""
-    return files.resolve_links(path) + ".partial"
+    return files.path_beside(files.resolve_links(path), ".partial")
 
 
 def has_form(stored):

@@ -1,0 +1,73 @@
+"""Commands that write one file: to a device, to a FIFO, and to a directory, which is refused."""
+
+import io
+import os
+import threading
+import zipfile
+
+from devices import device, is_device
+import numpy as np
+import pytest
+import tiny
+
+from bertlib.tasks.classification import glue_submission_files
+from bertlib.tasks.vectors import feature_extraction
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory, tiny_model):
+    """{command: its arguments without --output_file}, of all commands that write one file."""
+    folder = tmp_path_factory.mktemp("inputs")
+    test_set = glue_submission_files.test_sets()["CoLA.tsv"]
+    rows = "".join(f"{index}\t{test_set.labels[0]}\n" for index in range(test_set.size))
+    (folder / "CoLA.tsv").write_text(f"index\tprediction\n{rows}")
+    (folder / "text.txt").write_text("the cat sees a bird\na dog\n")
+    text = f"--input_file={folder / 'text.txt'}"
+    return {"glue_submission.py": [str(folder), "--partial"],
+            "build_vocab.py": [text, "--vocab_size=50"],
+            "extract_features.py": [text, *tiny.flags(**tiny_model.flags)],
+            "plan_memory.py": tiny.flags(bert_config_file=tiny_model.config),
+            "predict.py": [text, f"--model_dir={folder}"],
+            "create_pretraining_data.py": [text, f"--vocab_file={tiny_model.vocab}"]}
+
+
+@pytest.mark.parametrize("command", ["glue_submission.py", "build_vocab.py"])
+def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, scripts, tmp_path):
+    def run(output_file):
+        done = scripts.run(command, *commands[command], f"--output_file={output_file}", cwd=tmp_path)
+        assert done.code == 0, done.err
+
+    null, fifo, read = device(tmp_path, "null"), tmp_path / "fifo", []
+    os.mkfifo(fifo)
+    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
+    reader.start()
+    for path in (null, fifo, tmp_path / "file"):
+        run(path)
+    reader.join(60)
+    assert is_device(null) and read == [(tmp_path / "file").read_bytes()]
+
+
+@pytest.mark.parametrize("command", ["glue_submission.py", "build_vocab.py", "extract_features.py",
+                                     "plan_memory.py", "predict.py", "create_pretraining_data.py"])
+def test_a_directory_is_refused_before_the_work(command, commands, scripts, tmp_path):
+    path = tmp_path / "directory.svg"
+    path.mkdir()
+    done = scripts.run(command, *commands[command], f"--output_file={path}", cwd=tmp_path)
+    assert done.code == 1 and f"{path} is a directory" in done.err.splitlines()[-1], done.err
+    assert "Traceback" not in done.err and not list(path.iterdir())
+
+
+def test_all_formats_of_vectors_are_written_to_devices(tmp_path):
+    feature = feature_extraction.InputFeatures(0, ["a", "b"], [5, 6], None, None)
+    rows, null = [(feature, np.ones([2, 1, 4], np.float32))], device(tmp_path, "null")
+    feature_extraction.write_npz(null, rows, [-1], (2, 1, 4), "float32")
+    feature_extraction.write_jsonl(null, rows, [-1])
+    feature_extraction.write_tfrecord(null, rows, [-1])
+    assert is_device(null)
+    read, write = os.pipe()
+    feature_extraction.write_npz(f"/dev/fd/{write}", rows, [-1], (2, 1, 4), "float32")
+    os.close(write)
+    with open(read, "rb") as pipe:
+        content = pipe.read()
+    assert zipfile.ZipFile(io.BytesIO(content)).testzip() is None
+    assert np.load(io.BytesIO(content))["values"].shape == (2, 1, 4)
