@@ -16,8 +16,8 @@ import warnings
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _KEPT_LINES = 200
 _FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
-# A warning of `run_record.RunRecord.warn_about_unused_values`.
-_UNUSED_VALUES = re.compile(r"WARNING: .*(No step was trained with the new values: .*)")
+# The warnings of `run_record.RunRecord.warn_about_results`.
+_ABOUT_RESULTS = re.compile(r"WARNING: .*?((?:The development data differ from|No step was trained with) .*)")
 _UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.?(?: Did you mean: (.*?) \?)?")
 # Maps flags of the commands to the arguments of the functions in `bertlib.api` that set these flags.
 _ARGUMENTS = {"--train_file": "data", "--dev_file": "dev", "--text_column": "text", "--label_column": "label"}
@@ -58,8 +58,8 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
     caller. After Ctrl-C, the caller asks the child process to end. If the child process is a training, it
     saves its last complete step before it ends.
 
-    If the command trained no step although it got new settings, and its log is not printed, a `UserWarning`
-    says so.
+    If the command trained no step although it got new settings, or evaluated other development data than the
+    training, and its log is not printed, a `UserWarning` says so.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
@@ -83,10 +83,9 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
             raise
     if process.returncode:
         raise _error(script, process.returncode, list(lines))
-    unused = None if verbose else _UNUSED_VALUES.search("\n".join(lines))
-    if unused:
+    for warning in [] if verbose else _ABOUT_RESULTS.findall("\n".join(lines)):
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.
-        warnings.warn(unused[1], stacklevel=4)
+        warnings.warn(warning, stacklevel=4)
 
 
 def command_line(script: str) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
-from bertlib.output_directory import output_files, record_fields
+from bertlib.output_directory import model_files, output_files, record_fields
 from bertlib.runs import run_record
 from bertlib.runs.settings import PATH_SUFFIXES, absolute_paths
 from bertlib.system import files, fingerprints, locks
@@ -294,6 +294,11 @@ def _compare_inputs(record, flags, given, notes):
         now = fingerprints.hash_files([new])["fingerprint"]
         if now != recorded[path]["fingerprint"]:
             changed.append({"path": new, "old": recorded[path]["fingerprint"], "new": now})
+    module, path = record.get("task_module"), flags.get("task_module")
+    if module and path and files.exists(path) and "task_module" not in given:
+        now = model_files.hash_contents({path: files.read_bytes(path)})[path]
+        if now != module["fingerprint"]:
+            changed.append({"path": path, "old": module["fingerprint"], "new": now})
     start = record.get("init_checkpoint") or {}
     path = given.get("init_checkpoint") or flags.get("init_checkpoint") or start.get("path")
     now = path and not path.startswith(hugging_face_cache.PREFIX) and run_record.hash_checkpoint(path)

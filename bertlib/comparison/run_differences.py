@@ -284,6 +284,8 @@ def _differences_of_data(old, new):
     fields["init_checkpoint"], fields["task_module"] = (
         [(record.get(name) or {}).get("fingerprint") for record in (old, new)]
         for name in ("init_checkpoint", "task_module"))
+    if all(record.get("dev_data") for record in (old, new)):  # one of the two may have evaluated nothing
+        fields["dev_data"] = old["dev_data"], new["dev_data"]
     return {name: list(values) for name, values in fields.items() if values[0] != values[1]}
 
 

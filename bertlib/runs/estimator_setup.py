@@ -538,7 +538,7 @@ def locked_directories(settings, record):
         record.write()
         yield
         final_export.write(settings)
-    record.warn_about_unused_values()
+    record.warn_about_results()
 
 
 def _check_shared_directories(settings, group):

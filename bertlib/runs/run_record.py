@@ -70,14 +70,14 @@ def describe_examples(examples):
 def describe_dev_files(settings, paths, count_examples):
     """Returns the entry of the record for the files of the development set. It contains the result of
     `fingerprints.hash_files` and "examples", the number of examples that an evaluation reads. The result is
-    None if the run does not evaluate during the training.
+    None if the run evaluates nothing.
 
     Args:
       settings: a `Settings`.
       paths: list of paths.
       count_examples: function without arguments that returns the number of examples.
     """
-    if not learning_curve.is_requested(settings):
+    if not (settings.do_eval or learning_curve.is_requested(settings)):
         return None
     return {**hash_files(paths), "examples": count_examples()}
 
@@ -131,7 +131,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: the tokenizer; None if the run reads no text.
       train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
-      dev_data: see `describe_examples` and `describe_dev_files`; None without evaluations during a training.
+      dev_data: see `describe_examples` and `describe_dev_files`; None without an evaluation.
       vocabulary: the fingerprint of the vocabulary if the run reads no text, otherwise None.
       dev_rows: see `dev_rows.DevRows`; None without --dev_fraction.
       task_module: see `task_module.ModuleProcessor`; None without --task_module.
@@ -257,6 +257,8 @@ def _differences(stored, now, training):
     if not training and "labels" not in refused and "task" in refused:
         # A model may be evaluated on the data of another task if both tasks have the same labels.
         allowed["task"] = refused.pop("task")
+    if changed("dev_data") and "task" not in allowed:
+        allowed[best_weights.DEV_DATA] = [_data(stored["dev_data"]), _data(now["dev_data"])]
     configs = stored["bert_config"], now["bert_config"]
     for name in sorted(output_files.CONFIG_KEYS & set(configs[0]) & set(configs[1])):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
@@ -285,8 +287,6 @@ def _differences(stored, now, training):
             allowed["init_checkpoint"] = [_with_fingerprint(start.get("path"), start) for start in starts]
         if changed("train_data"):
             allowed["training data"] = [_data(stored["train_data"]), _data(now["train_data"])]
-        if changed("dev_data"):
-            allowed[best_weights.DEV_DATA] = [_data(stored["dev_data"]), _data(now["dev_data"])]
         before = stored.get("versions", {})
         allowed.update({name: [before[name], version] for name, version in now["versions"].items()
                         if before.get(name) not in (None, version)})
@@ -330,6 +330,14 @@ def _vocabulary(record):
 def _data(data):
     counts = ", ".join(f"{value} {name}" for name, value in data.items() if name != "fingerprint")
     return _with_fingerprint(counts, data)
+
+
+def _dev_paths(record):
+    """Returns the paths of the development data, a list. Without --eval_file, a pre-training evaluates
+    --input_file."""
+    paths = record.get("files", {})
+    return [paths.get(name) for name in ("data_dir", "dev_file", "predict_file")] + [
+        paths.get("eval_file") or paths.get("input_file")]
 
 
 def _describe_differences(differences):
@@ -554,16 +562,24 @@ class RunRecord:
         self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **(more_files or {})}
-        self._unused_values = None
+        self._unused_values, self._other_dev_data = None, None
+        self._directory_of_weights = directory_of_weights(settings) or self._directory
         self._compare()
 
-    def warn_about_unused_values(self):
-        """Logs a warning if the flags of this run have other values than the training, but the training had
-        already ended. In this case, the run trains no step with the new values.
+    def warn_about_results(self):
+        """Logs warnings if the results of this run could be mistaken for other results. They are the last
+        lines of the log.
 
-        The warning is the last line of the log. Without this warning, the results would look like results of
-        the new values.
+        - The run evaluates other development data than the training, although their path is the same. If the
+          user named another path, this is only logged.
+        - The flags of this run have other values than the training, but the training had already ended. So
+          the run trains no step with the new values.
         """
+        if self._other_dev_data:
+            log, differences = self._other_dev_data
+            log("The development data differ from those of the training in %s: %s. So the metrics of this "
+                "evaluation cannot be compared with those of the training.", self._directory_of_weights,
+                differences)
         if self._unused_values:
             logging.warning("The results above are those of the earlier training in %s. No step was trained "
                             "with the new values: %s. To train with them, pass another --output_dir.",
@@ -610,6 +626,8 @@ class RunRecord:
         """
         if not newest:
             self._new = self._now if self._trains else None
+            if self._directory_of_weights != self._directory:
+                self._compare_evaluation(output_files.read_record(self._directory_of_weights))
             return self._trains
         step = checkpoint_formats.read_global_step(newest) if self._trains else None
         trains = self._trains and step < self._last_step
@@ -625,9 +643,10 @@ class RunRecord:
                 f"According to {output_files.RECORD} there ({_name_record(stored)}), these values differ: "
                 f"{_describe_differences(refused)}. Use another --output_dir, or remove the checkpoints in "
                 "this directory.")
+        if not trains:
+            self._note_dev_data(stored, allowed.pop(best_weights.DEV_DATA, None))
         if self._trains and not trains:
             logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(stored))
-            allowed.pop(best_weights.DEV_DATA, None)  # this run compares no new evaluation with earlier ones
             self._change_evaluations(stored, step, {name: allowed.pop(name) for name in _EVALUATIONS
                                                     if name in allowed})
         if allowed:
@@ -652,6 +671,28 @@ class RunRecord:
         elif self._new and "sessions" in stored:
             self._new["sessions"] = stored["sessions"]
         return trains
+
+    def _compare_evaluation(self, stored):
+        """Compares an evaluation of weights from another directory with the record of their training."""
+        if stored is None:
+            return
+        _, allowed = _differences(stored, self._now, training=False)
+        self._note_dev_data(stored, allowed.get(best_weights.DEV_DATA))
+        if "task_module" in allowed:
+            logging.warning("%s contains the training of %s. It used another task module: %s.",
+                            self._directory_of_weights, _name_record(stored),
+                            _describe_differences({"task_module": allowed["task_module"]}))
+
+    def _note_dev_data(self, stored, change):
+        """Stores the message of `warn_about_results` about the development data.
+
+        Args:
+          stored: the record of the training.
+          change: [old value, new value] of the development data; None if they are the same.
+        """
+        if change is not None:
+            is_same_path = _dev_paths(stored) == _dev_paths(self._now)
+            self._other_dev_data = logging.warning if is_same_path else logging.info, " -> ".join(change)
 
     def _add_change(self, stored, step, changed):
         """Returns the field "changes" of the stored record, with an additional entry."""

@@ -1,6 +1,7 @@
 """Sweeps: grids, samples, statistics, and the loop over the runs. A fake command replaces the trainings."""
 
 import csv
+import hashlib
 import itertools
 import json
 import os
@@ -130,6 +131,22 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
         sweep(["0.5"], data_dir="b")
 
 
+@pytest.mark.parametrize("value", ["好" * 80, "😀" * 80, "/data/" + "好" * 80 + "/train.tsv", "é" * 149])
+def test_a_long_value_in_any_script_is_the_name_of_a_directory(value):
+    first, second = (grid.make_run({"train_file": text}).name for text in (f"{value}a", f"{value}b"))
+    assert first != second
+    for name in (first, second):
+        assert len(f"{name}.json.partial".encode()) <= 255 and name.encode().decode() == name
+    # The names of other runs are those of earlier versions.
+    assert grid.make_run({"b": "好" * 40, "a": "1"}).name == "a=1.b=" + "好" * 40
+
+
+def test_a_sweep_over_long_values(directory):
+    values = ["0." + digit * 79 for digit in "５６"]
+    assert sweep(values) == 0 and list(table(directory)) == values
+    assert len(list((directory / "sweep" / "logs").iterdir())) == 2
+
+
 def test_runs_with_another_vocabulary_are_not_compared(directory):
     (directory / "data").write_text("one")
     vocabulary = directory / "vocab.txt"
@@ -140,6 +157,46 @@ def test_runs_with_another_vocabulary_are_not_compared(directory):
     assert sweep(["0.5", "0.6"]) == 0
     vocabulary.write_text("[UNK]\nb\n")
     with pytest.raises(ValueError, match=r"vocab.txt was changed after sweep/runs/a=0.5 was trained: its "):
+        sweep(["0.5", "0.7"])
+    assert starts(directory) == ["0.5", "0.6"]
+
+
+RECORD = {"settings": {}, "files": {"task_module": "/my_task.py"},
+          "task_module": {"name": "my_task.py", "fingerprint": "m", "texts": 1},
+          "train_data": {"examples": 3, "fingerprint": "t"}, "dev_data": {"examples": 2, "fingerprint": "d"}}
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"train_data": {"examples": 3, "fingerprint": "x"}}, "The training data were changed during the sweep"),
+    ({"dev_data": {"examples": 2, "fingerprint": "x"}}, "The development data were changed during the sweep"),
+    ({"task_module": {"name": "my_task.py", "fingerprint": "x", "texts": 1}}, "/my_task.py was changed"),
+    ({"settings": {"learning_rate": 0.1, "seed": 3}}, None),
+    # These runs read other data on purpose, or are of an older version.
+    ({"train_data": {"examples": 1, "fingerprint": "x"}, "settings": {"max_train_examples": 1}}, None),
+    ({"dev_data": {"examples": 1, "fingerprint": "x"}, "flags": {"max_eval_examples": 1}}, None),
+    ({"task_module": {"name": "b.py", "fingerprint": "x", "texts": 1}, "files": {"task_module": "/b.py"},
+      "train_data": {"examples": 3, "fingerprint": "x"}}, None),
+    ({"dev_data": None}, None)])
+def test_runs_with_other_examples_or_another_module_are_not_compared(directory, changes, said):
+    (directory / "data").write_text("one")
+    for values, record in ((["0.5"], RECORD), (["0.5", "0.6"], {**RECORD, **changes})):
+        (directory / "vocabulary").write_text(json.dumps(record))
+        failed = sweep(values)
+    row = table(directory)["0.6"]
+    assert (failed, row["status"]) == ((1, "failed") if said else (0, "finished"))
+    assert (said or "") in row["message"]
+
+
+def test_a_module_that_was_changed_is_noticed_before_the_next_run(directory):
+    (directory / "data").write_text("one")
+    (directory / "my_task.py").write_text("a = 1\n")
+    sha = hashlib.blake2b((directory / "my_task.py").read_bytes(), digest_size=16).hexdigest()
+    (directory / "vocabulary").write_text(json.dumps({
+        "files": {"task_module": str(directory / "my_task.py")},
+        "task_module": {"name": "my_task.py", "fingerprint": sha, "texts": 1}}))
+    assert sweep(["0.5"]) == 0 and sweep(["0.5", "0.6"]) == 0
+    (directory / "my_task.py").write_text("a = 2\n")
+    with pytest.raises(ValueError, match=r"my_task.py was changed after sweep/runs/a=0.5 was trained"):
         sweep(["0.5", "0.7"])
     assert starts(directory) == ["0.5", "0.6"]
 
