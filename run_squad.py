@@ -61,10 +61,7 @@ from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F40
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 # These files are written to --results_dir.
-_RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
-                 "answer_offsets.json", "eval_results.json", question_answering.REPORT,
-                 "eval_predictions.csv", "eval_predictions.jsonl", "test_predictions.csv",
-                 "test_predictions.jsonl")
+_RESULT_FILES = ("eval.tf_record", *question_answering.RESULT_FILES)
 
 
 def define_flags():

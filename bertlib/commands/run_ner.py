@@ -53,10 +53,11 @@ _RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
 _TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
 _RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
 _REPORT = "eval_report.html"
-_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS, _REPORT,
-                 output_files.SKIPPED_LINES,
-                 *(name.replace(".txt", ".json") for name in _RESULTS.values()),
-                 *(f"{name}.{ending}" for name in _TABLES.values() for ending in prediction_files.FORMATS))
+_RESULTS_OF = {split: [_RESULTS[split], _RESULTS[split].replace(".txt", ".json"),
+                       *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS), more]
+               for split, more in (("dev", _REPORT), ("test", _PREDICTIONS))}
+_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], output_files.SKIPPED_LINES, *_RESULTS_OF["dev"],
+                 *_RESULTS_OF["test"])
 # Maps each metric in the picture of the learning curve to its name in this picture.
 _SHOWN = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
@@ -377,15 +378,14 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             file = data.splits[split]
             logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
             predicted, scores = tag(split, input_fn(split))
-            if not scores:
-                results.remove_results(settings.results_dir, _RESULTS[split].removesuffix(".txt"))
-            if split == "test":
-                write_predictions(settings, file, predicted)
-            if scores:
-                write_scores(settings, data, split, predicted, scores)
-            write_table(settings, split, file, predicted)
-            if split == "dev":
-                write_report(settings, file, predicted, scores)
+            with results.replace_together(settings, _RESULTS_OF[split]):
+                if split == "test":
+                    write_predictions(settings, file, predicted)
+                if scores:
+                    write_scores(settings, data, split, predicted, scores)
+                write_table(settings, split, file, predicted)
+                if split == "dev":
+                    write_report(settings, file, predicted, scores)
 
 
 def write_predictions(settings, file, predicted):

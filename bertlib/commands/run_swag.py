@@ -47,9 +47,12 @@ _RESULTS = {"dev": "eval_results", "test": "test_eval_results"}
 _TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
 _RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
 _REPORT = "eval_report.html"
-_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], _REPORT, output_files.SKIPPED_LINES,
-                 *(f"{name}.{ending}" for name in _RESULTS.values() for ending in ("txt", "json")),
-                 *(f"{name}.{ending}" for name in _TABLES.values() for ending in prediction_files.FORMATS))
+_RESULTS_OF = {split: [*(f"{_RESULTS[split]}.{ending}" for ending in ("txt", "json")),
+                       *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS)]
+               for split in _RESULTS}
+_RESULTS_OF["dev"].append(_REPORT)
+_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], output_files.SKIPPED_LINES, *_RESULTS_OF["dev"],
+                 *_RESULTS_OF["test"])
 # Maps each metric in the picture of the learning curve to its name in this picture.
 _SHOWN = {"eval_accuracy": "accuracy"}
 # The sample is small, so the training needs more epochs and a higher learning rate than with other data.
@@ -264,13 +267,14 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
             warning = choice_head.equal_scores_warning([output["scores"] for output in outputs])
             if warning:
                 logging.warning("%s: %s", data[split].path, warning)
-            write_results(settings, split, data[split], choice_rows.ChoiceRows(data[split], outputs, lengths),
-                          scores)
+            rows = choice_rows.ChoiceRows(data[split], outputs, lengths)
+            with results.replace_together(settings, _RESULTS_OF[split]):
+                write_results(settings, split, data[split], rows, scores)
 
 
 def write_results(settings, split, file, rows, scores):
     """Writes the scores of a split and the table of its predictions. For the development set, also writes the
-    report. Without scores, removes the scores of an earlier run.
+    report.
 
     Args:
       settings: a `Settings`.
@@ -284,8 +288,6 @@ def write_results(settings, split, file, rows, scores):
         results.write_results(settings.results_dir, f"{name}.txt", scores)
         results.record_evaluation(settings, split, scores)
         results.write_json(settings.results_dir, f"{name}.json", scores)
-    else:
-        results.remove_results(settings.results_dir, name)
     path = os.path.join(settings.results_dir, f"{_TABLES[split]}.{settings.predictions_format}")
     prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe)
     logging.info("Table of the questions and their predictions: %s.", path)

@@ -35,7 +35,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
       separator: str, the text between several labels in a field of CSV.
 
     Raises:
-      OSError: the file could not be written. The message says that the earlier results are complete.
+      OSError: the file could not be written. The older results are unchanged.
     """
     if not files.is_writing_enabled():
         return
@@ -45,7 +45,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     ours = ["label", "prediction", *(probabilities.values() if is_csv else numbers), "is_right", "loss",
             *details]
     renamed = columns.rename_fields(fields, ["line", *ours])
-    with (files.atomic_replacement(path, lambda: "The results that were written before are complete.")
+    with (files.atomic_replacement(path, lambda: "The older results are unchanged.")
           as partial, files.open_file(partial, "wb") as stream):
         if is_csv:
             names = format_csv_row(["line", *renamed.values(), *ours], csv_safe)

@@ -15,7 +15,11 @@ from bertlib.runs.settings import last_training_step
 from bertlib.system import files, fingerprints
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 
-REPORT = "eval_report.html"
+RESULTS, REPORT = "eval_results.json", "eval_report.html"
+# Names of all files that an evaluation or a prediction writes.
+RESULT_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json",
+                *(f"{split}_predictions.{ending}" for split in ("eval", "test")
+                  for ending in prediction_files.FORMATS), RESULTS, REPORT)
 
 
 def draw_questions(settings, split, examples):
@@ -77,11 +81,16 @@ class Evaluation:
 
     def write(self, input_fn):
         """Writes the answers, a table of the answers and an HTML report into --results_dir. Also writes the
-        scores, if the right answers are known.
+        scores, if the right answers are known. Files of an earlier evaluation or prediction that are not
+        written again are removed, because they belong to other answers.
 
         Args:
           input_fn: the Estimator's input function. It reads the windows of the examples.
         """
+        with results.replace_together(self._settings, RESULT_FILES):
+            self._write(input_fn)
+
+    def _write(self, input_fn):
         def path(name):
             return os.path.join(settings.results_dir, name)
 
@@ -102,10 +111,16 @@ class Evaluation:
             if one_sided:
                 logging.warning("%s", one_sided)
             evaluation = {**scores, "global_step": self._step()}
-            files.write_json(path("eval_results.json"), evaluation, indent=2)
+            files.write_json(path(RESULTS), evaluation, indent=2)
             results.record_evaluation(settings, "dev", evaluation)
-            logging.info("Results, in %s:\n%s", path("eval_results.json"),
+            logging.info("Results, in %s:\n%s", path(RESULTS),
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
+        elif files.exists(path(RESULTS)):
+            # The scores belong to other answers. Later predictions still need the null threshold.
+            kept = {name: value for name, value in files.read_json_object(path(RESULTS)).items()
+                    if name in ("null_score_diff_threshold", "global_step")}
+            if "null_score_diff_threshold" in kept:
+                files.write_json(path(RESULTS), kept, indent=2)
         table = path(f"{'test' if gold is None else 'eval'}_predictions.{settings.predictions_format}")
         prediction_files.write_predictions(
             table, predicted_rows(self._examples, predictions, threshold, gold, version_2),

@@ -1,4 +1,4 @@
-"""Writes, reads and removes the metrics of an evaluation. Also writes its report and the skipped lines."""
+"""Writes and reads the metrics of an evaluation. Also writes its report and the skipped lines."""
 
 import os
 
@@ -57,21 +57,15 @@ def write_json(directory, file_name, results):
     files.write_text(os.path.join(directory, file_name), text + "\n")
 
 
-def remove_results(directory, name):
-    """Removes the metrics NAME.txt and NAME.json of an earlier run, if they exist.
-
-    Call this function before you write predictions for a file without labels. Otherwise, the metrics of
-    another file would be in the same directory as these predictions.
+def replace_together(settings, names):
+    """Returns a context manager in whose block the result files of one evaluation or prediction are written;
+    see `files.replace_together`.
 
     Args:
-      directory: directory of the files.
-      name: name of the files, without the extension.
+      settings: a `Settings`.
+      names: names of all files that such an evaluation can write into --results_dir.
     """
-    for path in (os.path.join(directory, f"{name}.{ending}") for ending in ("txt", "json")):
-        if files.exists(path):
-            logging.info("Removed %s: it contains metrics of an earlier run, and the new test file has no "
-                         "labels.", path)
-            files.remove(path)
+    return files.replace_together([os.path.join(settings.results_dir, name) for name in names])
 
 
 def read_results(directory, name="eval_results"):
@@ -136,7 +130,8 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
     """Writes a report as an HTML file into --results_dir.
 
     Call this function after all other results are written. If the report cannot be written, for example
-    because the disk is full, the log contains a warning and the run continues.
+    because the disk is full, the log contains a warning and the run continues. The report of an earlier
+    evaluation is then removed, see `replace_together`.
 
     Args:
       settings: a `Settings`.

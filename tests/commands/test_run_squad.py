@@ -280,6 +280,11 @@ def test_later_runs_use_the_threshold_of_the_last_evaluation(trained, tmp_path):
         if "do_eval" in changes and changes["do_eval"]:
             kept = json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"]
             assert kept == threshold
+        # The answers of two runs are never mixed. Only the threshold of the evaluation is kept.
+        tables = sorted(path.stem for path in tmp_path.glob("*_predictions.csv"))
+        assert tables == ["eval_predictions" if changes.get("do_eval") else "test_predictions"]
+    assert json.loads((tmp_path / "eval_results.json").read_text()) == {
+        "null_score_diff_threshold": -1e6, "global_step": step}
 
 
 @pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])

@@ -70,7 +70,7 @@ def test_a_full_disk_leaves_the_other_results(tmp_path, monkeypatch):
 
     (tmp_path / "a.csv").write_text("earlier")
     monkeypatch.setattr(prediction_files, "_cells", fail)
-    with pytest.raises(OSError, match=r"a\.csv could not be written: the disk is full.* The results that "
-                                      "were written before are complete. Make room"):
+    with pytest.raises(OSError, match=r"a\.csv could not be written: the disk is full.* The older "
+                                      "results are unchanged. Make room"):
         write_predictions(tmp_path / "a.csv", [PredictedRow(1, {}, ("a",), "x", "x")])
     assert (tmp_path / "a.csv").read_text() == "earlier" and os.listdir(tmp_path) == ["a.csv"]

@@ -43,10 +43,11 @@ from bertlib.tasks.classification.classifier_data import (
 # suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training on a
 # different task, the suffix is the name of the run's task, as in test_results_ax.tsv. Otherwise, the suffix
 # is empty.
-_RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "eval_results{}.json",
-                 "test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
-                 "test_eval_results{}.json", "eval_predictions{}.csv", "eval_predictions{}.jsonl",
-                 "test_predictions{}.csv", "test_predictions{}.jsonl", "eval_report{}.html")
+_RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predictions{}.csv",
+                       "eval_predictions{}.jsonl", "eval_report{}.html"),
+               "test": ("test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
+                        "test_eval_results{}.json", "test_predictions{}.csv", "test_predictions{}.jsonl")}
+_RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", *_RESULTS_OF["dev"], *_RESULTS_OF["test"])
 # For each type of a task: the metrics that the head of the task computes, and the name of each metric in the
 # log.
 _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
@@ -337,8 +338,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         task_module=module and module.describe(splits.examples), task=settings.task_name.lower(),
         task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
-        dev_data=(run_record.describe_examples(splits.examples["dev"])
-                  if learning_curve.is_requested(settings) else None),
+        dev_data=run_record.describe_examples(splits.examples["dev"]) if settings.do_eval else None,
         trim_padding=estimator_setup.trims_training(settings, model), **description)
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps,
                                                        settings.eval_batch_size, settings.predict_batch_size)
@@ -396,13 +396,14 @@ class _Phases:
         for split, suffix in self._sets("dev"):
             logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
             metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
-            metrics = self._write_metrics(split, f"eval_results{suffix}", metrics)
-            self._write_table(split, f"eval_predictions{suffix}")
-            self._write_report(split, f"eval_report{suffix}.html", metrics)
+            with self._replace_together("dev", split):
+                metrics = self._write_metrics(split, f"eval_results{suffix}", metrics)
+                self._write_table(split, f"eval_predictions{suffix}")
+                self._write_report(split, f"eval_report{suffix}.html", metrics)
+        self._remove_missing_sets("dev")
 
     def predict(self):
-        """Writes the predictions for the test sets. If the test set has labels, also writes its metrics.
-        Otherwise, removes the metrics of an earlier test set."""
+        """Writes the predictions for the test sets. If the test set has labels, also writes its metrics."""
         for split, suffix in self._sets("test"):
             logging.info("Predicting %d examples.", len(self._splits.examples[split]))
             input_fn = self._input_fn(split, f"predict{suffix}")
@@ -410,16 +411,41 @@ class _Phases:
                 metrics = self._compute_metrics(
                     split, _in_batches_of(self._settings.predict_batch_size, input_fn),
                     f"test{self._of_task}")
-                self._write_metrics(split, f"test_eval_results{self._of_task}", metrics)
             else:
+                metrics = None
                 self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
-                if split == "test":
-                    results.remove_results(self._settings.results_dir, f"test_eval_results{self._of_task}")
             numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
             answers = [self._target.predicted_label(row) for row in numbers]
-            self._write_predictions(numbers, answers, suffix)
-            glue_submission_files.write_predictions(self._settings.results_dir, self._task, split, answers)
-            self._write_table(split, f"test_predictions{suffix}")
+            with self._replace_together("test", split):
+                if metrics:
+                    self._write_metrics(split, f"test_eval_results{self._of_task}", metrics)
+                self._write_predictions(numbers, answers, suffix)
+                glue_submission_files.write_predictions(self._settings.results_dir, self._task, split,
+                                                        answers)
+                self._write_table(split, f"test_predictions{suffix}")
+        self._remove_missing_sets("test")
+
+    def _replace_together(self, part, split):
+        """Returns a context manager in whose block the results of a set are written; see
+        `results.replace_together`.
+
+        Args:
+          part: "dev" or "test".
+          split: the set, such as "dev" or "dev_mismatched".
+        """
+        suffix = self._of_task + split.removeprefix(part)
+        names = [name.format(suffix) for name in _RESULTS_OF[part]]
+        if part == "test":
+            names += [file for file, (its_split, _) in self._task.submission.items() if its_split == split]
+        return results.replace_together(self._settings, names)
+
+    def _remove_missing_sets(self, part):
+        """Removes the results of further sets that an earlier run evaluated, and that this run does not
+        have."""
+        for split in (f"{part}_{name}" for name in self._task.further_sets):
+            if part in self._splits.examples and split not in self._splits.examples:
+                with self._replace_together(part, split):
+                    pass
 
     def log_results(self):
         """Logs a few predictions for the first split, and the official metrics of all splits."""
