@@ -74,6 +74,7 @@ def to_text(found, names):
     lines = [paired_tests.to_words(entry, names) for entry in entries]
     if found["kind"] == "predictions":
         test = found["mcnemar"]
+        lines += [f"{name}: not compared, because {reason}" for name, reason in found["refused"].items()]
         lines.append(f"n = {found['n']} {found['unit']}; paired bootstrap of {found['resamples']} samples")
         if test:
             lines.append(f"{test['discordant']} discordant {found['unit']}: {test['only_first']} are right "
@@ -88,8 +89,8 @@ def to_text(found, names):
         lines.append(f"n = {test['n']} pairs of runs with the same {same}; paired t-test: p "
                      f"{_p(test['p_value'])}; Wilcoxon's test: p {_p(test['p_value_wilcoxon'])}")
     else:
-        lines.append(f"n = {used[0]} and {used[1]} runs without pairs, because no settings are the same in "
-                     f"both sweeps; Welch's t-test: p {_p(test['p_value'])}")
+        lines.append(f"n = {used[0]} and {used[1]} runs without pairs, because the sweeps have no seed in "
+                     f"common; Welch's t-test: p {_p(test['p_value'])}")
     for name, total, count in zip(names, runs, used):
         if total > count:
             lines.append(f"{name}: {total - count} of {total} runs are left out, because they failed or have "

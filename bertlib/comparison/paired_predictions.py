@@ -1,9 +1,12 @@
 """Compares two tables of predictions for the same examples: pairs their rows, and computes their metrics."""
 
+import contextlib
 import csv
 import io
 import json
+import math
 import os
+import re
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -13,12 +16,16 @@ from bertlib.comparison import paired_tests
 from bertlib.output_directory import output_files
 from bertlib.reports import prediction_files
 from bertlib.rows import label_lists, tables
+from bertlib.runs import results
 from bertlib.system import files
 from bertlib.tasks.tagging import tagging_data
 
 TABLE = "eval_predictions"
 _OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
          "f1", "null_odds")
+_WITH_LABELS = ("classification", "multilabel", "multiple_choice")
+# Largest difference between a metric of a table and the same metric in eval_results.json, as a fraction.
+_TOLERANCE = 1e-4
 _FIX = "Evaluate both models on the same file, in the same order."
 
 
@@ -30,7 +37,8 @@ class Table(NamedTuple):
       kind: kind of the head, see `output_files.head_kind`. If no run.json describes the table, the kind is
         guessed from the columns of the table.
       task: name of the task; None if no run.json describes the table.
-      labels: list of str, in the order of the model's outputs; None if the task has no labels.
+      labels: list of str, in the order of the model's outputs; None if the task has no labels, or if they are
+        unknown.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
       separator: the text between the labels of a row that has several labels.
     """
@@ -66,10 +74,11 @@ def read_tables(paths):
       ValueError: a file is not a table of predictions with labels.
     """
     records = [output_files.read_record(os.path.dirname(path) or ".") for path in paths]
-    return [_read_table(path, record or other) for path, record, other in zip(paths, records, records[::-1])]
+    return [_read_table(*each) for each in zip(paths, records, records[::-1])]
 
 
-def _read_table(path, record):
+def _read_table(path, own_record, other_record):
+    record = own_record or other_record
     read_rows = _read_json_lines if path.endswith(".jsonl") else _read_csv
     rows = list(map(_without_apostrophes, read_rows(path)))
     missing = [name for name in ("label", "prediction") if not rows or name not in rows[0]]
@@ -81,7 +90,9 @@ def _read_table(path, record):
     may_be_empty = kind == "multilabel" or kind == "questions" and rows[0].get("f1") not in ("", None)
     if not may_be_empty and any(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
-    labels = _labels(rows, record, kind)
+    labels = None
+    if kind in _WITH_LABELS:
+        labels = (own_record or {}).get("labels") or _labels_of_columns(rows) or (record or {}).get("labels")
     if labels:
         labels = list(map(prediction_files.remove_apostrophe, labels))  # as in `_without_apostrophes`
     separator = (prediction_files.ANSWER_SEPARATOR if kind == "questions" else
@@ -141,14 +152,10 @@ def _kind(rows, record):
     return "regression" if all(row.get("is_right") in ("", None) for row in rows) else "classification"
 
 
-def _labels(rows, record, kind):
-    if kind not in ("classification", "multilabel", "multiple_choice"):
-        return None
-    if record and record["labels"]:
-        return record["labels"]
+def _labels_of_columns(rows):
+    """Returns the labels in the names of the columns of probabilities, a list."""
     of_columns = [name.removeprefix("probability_") for name in rows[0] if name.startswith("probability_")]
-    return of_columns or list(rows[0].get("probabilities") or ()) or sorted(
-        {str(row[name]) for row in rows for name in ("label", "prediction")})
+    return of_columns or list(rows[0].get("probabilities") or ())
 
 
 # --- Pairs -----------------------------------------------------------------------------------------------
@@ -171,7 +178,7 @@ def check_pairs(first, second):
                          f"cannot be paired. {_FIX}")
     for number, (one, other) in enumerate(zip(first.rows, second.rows), 1):
         for name in [*names, "label"]:
-            values = [_plain(row.get(name), table.separator)
+            values = [_plain(row.get(name), table, name == "label")
                       for row, table in ((one, first), (other, second))]
             if values[0] != values[1]:
                 raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
@@ -182,15 +189,27 @@ def check_pairs(first, second):
                          f"{len(second.rows)}. {_FIX}")
 
 
-def _plain(value, separator):
+def _plain(value, table, is_label):
+    """Returns a value of a table as text, in the form in which values are compared.
+
+    Texts such as "1" and "01" differ. Only scores are compared as numbers: the text "1" from CSV must equal
+    the number 1.0 from JSON Lines. Several labels of an example may be in any order.
+    """
+    if is_label and table.kind == "multilabel":
+        return ", ".join(sorted(_members(value, table)))
     if isinstance(value, list):
-        return separator.join(map(str, value))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return repr(float(value))
-    try:
-        return repr(float(value))  # the text "1" from CSV must equal the number 1.0 from JSON Lines
-    except (TypeError, ValueError):
-        return "" if value is None else str(value)
+        return table.separator.join(map(str, value))
+    if is_label and table.kind == "regression":
+        with contextlib.suppress(TypeError, ValueError):
+            return repr(float(value))
+    return "" if value is None else str(value)
+
+
+def _members(value, table):
+    """Returns the set of the labels in a field of a multi-label table, which is a text or a list."""
+    if isinstance(value, list):
+        return set(map(str, value))
+    return set(label_lists.read(value or "", table.separator, table.labels).names)
 
 
 # --- Metrics ---------------------------------------------------------------------------------------------
@@ -213,13 +232,41 @@ class Scored(NamedTuple):
     unit: str
 
 
-def score(table, labels=None):
+def describe_metric(name, kind, labels):
+    """Returns the meaning of a metric (str) if it depends on the labels of the model, otherwise None. Two
+    values of the metric can be compared only if their meanings are the same.
+
+    Args:
+      name: name of the metric.
+      kind: kind of the head, see `output_files.head_kind`.
+      labels: list of str, the labels of the model in the order of its outputs.
+    """
+    if name == "eval_f1" and kind == "classification" and len(labels) == 2:
+        return f"the F1 of {labels[1]}"
+    if name == "eval_f1" and kind == "classification" or name == "eval_f1_macro":
+        return f"the mean of the F1 of {', '.join(sorted(labels))}"
+    return None
+
+
+def explain_difference(name, meanings):
+    """Returns the reason (str) why a metric cannot be compared; None if it can be compared.
+
+    Args:
+      name: name of the metric.
+      meanings: two results of `describe_metric`.
+    """
+    if meanings[0] == meanings[1]:
+        return None
+    return f"{name} is {meanings[0]} for the first model, and {meanings[1]} for the second model"
+
+
+def score(table):
     """Prepares the metrics of a table of predictions. Returns a `Scored`.
 
     Args:
-      table: a `Table`.
-      labels: list of str, the labels of a classification in the order of the model's outputs.
+      table: a `Table` with known labels.
     """
+    labels = table.labels
     return {"questions": _score_questions, "tagging": _score_tagging, "regression": _score_regression,
             "multilabel": _score_multilabel, "multiple_choice": _score_multiple_choice}.get(
                 table.kind, _score_classification)(table, labels)
@@ -275,16 +322,21 @@ def _numbers(table, name):
         try:
             values.append(float(row.get(name)))
         except (TypeError, ValueError):
+            values.append(math.nan)
+        if not math.isfinite(values[-1]):
             raise ValueError(f"{table.path}: the {name} {row.get(name)!r:.60} in row {number} is not a "
-                             "number. If the model predicted NaN, train it again; otherwise restore the "
-                             "file.") from None
+                             "finite number. If the model predicted NaN, train it again; otherwise restore "
+                             "the file.")
     return np.array(values)
 
 
 def _score_multilabel(table, labels):
     def members(name):
-        sets = [set(value) if isinstance(value := row[name], list) else
-                set(label_lists.read(value or "", table.separator, labels).names) for row in table.rows]
+        sets = [_members(row[name], table) for row in table.rows]
+        for number, found in enumerate(sets, 1):
+            if found - set(labels):
+                raise ValueError(f"{table.path}: the {name} {min(found - set(labels))!r:.60} in row {number} "
+                                 f"is not one of the labels {', '.join(labels)}. Restore the file.")
         return np.array([[label in found for label in labels] for found in sets])
 
     right, predicted = members("label"), members("prediction")
@@ -345,8 +397,10 @@ def _score_tagging(table, _):
 
 def _score_questions(table, _):
     exact, f1 = (_numbers(table, name) for name in ("exact_match", "f1"))
+    # The names are those of the published scorers of SQuAD 1.1 and 2.0.
+    name = "exact" if str(table.task).endswith("2.0") else "exact_match"
     return Scored({"f1": lambda rows: 100 * float(f1[rows].mean()),
-                   "exact_match": lambda rows: 100 * float(exact[rows].mean())},
+                   name: lambda rows: 100 * float(exact[rows].mean())},
                   (exact > 0).tolist(), len(exact), "questions")
 
 
@@ -357,6 +411,57 @@ def _divide(numbers, by):
 
 
 # --- The comparison --------------------------------------------------------------------------------------
+
+
+def _check_results(table, scored):
+    """Checks that the metrics of a table are those in the eval_results.json or eval_results.txt of the same
+    evaluation.
+
+    Raises:
+      ValueError: a metric differs, so the files belong to different evaluations.
+    """
+    match = re.fullmatch(r"(eval|test)_predictions(.*)\.\w+", os.path.basename(table.path))
+    if not match:
+        return
+    name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
+    stored = results.read_results(os.path.dirname(table.path) or ".", name) or {}
+    unit = 1 if table.kind == "questions" else 100  # the scores of SQuAD are already in percent
+    for metric, function in scored.metrics.items():
+        expected = stored.get(metric)
+        if not isinstance(expected, int | float) or not math.isfinite(expected):
+            continue
+        found = function(np.arange(scored.count)) / unit
+        if abs(found - expected) * unit > 100 * _TOLERANCE:
+            raise ValueError(f"{table.path}: {metric} is {found:.6g} in this table, but {expected:.6g} in "
+                             f"{name} in the same directory. The files belong to different evaluations. "
+                             "Evaluate the model again.")
+
+
+def _choose_metrics(metric, scored, tables_):
+    """Returns (list with the names of the compared metrics, {name: reason} of metrics that cannot be
+    compared).
+
+    Args:
+      metric: see `compare`.
+      scored: the `Scored` of the first table.
+      tables_: the two `Table`s.
+
+    Raises:
+      ValueError: there is no such metric, or it cannot be compared.
+    """
+    names = list(scored.metrics)
+    if metric is not None:
+        names = [name for name in names if metric in (name, name.removeprefix("eval_"))]
+        if not names:
+            raise ValueError(f"--metric={metric}: the metrics of these predictions are "
+                             f"{', '.join(scored.metrics)}. Other metrics cannot be computed from a table of "
+                             "predictions.")
+    reasons = {name: explain_difference(name, [describe_metric(name, table.kind, table.labels)
+                                               for table in tables_]) for name in names}
+    refused = {name: reason for name, reason in reasons.items() if reason}
+    if metric is not None and refused:
+        raise ValueError(f"--metric={metric}: this metric cannot be compared: {', '.join(refused.values())}.")
+    return [name for name in names if name not in refused], refused
 
 
 def compare(paths, metric=None, resamples=9999, seed=0):
@@ -370,23 +475,28 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     Returns:
       a dict that can be written as JSON. It contains "n", the number of compared units; "unit", the name of
       these units, such as "rows" or "sentences"; "metrics", a list of `paired_tests.Difference`s as dicts;
-      and "mcnemar", the result of `paired_tests.mcnemar` (None for a regression).
+      "refused", {name of a metric: the reason why it cannot be compared}; and "mcnemar", the result of
+      `paired_tests.mcnemar` (None for a regression).
+
+    Raises:
+      ValueError: the tables or the metric cannot be compared.
     """
-    first, second = tables = read_tables(paths)
+    first, second = read_tables(paths)
     check_pairs(first, second)
-    labels = first.labels and list(dict.fromkeys([*first.labels, *(second.labels or ())]))
-    scored = [score(table, labels) for table in tables]
-    names = list(scored[0].metrics)
+    if first.kind in _WITH_LABELS:
+        seen = {str(label) for table in (first, second) for row in table.rows
+                for name in ("label", "prediction") for label in (
+                    row[name] if isinstance(row[name], list) else [row[name]])}
+        first, second = (table._replace(labels=table.labels or sorted(seen)) for table in (first, second))
+    scored = [score(table) for table in (first, second)]
+    for table, one in zip((first, second), scored):
+        _check_results(table, one)
     if first.task is None:
         logging.warning("There is no run.json beside %s and %s, so the type of the task is guessed from the "
                         "columns: %s, with the metrics %s. If this guess is wrong, copy the run.json of the "
                         "training into the directory of the first table.", *paths, first.kind,
-                        ", ".join(names))
-    if metric is not None:
-        chosen = [name for name in names if metric in (name, name.removeprefix("eval_"))]
-        if not chosen:
-            raise ValueError(f"--metric={metric}: the metrics of these predictions are {', '.join(names)}.")
-        names = chosen
+                        ", ".join(scored[0].metrics))
+    names, refused = _choose_metrics(metric, scored[0], (first, second))
     count = scored[0].count
     if count < 2:
         raise ValueError(f"{first.path}: a comparison needs at least 2 {scored[0].unit}.")
@@ -400,5 +510,5 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
     return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,
             "metrics": [{**difference._asdict(), "is_evidence": difference.is_evidence}
-                        for difference in differences],
+                        for difference in differences], "refused": refused,
             "mcnemar": test, "resamples": resamples, "seed": seed}

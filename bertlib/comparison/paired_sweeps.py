@@ -2,11 +2,12 @@
 
 import csv
 import io
+import math
 import os
 import re
 
 from bertlib.comparison import paired_predictions, paired_tests
-from bertlib.output_directory import best_weights, record_fields
+from bertlib.output_directory import best_weights, output_files, record_fields
 from bertlib.runs.settings import PATH_SUFFIXES
 from bertlib.system import files
 
@@ -15,9 +16,17 @@ _FINISHED, _NOT_GIVEN = "finished", "not given"
 # Columns that describe a run. They are neither settings nor metrics.
 _OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started")
 _FLAGS_AT_TOP = ("task_name", "task_type", "do_lower_case", "max_steps", "recompute", "num_workers")
-# Matches the names of the SQuAD metrics, whose values are in percent. All other scores are fractions from 0
-# to 1.
+# Runs of two sweeps that differ in these settings can be compared without pairs.
+_SEEDS = ("seed",)
+# Matches the names of the SQuAD metrics, whose values are in percent.
 _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
+# Matches the names of metrics that are fractions from 0 to 1, for each kind of a head. Only these metrics are
+# shown in percent. The metrics of a task module may have any scale.
+_FRACTIONS = {
+    "classification": "eval_(accuracy|f1|matthews)", "regression": "eval_(pearson|spearman)",
+    "multilabel": "eval_(f1_micro|f1_macro|auc(_.*)?)", "multiple_choice": "eval_accuracy",
+    "tagging": "eval_(accuracy|((f1|precision|recall)(_.*)?))",
+    "pre-training": "(masked_lm|next_sentence)_(accuracy|baseline)"}
 
 
 def read_sweep(directory):
@@ -58,8 +67,8 @@ def compare(directories, metric=None):
     """Compares two sweeps.
 
     Two runs form a pair if they have the same settings, apart from the settings that distinguish the two
-    sweeps (see `_find_compared`). If there are no pairs, for example because the seeds differ, the two groups
-    of runs are compared without pairs.
+    sweeps (see `_find_compared`). If there are no pairs because the seeds differ, the two groups of runs are
+    compared without pairs.
 
     Args:
       directories: two directories with sweep.csv.
@@ -71,7 +80,8 @@ def compare(directories, metric=None):
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
 
     Raises:
-      ValueError: the sweeps have no common metric, too few runs, or different development sets.
+      ValueError: the sweeps have no common metric, too few runs, different development sets, or other
+        settings than the seed that have no value in common.
     """
     (columns, first), (other_columns, second) = map(read_sweep, directories)
     described = [read_settings(*pair) for pair in zip(directories, (columns, other_columns))]
@@ -83,13 +93,19 @@ def compare(directories, metric=None):
         if not rows:
             raise ValueError(f"{os.path.join(directory, TABLE)} has no finished run with the metric {name}. "
                              "Continue the sweep, or pass another --metric.")
-    _check_same_examples(directories, [rows[0] for rows in sweeps])
-    compared = _find_compared(sweeps, settings, [flags for _, flags in described])
+    outputs = [_output_directories(*pair) for pair in zip(directories, sweeps)]
+    records = [[output_files.read_record(output) for output in paths] for paths in outputs]
+    _check_same_examples([paths[:1] for paths in outputs], [found[:1] for found in records])
+    _check_same_metric(name, [found[:1] for found in records])
+    compared = {**_find_compared(sweeps, settings, [flags for _, flags in described]),
+                **_find_compared_data(records)}
     keys = [one for one in columns if one in settings and one in other_columns and one not in compared]
     groups = [_by_settings(rows, keys, name, directory) for rows, directory in zip(sweeps, directories)]
     common = [key for key in groups[0] if key in groups[1]]
     lower = best_weights.is_lower_better(name)
-    scale = 1.0 if lower or _PERCENT.fullmatch(name) else 100.0
+    has_module = any("task_module" in names or "task_module" in flags for names, flags in described)
+    is_fraction = not lower and _is_fraction(name, [*records[0], *records[1]], has_module)
+    scale = 100.0 if is_fraction else 1.0
     if common:
         values = [[scale * group[key] for key in common] for group in groups]
         if len(common) < 2:
@@ -98,6 +114,7 @@ def compare(directories, metric=None):
                              "sweeps.")
         test = paired_tests.compare_pairs(*values)
     else:
+        _refuse_other_settings(directories, groups, keys)
         values = [[scale * value for value in group.values()] for group in groups]
         if min(map(len, values)) < 2:
             raise ValueError("The sweeps have no pairs of runs with the same settings, and one of the two "
@@ -106,22 +123,98 @@ def compare(directories, metric=None):
         test = paired_tests.compare_groups(*values)
     means = [sum(group) / len(group) for group in values]
     difference = paired_tests.Difference(name, means, means[1] - means[0], test.pop("interval"), lower,
-                                         "" if lower else "points")
+                                         "points" if is_fraction or _PERCENT.fullmatch(name) else "")
     return {"kind": "sweeps", "tables": [os.path.join(directory, TABLE) for directory in directories],
             "is_paired": bool(common), "paired_by": keys, "compared": compared,
             "runs": [len(first), len(second)], "used_runs": [len(group) for group in values],
             "metrics": [{**difference._asdict(), "is_evidence": difference.is_evidence}], "test": test}
 
 
-def _check_same_examples(directories, rows):
-    """Checks that two runs were evaluated on the same examples. Does nothing if one of the runs has no table
-    of predictions."""
-    outputs = [os.path.join(directory, "runs", os.path.basename(row.get("directory") or ""))
-               for directory, row in zip(directories, rows)]
-    tables = [path for output in outputs if files.is_directory(output)
+def _output_directories(directory, rows):
+    """Returns the existing output directories of the runs in some rows of a sweep's table."""
+    paths = [os.path.join(directory, "runs", os.path.basename(row.get("directory") or "")) for row in rows]
+    return [path for path in paths if os.path.basename(path) and files.is_directory(path)]
+
+
+def _check_same_examples(outputs, records):
+    """Checks that runs of two sweeps were evaluated on the same examples. If the runs have no tables of
+    predictions, the fingerprints of the development data in run.json are compared.
+
+    Args:
+      outputs: for each sweep, the list of the output directories of its runs.
+      records: for each sweep, the list of the records in these directories.
+    """
+    tables = [path for paths in outputs for output in paths
               if (path := paired_predictions.find_table(output))]
     if len(tables) == 2:
         paired_predictions.check_pairs(*paired_predictions.read_tables(tables))
+        return
+    data = [(record or {}).get("dev_data") for found in records for record in found]
+    if len(data) == 2 and all(data) and data[0]["fingerprint"] != data[1]["fingerprint"]:
+        raise ValueError(f"{outputs[0][0]} and {outputs[1][0]} were evaluated on different development data, "
+                         "according to the fingerprints in their run.json. Evaluate both sweeps on the same "
+                         "data.")
+
+
+def _check_same_metric(name, records):
+    """Checks that a metric has the same meaning in two sweeps; see `paired_predictions.describe_metric`."""
+    known = [record for found in records for record in found if record and record.get("labels")]
+    reason = len(known) == 2 and paired_predictions.explain_difference(name, [
+        paired_predictions.describe_metric(name, output_files.head_kind(record), record["labels"])
+        for record in known])
+    if reason:
+        raise ValueError(f"The sweeps cannot be compared by this metric: {reason}. Pass another --metric.")
+
+
+def _find_compared_data(records):
+    """Returns the kinds of data in which two sweeps differ, in the form of `_find_compared`. The values are
+    fingerprints.
+
+    Args:
+      records: for each sweep, the list of the records of its runs. Records may be None.
+    """
+    found = {}
+    for words, field in (("training data", "train_data"), ("task module", "task_module")):
+        first, second = ({record[field]["fingerprint"][:8] for record in of_sweep
+                          if record and record.get(field)} for of_sweep in records)
+        if len(first) == len(second) == 1 and first != second:
+            found[words] = [*first, *second]
+    return found
+
+
+def _is_fraction(name, records, has_module):
+    """Returns whether a metric is a fraction from 0 to 1, according to the kind of the head.
+
+    Args:
+      name: name of the metric.
+      records: list of the records of the runs. If there are none, the kind of the head is unknown.
+      has_module: whether the sweeps have a task module, which only a classification or regression can have.
+    """
+    kinds = [output_files.head_kind(record) for record in records if record] or (
+        ("classification", "regression", "multilabel") if has_module else _FRACTIONS)
+    return any(re.fullmatch(_FRACTIONS[kind], name) for kind in kinds if kind in _FRACTIONS)
+
+
+def _refuse_other_settings(directories, groups, keys):
+    """Raises a ValueError if two sweeps without pairs differ not only in the seed.
+
+    Args:
+      directories: the directories of the sweeps.
+      groups: for each sweep, the result of `_by_settings`.
+      keys: names of the settings in the keys of the groups.
+    """
+    places = [place for place, name in enumerate(keys) if name not in _SEEDS]
+    if {tuple(key[place] for place in places) for key in groups[0]} == {
+            tuple(key[place] for place in places) for key in groups[1]}:
+        return
+    differing = []
+    for place in places:
+        first, second = (", ".join(sorted({key[place] or _NOT_GIVEN for key in group})) for group in groups)
+        if first != second:
+            differing.append(f"{keys[place]} is {first} in the first sweep, and {second} in the second sweep")
+    raise ValueError(f"{directories[0]} and {directories[1]} have no runs with the same settings: "
+                     f"{'; '.join(differing) or 'the combinations of the values differ'}. Compare sweeps in "
+                     "which each setting has either a single value, or values that both sweeps have.")
 
 
 def _find_compared(sweeps, settings, flags):
@@ -169,7 +262,7 @@ def _number(text):
         number = float(text)
     except (TypeError, ValueError):
         return None
-    return number if number == number else None
+    return number if math.isfinite(number) else None
 
 
 def _by_settings(rows, keys, metric, directory):

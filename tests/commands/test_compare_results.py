@@ -1,7 +1,9 @@
 """compare_results.py: numbers that agree with SciPy, each task, sweeps, and errors."""
 
 import csv
+import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -125,11 +127,11 @@ def test_other_tasks_have_their_metrics(scripts, tmp_path):
         "eval_f1_micro": pytest.approx([200 / 3, 100]), "eval_f1_macro": [50.0, 100.0]}
 
 
-def record(directory, labels, task_type="classification"):
+def record(directory, labels, task_type="classification", **more):
     """Writes the run.json of run_classifier.py."""
     (directory / "run.json").write_text(json.dumps(
         {"format": 1, "command": "run_classifier.py", "task": "own data", "task_type": task_type,
-         "labels": labels, "bert_config": {}, "settings": {}, "changes": []}))
+         "labels": labels, "bert_config": {}, "settings": {}, "changes": [], **more}))
 
 
 def test_run_json_decides_the_task_and_not_the_names_of_the_columns(scripts, tmp_path):
@@ -181,8 +183,142 @@ def test_a_guessed_task_is_said_and_a_prediction_of_nan_is_an_error(scripts, tmp
     done = scripts.run("compare_results.py", "a", "b", "--resamples=200", cwd=tmp_path)
     assert done.code == 0 and "guessed" not in done.err
     done = scripts.run("compare_results.py", "a", "nan", cwd=tmp_path)
-    assert done.code == 1 and "nan/eval_predictions.jsonl: the prediction None in row 4 is not a number" in (
+    assert done.code == 1 and "nan/eval_predictions.jsonl: the prediction None in row 4 is not a finite" in (
         done.err), done.err
+
+
+@pytest.mark.parametrize("labels, reason", [
+    (["yes", "no"], "eval_f1 is the F1 of yes for the first model, and the F1 of no for the second model"),
+    (["no", "yes", "maybe"], "F1 of yes for the first model, and the mean of the F1 of maybe, no, yes for")])
+def test_a_metric_with_another_meaning_is_not_compared(labels, reason, scripts, tmp_path):
+    right = ["no", "yes", "yes", "no"]
+    answers = {"a": ["no", "yes", "no", "yes"], "b": right}
+    for name, order in (("a", ["no", "yes"]), ("b", labels)):
+        rows = [{"text": str(number), "label": label, "prediction": answer}
+                for number, (label, answer) in enumerate(zip(right, answers[name]))]
+        record(write(tmp_path / name, rows), order)
+    found = compare(scripts, "a", "b", "--resamples=200", cwd=tmp_path)
+    values = {entry["metric"]: entry["values"] for entry in found["metrics"]}
+    assert values == {"eval_accuracy": [50, 100], "eval_matthews": [0, 100]}
+    assert list(found["refused"]) == ["eval_f1"] and reason in found["refused"]["eval_f1"]
+    assert f"eval_f1: not compared, because {found['refused']['eval_f1']}" in found["conclusion"]
+    done = scripts.run("compare_results.py", "a", "b", "--metric=f1", cwd=tmp_path)
+    assert done.code == 1 and reason in done.err and not done.out
+
+
+def test_several_labels_of_models_with_other_labels(scripts, tmp_path):
+    for name, labels, right in (("a", ["x", "y"], ["x", "x,y", ""]),
+                                ("b", ["z", "y", "x"], ["x", "y,x", ""])):
+        rows = [{"text": str(number), "label": label, "prediction": "x"}
+                for number, label in enumerate(right)]
+        record(write(tmp_path / name, rows), labels, "multilabel")
+    found = compare(scripts, "a", "b", "--resamples=200", cwd=tmp_path)
+    assert [entry["metric"] for entry in found["metrics"]] == ["eval_f1_micro"]
+    assert "eval_f1_macro is the mean of the F1 of x, y for" in found["refused"]["eval_f1_macro"]
+    write(tmp_path / "b", [{"text": "0", "label": "x", "prediction": "w"}] * 2)
+    done = scripts.run("compare_results.py", "b", "a", cwd=tmp_path)
+    assert done.code == 1 and "'text' contains" in done.err, done.err
+
+
+def test_labels_and_texts_are_not_compared_as_numbers(scripts, tmp_path):
+    for name, label in (("a", "1"), ("b", "01")):
+        rows = [{"text": str(number), "label": label, "prediction": label} for number in range(3)]
+        record(write(tmp_path / name, rows), ["01", "1"])
+    done = scripts.run("compare_results.py", "a", "b", cwd=tmp_path)
+    assert done.code == 1 and "the column 'label' contains '1' in the first file, and '01' in" in done.err
+    # A score is a number, in CSV and in JSON Lines.
+    write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": label} for label in (1, 2.50, 3)])
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "eval_predictions.jsonl").write_text("".join(
+        json.dumps({"text": "1e3", "label": label, "prediction": label}) + "\n" for label in (1.0, 2.5, 3.0)))
+    for name in "cd":
+        record(tmp_path / name, None, "regression")
+    found = compare(scripts, "c", "d", "--resamples=200", cwd=tmp_path)
+    assert [entry["values"] for entry in found["metrics"]] == [pytest.approx([100, 100])] * 2
+    write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": answer}
+                           for label, answer in ((1, 1), (2.5, "nan"), (3, 2))])
+    done = scripts.run("compare_results.py", "c", "d", cwd=tmp_path)
+    assert done.code == 1 and "the prediction 'nan' in row 2 is not a finite number" in done.err
+
+
+def test_the_metrics_are_those_of_the_evaluation(two, scripts, tmp_path):
+    """A table and eval_results.json of different evaluations are refused."""
+    a, b, right, first, _ = two
+    shutil.copytree(a, tmp_path / "a")
+    good = {"eval_accuracy": metrics.accuracy_score(right, first),
+            "eval_f1": metrics.f1_score(right, first, pos_label="yes"), "eval_recall_bad": 0.5}
+    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
+    found = compare(scripts, "a", b, "--resamples=200", cwd=tmp_path)
+    assert found["metrics"][1]["values"][0] == pytest.approx(100 * good["eval_f1"])
+    done = scripts.run("compare_results.py", "a", b, "--metric=recall_bad", cwd=tmp_path)
+    assert done.code == 1 and "Other metrics cannot be computed from a table of predictions" in done.err
+    good["eval_f1"] -= 0.01
+    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
+    done = scripts.run("compare_results.py", "a", b, cwd=tmp_path)
+    assert done.code == 1 and "files belong to different evaluations. Evaluate the model again." in done.err
+
+
+def test_questions_have_the_metrics_of_their_scorer(scripts, tmp_path):
+    rows = [{"id": number, "question": "q", "label": "x", "prediction": "x", "exact_match": value,
+             "f1": value} for number, value in enumerate([1.0, 0.0])]
+    for name in "ab":
+        record(write(tmp_path / name, rows), None, "questions", task="SQuAD 2.0", command="run_squad.py")
+        (tmp_path / name / "eval_results.json").write_text(json.dumps({"exact": 50.0, "f1": 50.0}))
+    found = compare(scripts, "a", "b", "--resamples=200", cwd=tmp_path)
+    assert {entry["metric"]: entry["values"] for entry in found["metrics"]} == {
+        "f1": [50, 50], "exact": [50, 50]}
+
+
+def own_sweep(directory, rates, seeds, metric="eval_mean_length", flags=None, **described):
+    """Writes a sweep whose runs have records, see `record`."""
+    lines = [f"run,learning_rate,seed,{metric},status,seconds,message,directory"]
+    for number, (rate, seed) in enumerate(itertools.product(rates, seeds), 1):
+        output = directory / "runs" / str(number)
+        output.mkdir(parents=True)
+        record(output, **{"labels": ["no", "yes"], **described})
+        lines.append(f"{number},{rate},{seed},{12.5 + seed + len(directory.name)},finished,1,,{output}")
+    (directory / "sweep.csv").write_text("\n".join(lines) + "\n")
+    (directory / "sweep.json").write_text(json.dumps(
+        {"format": 1, "script": "run_classifier.py", "flags": flags or {},
+         "runs": [{"learning_rate": str(rate), "seed": str(seed)} for rate in rates for seed in seeds]}))
+    return directory
+
+
+@pytest.mark.parametrize("name", ["eval_mean_length", "eval_recall_bad", "best_f1_thresh"])
+def test_metrics_of_an_own_task_keep_their_scale(name, scripts, tmp_path):
+    a, b = (own_sweep(tmp_path / text, [1e-5], range(3), name, {"task_module": "my_task.py"})
+            for text in ("a", "bb"))
+    found = compare(scripts, a, b, f"--metric={name}", cwd=tmp_path)
+    assert found["metrics"][0]["values"] == [14.5, 15.5] and found["metrics"][0]["unit"] == ""
+    assert found["conclusion"][0].startswith(f"{name}: 14.5 -> 15.5: 1, 95 % interval 1 to 1: ")
+
+
+def test_sweeps_with_the_same_seeds_and_other_settings_are_refused(scripts, tmp_path):
+    a = own_sweep(tmp_path / "a", [1e-5, 2e-5], range(2))
+    b = own_sweep(tmp_path / "b", [3e-5, 4e-5], range(2))
+    done = scripts.run("compare_results.py", a, b, cwd=tmp_path)
+    assert done.code == 1 and not done.out
+    assert ("have no runs with the same settings: learning_rate is 1e-05, 2e-05 in the first sweep, and "
+            "3e-05, 4e-05 in the second sweep. ") in done.err
+    c = own_sweep(tmp_path / "c", [1e-5, 2e-5], range(2, 4))
+    found = compare(scripts, a, c, cwd=tmp_path)
+    assert not found["is_paired"] and found["used_runs"] == [4, 4]
+
+
+def test_sweeps_are_compared_on_the_same_data_and_by_the_same_metric(scripts, tmp_path):
+    a = own_sweep(tmp_path / "a", [1e-5], range(2), "eval_f1",
+                  train_data={"fingerprint": "t1"}, dev_data={"fingerprint": "d1"})
+    b = own_sweep(tmp_path / "b", [1e-5], range(2), "eval_f1",
+                  train_data={"fingerprint": "t2"}, dev_data={"fingerprint": "d1"})
+    found = compare(scripts, a, b, cwd=tmp_path)
+    assert found["compared"] == {"training data": ["t1", "t2"]}
+    assert "compared setting: training data = t1 and t2" in found["conclusion"]
+    c = own_sweep(tmp_path / "c", [1e-5], range(2), "eval_f1", dev_data={"fingerprint": "d2"})
+    done = scripts.run("compare_results.py", a, c, cwd=tmp_path)
+    assert done.code == 1 and "were evaluated on different development data" in done.err
+    d = own_sweep(tmp_path / "d", [1e-5], range(2), "eval_f1", labels=["yes", "no"])
+    done = scripts.run("compare_results.py", a, d, cwd=tmp_path)
+    assert done.code == 1 and "eval_f1 is the F1 of yes for the first model, and the F1 of no" in done.err
 
 
 def sweep(directory, rate, values, seeds=None, failed=()):
@@ -215,7 +351,7 @@ def test_sweeps_are_paired_by_their_settings(scripts, tmp_path):
     found = compare(scripts, a, c, cwd=tmp_path)
     assert not found["is_paired"] and found["test"]["n"] == [6, 6]
     assert found["test"]["p_value"] == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue)
-    assert "runs without pairs, because no settings are the same in both sweeps" in found["conclusion"][2]
+    assert "runs without pairs, because the sweeps have no seed in common" in found["conclusion"][2]
 
 
 def test_settings_and_metrics_of_a_sweep_come_from_its_record(scripts, tmp_path):
