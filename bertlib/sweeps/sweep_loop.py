@@ -57,6 +57,8 @@ def run(sweep, directory, runs):
         missing = [each for each in runs if not _has_ended(directory, each)]
         if missing:
             run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
+        else:
+            run_inputs.check_equal(directory.output_dir(each) for each in runs)
         directory.add(runs)
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),

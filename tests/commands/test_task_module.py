@@ -281,6 +281,8 @@ def load(tmp_path):
     ("class A(DataProcessor):\n    def get_labels(self): return 'ab'", "returns 'ab'. It must return a list"),
     ("class A(DataProcessor):\n    def get_labels(self): return self.x['y']", "line 3: get_labels raised"),
     ("class A(DataProcessor):\n    labels, task_type = ['a,b'], 'multilabel'", "'a,b' contains ','"),
+    ("class A(DataProcessor):\n    labels, further_sets = 'ab', ['../x']", "further_sets contains '../x'"),
+    ("class A(DataProcessor):\n    labels, further_sets = 'ab', ['好' * 80]", "and have at most 200 bytes"),
 ])
 def test_a_module_that_cannot_be_used(load, tmp_path, text, said):
     (tmp_path / "beside.py").touch()

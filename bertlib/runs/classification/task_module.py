@@ -31,6 +31,7 @@ _PHASE_OF = dict(zip(("train", "dev", "test"), PHASES))
 # Most flags for the user's own files cannot be combined with --task_module. The following flags can be
 # combined with it, because they describe labels and answers and not files.
 _SHARED_FLAGS = ("threshold", "label_separator")
+_MAX_SET_NAME_BYTES = 200  # a file name adds a prefix and a suffix, and can have 255 bytes
 _MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
 
@@ -364,6 +365,12 @@ class ModuleProcessor(classifier_data.DataProcessor):
             self.task.metrics = row_examples.METRICS[self.task_type]
         self.name = self.task.name or os.path.splitext(self.module.name)[0]
         self.metrics, self.further_sets = self.task.metrics, self.task.further_sets
+        for further in self.further_sets:
+            if not (isinstance(further, str) and re.fullmatch(r"[\w-]+", further)
+                    and len(further.encode()) <= _MAX_SET_NAME_BYTES):
+                raise self._error(f"further_sets contains {further!r:.80}. The name of a set is a part of "
+                                  "file names. It must consist of letters, digits, underscores and hyphens, "
+                                  f"and have at most {_MAX_SET_NAME_BYTES} bytes.")
         self._labels = self._read_labels()
         self._test_count, self._failure = None, None
 
