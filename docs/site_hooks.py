@@ -62,6 +62,6 @@ def on_page_markdown(markdown, page, config, files):
 def on_page_content(html, page, config, files):
     """Returns the HTML of a page. Browsers break no line after a hyphen of a flag or of a name in code."""
     def whole_words(match):
-        return re.sub(r"(?<!\S)(?=\S*-)\S{1,32}(?!\S)", r'<span class="word">\g<0></span>', match[0])
+        return re.sub(r"(?<!\S)(?=\S*-)\S{1,36}(?!\S)", r'<span class="word">\g<0></span>', match[0])
 
     return re.sub(r"(?<=<code>)(?<!<pre><code>)[^<]+(?=</code>)", whole_words, html)
