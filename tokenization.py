@@ -416,6 +416,32 @@ class _Tokenizer:
             pieces.extend([part] if index % 2 else split(part))
         return pieces
 
+    def spans(self, text):
+        """Returns the positions of the tokens of `tokenize(text)` in the text.
+
+        The position of a token begins with the first character and ends with the last character from which
+        the token was made. Accents that were stripped belong to the character before them. If one character
+        became several tokens, all these tokens have the position of this character. A token without
+        characters, such as "▁", has start = end.
+
+        Args:
+          text: str.
+
+        Returns:
+          list of (start, end), counted in characters. It is None if the positions are unknown, because
+          `tokenize` or a part of the tokenizer was replaced.
+        """
+        if getattr(self.tokenize, "__func__", None) not in [kind.tokenize for kind in TOKENIZERS]:
+            return None
+        found, start = [], 0
+        for index, part in enumerate(self._special.split(text) if self._special else [text]):
+            spans = [(0, len(part))] if index % 2 else self._spans(part)
+            if spans is None:
+                return None
+            found.extend((start + first, start + last) for first, last in spans)
+            start += len(part)
+        return found
+
     def convert_tokens_to_ids(self, tokens):
         """Returns the ids (list of int) of tokens. Raises a KeyError for a token that is not in the
         vocabulary."""
@@ -489,6 +515,21 @@ class FullTokenizer(_Tokenizer):
         for word in self.basic_tokenizer.tokenize(text):
             pieces.extend(self.wordpiece_tokenizer.tokenize(word))
         return pieces
+
+    def _spans(self, text):
+        if self._state() is None:
+            return None
+        lengths = []
+        for word in self.basic_tokenizer.tokenize(text):
+            first, *rest = self.wordpiece_tokenizer.tokenize(word)
+            # A single token may be "[UNK]", so its length is that of the word.
+            lengths += ([len(first), *(len(piece) - len(CONTINUATION) for piece in rest)] if rest
+                        else [len(word)])
+        spans = self.basic_tokenizer.character_spans(text)
+        ends = list(itertools.accumulate(lengths, initial=0))
+        if ends[-1] != len(spans):  # a method of one of the two tokenizers was replaced
+            return None
+        return [(spans[start][0], spans[end - 1][1]) for start, end in itertools.pairwise(ends)]
 
     def continues_word(self, token):
         """Returns whether a token continues the word of the token before it."""
@@ -595,27 +636,9 @@ class SentencePieceTokenizer(_Tokenizer):
         """Returns the tokens (list of str) of text (str or UTF-8 bytes)."""
         return list(itertools.chain.from_iterable(self._remembered.of(text)))
 
-    def spans(self, text):
-        """Returns the positions of the tokens of `tokenize(text)` in the text.
-
-        A token without characters, such as "▁", has start = end. If one character became several tokens, all
-        these tokens have the position of this character.
-
-        Args:
-          text: str.
-
-        Returns:
-          list of (start, end), counted in characters.
-        """
-        found = []
-        for word in _BETWEEN_SPACES.finditer(text):
-            start = word.start()
-            for index, part in enumerate(
-                    self._special.split(word.group()) if self._special else [word.group()]):
-                places = [(0, len(part))] if index % 2 else [place for _, *place in self._located(part)]
-                found.extend((start + first, start + last) for first, last in places)
-                start += len(part)
-        return found
+    def _spans(self, text):
+        return [(word.start() + start, word.start() + end) for word in _BETWEEN_SPACES.finditer(text)
+                for _, start, end in self._located(word.group())]
 
     def continues_word(self, token):
         """Returns whether a token continues the word of the token before it.
@@ -746,6 +769,30 @@ class BasicTokenizer:
         # In a subclass, an overriding method, such as `normalize`, may return white space or empty strings.
         # This call removes them.
         return whitespace_tokenize(" ".join(words))
+
+    def character_spans(self, text):
+        """Returns the position in the text (str) of each character of the words of `tokenize(text)`.
+
+        One character of the text may become several: in NFD, a Hangul syllable becomes two or three. Then
+        each of them has the position of the syllable. A position includes the stripped accents that follow
+        the character.
+
+        Returns:
+          list of [start, end].
+        """
+        # Cleaning and normalization replace each character separately, with one exception that changes no
+        # length: the lower case of a Greek sigma depends on its place in the word.
+        spans, last = [], None
+        for index, char in enumerate(text):
+            kept = self._clean_text(char)
+            if kept.isspace():
+                last = None
+            elif normalized := self.normalize(kept):
+                last = [index, index + 1]
+                spans += [last] * len(normalized)
+            elif kept and last:
+                last[1] = index + 1
+        return spans
 
     def normalize(self, word):
         """Returns the normalized form of a word (str).

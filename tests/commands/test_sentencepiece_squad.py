@@ -69,7 +69,7 @@ def test_an_answer_in_the_middle_of_a_piece_is_learned_with_the_whole_piece(tmp_
     (tmp_path / "spm.model").write_bytes(train(user_defined_symbols=["artist"]))
     tokenizer = tokenization.SentencePieceTokenizer(tmp_path / "spm.model")
     words = ["(artists),"]
-    example = squad_data.SquadExample("1", "?", words, "art", 0, 0, False, words[0], [0])
+    example = squad_data.SquadExample("1", "?", words, "art", 0, 0, False, words[0], [0], answer_span=(1, 4))
     [feature] = squad_data.generate_features([example], tokenizer, 40, 12, 8, True, report=False)
     assert feature.tokens[feature.start_position:feature.end_position + 1] == ["artist"]
 

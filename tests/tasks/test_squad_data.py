@@ -50,7 +50,8 @@ def features_of(examples, tokenizer, lengths, is_training):
 
 
 def contents(features):
-    return [vars(feature) for feature in features]
+    """The values of features, except `token_spans`, which a `PlainTokenizer` does not know."""
+    return [{**vars(feature), "token_spans": None} for feature in features]
 
 
 # --- As recorded -----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ def split(text, *more):
     ("*** a ||| b --- [c] ... d!!", "*** a ||| b --- [ c ] ... d ! !"),
     ("Women 's singles in C$ and US$5", "Women 's singles in C$ and US$ 5"),
     ("नमस्ते दुनिया। 東京、日本。", "नमस्ते दुनिया । 東京 、 日本 。"),
+    ("an\xadna's \xad house\xad, Mr\u200b. X\ufeff", "an\xadna 's house , Mr\u200b. X"),
     ("#tag @user a\u00a0b\u3000c\n", "#tag @user a b c"), ("", ""), (" \t", "")])
 def test_punctuation_marks_are_words(text, words):
     assert split(text) == words.split(" " if words else None)
@@ -42,6 +43,16 @@ def test_each_character_is_in_one_word(text):
     assert "".join(text[start:end] for start, end in spans) == "".join(text.split())
     for start, end in word_splitter.split(text, word_splitter.SPACES):
         assert not set(text[start:end]) & set(" \t\r\n")
+
+
+@given(some.text(alphabet=some.sampled_from("aB1.'-( \xad\u200b\u200d\u2060\ufeff\ufffd\x00")))
+def test_removed_characters_divide_no_word_and_are_no_words(text):
+    def clean(text):
+        return re.sub("[\xad\u200b\u200d\u2060\ufeff\ufffd\x00]", "", text)
+
+    words = split(text)
+    assert [clean(word) for word in words] == split(clean(text))
+    assert all(clean(word[0]) and clean(word[-1]) for word in words)
 
 
 def test_the_training_data_decides():

@@ -318,7 +318,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
     words = example.doc_tokens[first_word:last_word + 1]
     orig_text = " ".join(words)
     token_spans = getattr(feature, "token_spans", None)
-    if token_spans is None:  # WordPieces have no offsets, so the text of the tokens is aligned with the words
+    if token_spans is None:  # the positions are unknown, so the text of the tokens is aligned with the words
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
         tok_text = " ".join(token for word in words for token in tokenize_word(word))
         start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
@@ -370,7 +370,8 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
       do_lower_case: whether the tokens are lower-cased and without accents.
       verbose_logging: whether to log the reason if the whole original text is returned.
 
-    This function is kept for scripts that import it. `select_answers` finds texts in the same way.
+    This function is kept for scripts that import it. `select_answers` finds texts in the same way if the
+    features have no `token_spans`.
     """
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     start, end = _align(pred_text, orig_text, " ".join(tokenizer.tokenize(orig_text)), verbose_logging)

@@ -54,10 +54,13 @@ class SquadExample:
       context: str, the context before it is split into words.
       word_offsets: list of int, the index in `context` at which each word begins.
       line: int, the line of the question in a file of JSON Lines, from 1; None for other files.
+      answer_span: (start, end), the range of the answer's characters in `context`, for training. If it is
+        None, the answer is searched for among the tokens of its words.
     """
 
     def __init__(self, qas_id, question_text, doc_tokens, orig_answer_text=None, start_position=None,
-                 end_position=None, is_impossible=False, context=None, word_offsets=None, line=None):
+                 end_position=None, is_impossible=False, context=None, word_offsets=None, line=None,
+                 answer_span=None):
         self.qas_id = qas_id
         self.question_text = question_text
         self.doc_tokens = doc_tokens
@@ -68,6 +71,7 @@ class SquadExample:
         self.context = context
         self.word_offsets = word_offsets
         self.line = line
+        self.answer_span = answer_span
 
     def __str__(self):
         return self.__repr__()
@@ -102,7 +106,8 @@ class InputFeatures:
         start_position.
       is_impossible: bool, whether the context contains no answer.
       token_spans: {index in `tokens`: (start, end)}, for the tokens of the context: the range of the token's
-        characters in its word. None if the tokenizer has no method `spans`.
+        characters in its word. None if the tokenizer does not know these ranges; see
+        `tokenization.FullTokenizer.spans`.
     """
 
     def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
@@ -315,20 +320,36 @@ def _read_answer(example, qa, place, version_2_with_negative):
         hint = "; SQuAD 2.0 needs --version_2_with_negative" if qa.get("is_impossible") is True else ""
         raise ValueError(f"{name} has {len(answers)} answers; for training, it must have exactly one{hint}")
     text, begin = _get(answers[0], "text", name, str), _get(answers[0], "answer_start", name, int)
-    end = begin + len(text)
-    words = []
-    if text.strip() and begin >= 0 and end <= len(example.context):
+    end, span = begin + len(text), None
+    if example.doc_tokens and text.strip() and begin >= 0 and end <= len(example.context):
         # If a position is between two words, the word before the position is used.
         first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1)
                        for position in (begin, end - 1))
-        words = example.doc_tokens[first:last + 1]
-    answer, in_context = " ".join(tokenization.whitespace_tokenize(text)), " ".join(words)
-    if not words or answer not in in_context:
+        span = _find_answer(text, begin, example.context, example.word_offsets[first],
+                            example.word_offsets[last] + len(example.doc_tokens[last]))
+    if span is None:
         logging.warning("%s is left out: its answer %r does not match the context. At answer_start %d, the "
-                        "context has %r", name, answer, begin, in_context)
+                        "context has %r", name, text, begin, example.context[max(0, begin):max(0, end)])
         return False
     example.orig_answer_text, example.start_position, example.end_position = text, first, last
+    example.answer_span = span
     return True
+
+
+def _find_answer(text, answer_start, context, start, end):
+    """Returns (start, end), the range of an answer's characters in the context.
+
+    If the answer is not at `answer_start`, the nearest occurrence in `context[start:end]` is used. In this
+    search, white space of any kind and length is equal. Returns None if there is no occurrence.
+    """
+    stripped = text.strip()
+    begin = answer_start + text.index(stripped)
+    if context.startswith(stripped, begin):
+        return begin, begin + len(stripped)
+    pattern = r"\s+".join(map(re.escape, stripped.split()))
+    # The lookahead finds overlapping occurrences, too.
+    occurrences = re.compile(f"(?=({pattern}))").finditer(context, start, end)
+    return min((match.span(1) for match in occurrences), key=lambda span: abs(span[0] - begin), default=None)
 
 
 # --- Windows ---------------------------------------------------------------------------------------------
@@ -439,9 +460,9 @@ class _Featurizer:
         self._stride = doc_stride
         self._max_query_length = max_query_length
         self._is_training = is_training
-        spans = getattr(tokenizer, "spans", None)
         self._last = None, None
-        self._spans = spans and functools.lru_cache(_REMEMBERED_WORDS)(spans)
+        self._spans_of_word = functools.lru_cache(_REMEMBERED_WORDS)(
+            getattr(tokenizer, "spans", lambda word: None))
 
     def __reduce__(self):
         return _Featurizer, self._arguments
@@ -449,16 +470,17 @@ class _Featurizer:
     def __call__(self, item):
         """Returns the list of the `InputFeatures` of an example. `item` is (index of the example, example).
         The unique_ids begin with 0, because the number of windows of the earlier examples is not known yet.
-        The caller replaces these unique_ids."""
+        The caller replaces these unique_ids. The features lack `token_spans`, which are not stored in
+        records."""
         index, example = item
-        return self.features(example, index, 0)
+        return self.features(example, index, 0, with_spans=False)
 
-    def features(self, example, example_index, unique_id):
+    def features(self, example, example_index, unique_id, with_spans=True):
         """Returns the list of the `InputFeatures` of an example. The unique_ids are consecutive numbers that
         begin with `unique_id`."""
         windows = self._windows(example)
         is_max_context = _max_context(tuple(window.span for window in windows))
-        spans = self._spans and list(itertools.chain.from_iterable(map(self._spans, example.doc_tokens)))
+        spans = self._spans(example.doc_tokens) if with_spans else None
         features = []
         for i, window in enumerate(windows):
             first = len(window.ids) - 1 - len(window.words)
@@ -506,19 +528,22 @@ class _Featurizer:
 
     def _answer(self, example, document):
         """Returns the indexes of the answer's first and last token in the context."""
-        start, end = document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1
-        if self._spans is None:
-            return _improve_answer_span(document.tokens, start, end, self._tokenizer,
+        first, last = document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1
+        spans = self._spans(example.doc_tokens[example.start_position:example.end_position + 1])
+        if spans is None or example.answer_span is None:
+            return _improve_answer_span(document.tokens, first, last, self._tokenizer,
                                         example.orig_answer_text)
-        words = example.doc_tokens[example.start_position:example.end_position + 1]
-        answer = " ".join(tokenization.whitespace_tokenize(example.orig_answer_text))
-        first = " ".join(words).find(answer)
-        beginnings = itertools.accumulate((len(word) + 1 for word in words), initial=0)
-        spans = [(beginning + left, beginning + right) for beginning, word in zip(beginnings, words)
-                 for left, right in self._spans(word)]
-        inside = [start + i for i, (left, right) in enumerate(spans)
-                  if left < first + len(answer) and first < right]
-        return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
+        begin, end = example.answer_span
+        offsets = [example.word_offsets[word] for word in document.words[first:last + 1]]
+        inside = [first + i for i, (offset, (left, right)) in enumerate(zip(offsets, spans))
+                  if offset + left < end and begin < offset + right]
+        return (inside[0], inside[-1]) if inside else (first, last)
+
+    def _spans(self, words):
+        """Returns (start, end) of each token of a list of words: the range of its characters in its word.
+        Returns None if the tokenizer does not know these ranges."""
+        spans = list(map(self._spans_of_word, words))
+        return None if None in spans else list(itertools.chain.from_iterable(spans))
 
     def _document(self, words):
         if words == self._last[0]:  # the previous question was about the same context

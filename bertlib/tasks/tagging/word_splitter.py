@@ -10,6 +10,7 @@ words. `choose_splitting` determines from the training data which rules a corpus
 """
 
 import re
+import unicodedata
 
 # The two ways to split a text. run.json records the way that was chosen for a model.
 SPLITTINGS = PUNCTUATION, SPACES = ("punctuation", "spaces")
@@ -57,6 +58,9 @@ def split(text, splitting=PUNCTUATION):
     """Returns the words of a text: list of (start, end). `start` is the index of the first character of a
     word, and `end` is the index after its last character.
 
+    With `PUNCTUATION`, characters that the tokenizer removes, such as the soft hyphen, do not separate words,
+    and no word begins or ends with them.
+
     Args:
       text: str.
       splitting: `PUNCTUATION` for the rules of this module. `SPACES` for words between spaces, tabs and line
@@ -64,15 +68,22 @@ def split(text, splitting=PUNCTUATION):
     """
     if splitting == SPACES:
         return [match.span() for match in re.finditer(r"[^ \t\r\n]+", text)]
-    words, offset = [], len(text) - len(text.lstrip())
-    for match in _WORD.finditer(text.strip()):
+    places = [index for index, char in enumerate(text) if not _is_removed(char)]
+    seen = "".join(text[index] for index in places)
+    words, offset = [], len(seen) - len(seen.lstrip())
+    for match in _WORD.finditer(seen.strip()):
         start, end = match.start() + offset, match.end() + offset
         contraction = _CONTRACTION.search(match[0])
         if contraction:
             words.append((start, start + contraction.start()))
             start += contraction.start()
         words.append((start, end))
-    return words
+    return [(places[start], places[end - 1] + 1) for start, end in words]
+
+
+def _is_removed(char):
+    """Returns whether the tokenizer removes a character that is not white space."""
+    return char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf") and not char.isspace()
 
 
 def choose_splitting(sentences):

@@ -1,0 +1,248 @@
+"""Positions of tokens in the text: `FullTokenizer.spans`, and the answers of SQuAD that depend on it."""
+
+import itertools
+import json
+import re
+import unicodedata
+
+from helpers import DATA
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from squad_recording import SquadRecording
+from test_tokenization import released_vocab
+from texts import texts
+
+from bertlib.tasks.squad import squad_answers, squad_data
+import tokenization
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Each of these texts begins and ends with a character that becomes a token. The last one is not in the
+# vocabulary.
+VISIBLE = ["a", "B", "é", "e\u0301", "o\u0308\u0301", "İ", "ı", "ﬁ", "ß", "Σ", "1", ",", "(", "-", "京",
+           "都", "\U0002f801", "が", "か\u3099", "葛\U000e0100", "한", "국", "\u1112\u1161\u11ab", "ก",
+           "ที่", "हि", "न्\u200dद", "ع", "عَ", "😀", "🏳\ufe0f", "👩\u200d🚀", "\ud800", "歳"]
+# These texts have no token. The second line contains white space, and the others invisible characters.
+BETWEEN = ["", "", "",
+           " ", "  ", "\n", "\xa0", "\u3000", "\u2009", "\u2028", "\u202f",
+           "\u200b", "\u200c", "\u200e", "\u202b", "\u2060", "\ufeff", "\xad", "\ufffd", "\x00", "\x0b",
+           " \u200b"]
+
+
+def vocabulary(*words):
+    """Returns a vocabulary with all characters of the words, in all forms that a tokenizer makes of them."""
+    chars = {char for word in words for form in (word, unicodedata.normalize("NFD", word.lower()))
+             for char in form}
+    tokens = [*SPECIAL, *sorted(chars), *("##" + char for char in sorted(chars))]
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def run(check, count):
+    settings(max_examples=count, derandomize=True, database=None, deadline=None,
+             suppress_health_check=list(HealthCheck))(check)()
+
+
+thirty_or_300 = pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow(
+    reason="the same property with ten times the cases"))])
+
+
+def characters(tokens):
+    """Joins tokens. The lower case of a sigma depends on the letters around it, so both forms are equal."""
+    joined = "".join(token.removeprefix("##") if len(token) > 2 else token for token in tokens)
+    return joined.replace("ς", "σ")
+
+
+def is_removed(char):
+    return char.isspace() or char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+# --- The tokenizer ---------------------------------------------------------------------------------------
+
+
+def parts(tokenizer, text):
+    """Returns [(token, its part of the text)]."""
+    return [(token, text[start:end]) for token, (start, end)
+            in zip(tokenizer.tokenize(text), tokenizer.spans(text), strict=True)]
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("Una\u00adffable\u200b!", [("una", "Una"), ("##ffable", "ffable"), ("!", "!")]),
+    ("\ufeffCafe\u0301, CAFÉ", [("cafe", "Cafe\u0301"), (",", ","), ("cafe", "CAFÉ")]),
+    ("x \u0301cafe", [("[UNK]", "x"), ("cafe", "cafe")]),
+    ("年\u200b1990年", [("年", "年"), ("1990", "1990"), ("年", "年")]),
+    ("cafe歳年", [("cafe", "cafe"), ("[UNK]", "歳"), ("年", "年")]),
+    ("a\xa0cafe\u3000!", [("[UNK]", "a"), ("cafe", "cafe"), ("!", "!")]),
+    ("한a", [("\u1112", "한"), ("##\u1161\u11ab", "한"), ("##a", "a")]),
+    ("İ" * 10 + "!", [("[UNK]", "İ" * 10), ("!", "!")]),
+    ("una\u200b[MASK]cafe", [("una", "una"), ("[MASK]", "[MASK]"), ("cafe", "cafe")]),
+    ("", [])])
+def test_each_token_has_its_place(text, expected):
+    words = ["una", "##ffable", "cafe", "!", ",", "年", "1990", "\u1112", "##\u1161\u11ab", "##a"]
+    tokenizer = tokenization.FullTokenizer(
+        {token: index for index, token in enumerate(SPECIAL + words)}, never_split=["[MASK]"],
+        max_input_chars_per_word=9)
+    assert parts(tokenizer, text) == expected
+
+
+@thirty_or_300
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_part_of_the_text_gives_its_tokens_again(lower, count):
+    vocab = vocabulary("ς", *VISIBLE, *map(chr, range(33, 127)))
+    for word in ("the", "##ff", "un", "##able", "日", "##本", "ος", "\u1161\u11ab", "##\u1161\u11ab\u1100"):
+        vocab.setdefault(word, len(vocab))
+
+    @given(texts | st.lists(st.sampled_from(VISIBLE + BETWEEN), max_size=30).map("".join),
+           st.booleans())
+    def check(text, protects):
+        tokenizer = tokenization.FullTokenizer(vocab, lower, ["[MASK]"] if protects else [])
+        tokens, spans = tokenizer.tokenize(text), tokenizer.spans(text)
+        assert len(tokens) == len(spans)
+        # Tokens with a common character, such as the pieces of a Hangul syllable, form a group.
+        groups, place = [], 0
+        for token, (start, end) in zip(tokens, spans):
+            if start < place:
+                groups[-1][0].append(token)
+                groups[-1][2] = end
+            else:
+                groups.append([[token], start, end])
+                assert tokenizer.tokenize(text[place:start]) == []  # no token is between two groups
+            assert start < end
+            place = end
+        assert tokenizer.tokenize(text[place:]) == []
+        for group, start, end in groups:
+            part = text[start:end]
+            assert not is_removed(part[0]) and not is_removed(part[-1])
+            if group in (["[UNK]"], ["[MASK]"]):
+                assert tokenizer.tokenize(part) == group
+            else:
+                assert characters(group) == characters(tokenizer.basic_tokenizer.tokenize(part))
+
+    run(check, count)
+
+
+class Digits(tokenization.FullTokenizer):
+    """A subclass whose tokens have another length than the text."""
+
+    def tokenize(self, text):
+        return super().tokenize(text.replace("2000", "20"))
+
+
+class Uncased(tokenization.BasicTokenizer):
+    def normalize(self, word):
+        return super().normalize(word.replace("ß", "ss"))
+
+
+def test_replaced_steps_have_no_places():
+    vocab = vocabulary("abcß012")
+    assert tokenization.FullTokenizer(vocab).spans("ab") == [(0, 1), (1, 2)]
+    assert Digits(vocab).spans("ab") is None
+    for name, value in [("tokenize", list), ("basic_tokenizer", Uncased())]:
+        tokenizer = tokenization.FullTokenizer(vocab)
+        setattr(tokenizer, name, value)
+        assert tokenizer.spans("ab") is None
+    tokenizer = tokenization.FullTokenizer(vocab)
+    tokenizer.basic_tokenizer.tokenize = lambda text: ["a"]
+    assert tokenizer.spans("ab") is None
+
+
+# --- Answers ---------------------------------------------------------------------------------------------
+
+
+def write_question(path, context, answer, start):
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [
+        {"id": "q", "question": "a", "answers": [{"text": answer, "answer_start": start}]}]}]}]}))
+    return str(path)
+
+
+def learn_and_answer(path, tokenizer, max_seq_length=64, doc_stride=16):
+    """Returns (tokens, answer): the tokens that are learned as the answer of a file's only question, and the
+    `Answer` of a model that predicts exactly these tokens."""
+    examples = squad_data.read_squad_examples(path, True)
+    features = list(squad_data.generate_features(examples, tokenizer, max_seq_length, doc_stride, 4, True,
+                                                 report=False))
+    results, learned = [], None
+    for feature in features:
+        first, last = feature.start_position, feature.end_position
+        learned = feature.tokens[first:last + 1] if first else learned
+        logits = [np.where(np.arange(max_seq_length) == place, 9.0 if first else -9.0, -20.0)
+                  for place in (first, last)]
+        results.append(squad_answers.RawResult(feature.unique_id, *logits))
+    prediction, = squad_answers.select_answers(examples, features, results, 2, max_seq_length, True)
+    return learned, prediction.answer
+
+
+@thirty_or_300
+@pytest.mark.parametrize("lower", [True, False])
+def test_an_answer_is_learned_and_found_at_its_place(lower, count, tmp_path):
+    tokenizer = tokenization.FullTokenizer(vocabulary("ς", *VISIBLE[:-1]), lower)
+
+    @given(st.lists(st.tuples(st.sampled_from(BETWEEN), st.sampled_from(VISIBLE)), min_size=1, max_size=40),
+           st.sampled_from(BETWEEN), st.integers(0, 39), st.integers(1, 4))
+    def check(pieces, end_of_context, first, size):
+        first %= len(pieces)
+        pieces = [*itertools.chain.from_iterable(pieces), end_of_context]
+        start = len("".join(pieces[:2 * first + 1]))
+        answer = "".join(pieces[2 * first + 1:min(2 * (first + size), len(pieces) - 1)])
+        context = "".join(pieces)
+        assert context[start:start + len(answer)] == answer
+        path = write_question(tmp_path / "file", context, answer, start)
+        learned, found = learn_and_answer(path, tokenizer)
+        words = characters(tokenizer.basic_tokenizer.tokenize(answer))
+        assert characters(learned) == words.replace("歳", "[UNK]")
+        assert (found.start, found.end) == (start, start + len(answer))
+        assert found.text == re.sub("[ \t\r\n\u202f]+", " ", answer)
+
+    run(check, count)
+
+
+@pytest.mark.parametrize("context, answer, start", [
+    ("王明在1990年出生，李华在1990年毕业。", "1990年", 14),  # the first occurrence was learned
+    ("in 1901/1999/1901.", "1901", 13),
+    ("Café cafe/cafe\u0301", "cafe", 5),
+    ("王明在2001年出生，李华在1990歳毕业。", "1990歳", 14),  # [UNK]: the whole context was the answer
+    ("\ufeff王明在2001年出生，\xad李华在1990年毕业。\u200b", "1990年", 16),  # removed characters: the same
+    ("서울은 대한민국의 수도이다", "민국", 6),
+    ("กรุงเทพเป็นเมืองหลวง", "เมือง", 11),
+    ("the river is 5\xa0km long", "5\xa0km", 13)])  # was left out of the training
+def test_an_answer_is_where_its_answer_start_is(context, answer, start, tmp_path):
+    tokenizer = tokenization.FullTokenizer(vocabulary(context.replace("歳", "")))
+    learned, found = learn_and_answer(write_question(tmp_path / "file", context, answer, start), tokenizer)
+    assert (found.text, found.start) == (answer, start)
+    assert len(learned) < 13
+
+
+@pytest.mark.parametrize("context, answer, answer_start, span", [
+    ("5\u3000km and 5 km", "5 km", 0, (0, 4)), ("ab\n cd", "ab cd", 0, (0, 6)),
+    ("x (Oslo)", "Oslo", 2, (3, 7)), ("aXaa", "aa", 1, (2, 4)),
+    ("1901/1901/1901", "1901", 6, (5, 9)), ("a  Oslo", " Oslo", 2, (3, 7))])
+def test_white_space_and_a_wrong_answer_start(context, answer, answer_start, span, tmp_path):
+    example, = squad_data.read_squad_examples(
+        write_question(tmp_path / "file", context, answer, answer_start), True)
+    assert example.answer_span == span
+
+
+def test_a_subclass_that_overrides_tokenize_keeps_the_published_alignment(tmp_path):
+    tokenizer = Digits(vocabulary("2000-cats"))
+    context = "b 2000-\xadcats"
+    learned, found = learn_and_answer(write_question(tmp_path / "f", context, "cats", 8), tokenizer)
+    # The soft hyphen has no token, so the answer is the whole word.
+    assert (characters(learned), found.text, found.start) == ("cats", context[2:], 2)
+    context = "ca1901/1999/1901"
+    path = write_question(tmp_path / "f", context, "1901", context.rindex("1901"))
+    learned, found = learn_and_answer(path, Digits(vocabulary(context)))
+    assert (characters(learned), found.start) == ("1901", 2)
+
+
+def test_recorded_answers_stay():
+    recording = SquadRecording()
+    examples = squad_data.read_squad_examples(str(DATA / "squad_v1.json"), False)
+    lengths = [recording.settings[name] for name in ("max_seq_length", "doc_stride", "max_query_length")]
+    features = list(squad_data.generate_features(
+        examples, tokenization.FullTokenizer(released_vocab()), *lengths, False, report=False))
+    assert all(feature.token_spans for feature in features)
+    for version in ("v1", "v2"):
+        new, recorded = (list(squad_answers.select_answers(
+            *inputs, recording.results(version), 20, 30, True, version == "v2"))
+            for inputs in ((examples, features), (recording.examples, recording.features)))
+        assert new == recorded
