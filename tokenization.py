@@ -519,12 +519,13 @@ class FullTokenizer(_Tokenizer):
     def _spans(self, text):
         if self._state() is None:
             return None
-        lengths = []
-        for word in self.basic_tokenizer.tokenize(text):
-            first, *rest = self.wordpiece_tokenizer.tokenize(word)
-            # A single token may be "[UNK]", so its length is that of the word.
-            lengths += ([len(first), *(len(piece) - len(CONTINUATION) for piece in rest)] if rest
-                        else [len(word)])
+        tokens = self.tokenize(text)
+        lengths = [len(token.removeprefix(CONTINUATION)) for token in tokens]
+        if self.wordpiece_tokenizer.unk_token in tokens:
+            firsts = [index for index, token in enumerate(tokens) if not token.startswith(CONTINUATION)]
+            for index, word in zip(firsts, self.basic_tokenizer.tokenize(text)):
+                if tokens[index] == self.wordpiece_tokenizer.unk_token:
+                    lengths[index] = len(word)
         spans = self.basic_tokenizer.character_spans(text)
         ends = list(itertools.accumulate(lengths, initial=0))
         if ends[-1] != len(spans):  # a method of one of the two tokenizers was replaced
@@ -778,8 +779,10 @@ class BasicTokenizer:
         the character.
 
         Returns:
-          list of [start, end].
+          list of pairs (start, end).
         """
+        if text.isascii() and text.isprintable():  # a fast way for most words
+            return [(index, index + 1) for index, char in enumerate(text) if char != " "]
         # Cleaning and normalization replace each character separately, with one exception that changes no
         # length: the lower case of a Greek sigma depends on its place in the word.
         spans, last = [], None
