@@ -19,12 +19,14 @@ import numpy as np
 
 from bertlib.command_line import common_flags, launch
 
+from bertlib.data import unknown_tokens
 from bertlib.estimator.step_config import StepConfig
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, run_record, vocabularies
 from bertlib.runs.settings import refuse_directory, require_file
 from bertlib.system import files, locks
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name
+from bertlib.tasks.pretraining import corpus
 from bertlib.tasks.vectors import feature_extraction
 from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public names of this script
     InputExample,
@@ -164,6 +166,8 @@ def main(_):
         return feature_extraction.generate_features(examples, settings.max_seq_length, tokenizer)
 
     lines, tokens, fingerprint = survey(settings, config, generate_features)
+    sample = corpus.sample_lines([settings.input_file], unknown_tokens.SAMPLE)
+    unknown_tokens.check({settings.input_file: sample}, lambda line: [line], tokenizer)
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:

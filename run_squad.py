@@ -19,6 +19,7 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags, launch
 
+from bertlib.data import unknown_tokens
 from bertlib.runs import (
     checks,
     estimator_setup,
@@ -211,6 +212,7 @@ def main(_):
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), init_checkpoint)
     init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     examples, gold = read_examples(settings)
+    unknown_tokens.check(examples, lambda example: (example.question_text, example.doc_tokens), tokenizer)
 
     # As in the published code, the number of steps depends on the number of questions, not on the number of
     # windows.

@@ -20,7 +20,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import input_pipeline
+from bertlib.data import input_pipeline, unknown_tokens
 from bertlib.output_directory import output_files, record_fields
 from bertlib.reports import prediction_files, tagging_report, tagging_rows
 from bertlib.rows import faults, text_keys
@@ -275,6 +275,8 @@ def make_windows(settings, data, tokenizer):
     A sentence longer than --max_seq_length is cut into several windows. The number of such sentences is
     logged.
     """
+    unknown_tokens.check({split: file.sentences for split, file in data.splits.items()},
+                         lambda sentence: [sentence.words], tokenizer)
     windows = {}
     for split, file in data.splits.items():
         by_sentence = tagging_data.make_windows(file.sentences, data.labels, tokenizer,

@@ -19,7 +19,7 @@ import numpy as np
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import input_pipeline
+from bertlib.data import input_pipeline, unknown_tokens
 from bertlib.output_directory import output_files
 from bertlib.reports import choice_report, choice_rows, prediction_files
 from bertlib.rows import tables
@@ -186,6 +186,8 @@ def main(_):
                               checks.list_overwritten_files(settings, _RESULT_FILES, [_RECORDS["train"]]))
     data = read_data(settings)
     compare_numbers_of_endings(settings, data)
+    unknown_tokens.check({split: file.questions for split, file in data.items()},
+                         lambda question: (question.sent1, question.sent2, *question.endings), tokenizer)
     head_shapes = choice_head.head_shapes(bert_config)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("multiple_choice"))
     checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)

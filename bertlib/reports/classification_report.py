@@ -5,6 +5,7 @@ import math
 
 from bertlib.reports import charts, report_page, report_sections
 from bertlib.reports.report_page import escape, name, number, paragraph, percent, section, table
+from bertlib.system import terminal
 
 _MAX_ERRORS = 50
 # With more than `MAX_MATRIX` labels, a list of the `_MAX_CONFUSIONS` most frequent confusions replaces the
@@ -59,7 +60,7 @@ def _classification_parts(facts, rows, labels, threshold):
              "The errors with the highest probability of the wrong label come first.")
     summary = escape(f"{count:,} examples: {right:,} right (") + percent(right / count if count else 0.0)
     summary = report_page.Html(f"{summary}), {len(errors):,} wrong.")
-    notes = [] if is_multilabel else [_f1_note(labels)]
+    notes = [_f1_note(facts.metrics["labels"], labels, is_multilabel)]
     parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts.metrics, *notes),
              _labels_section(facts.metrics["labels"], labels, threshold)]
     if not is_multilabel:
@@ -105,12 +106,17 @@ def _wrong_decisions(row):
     return sorted(found, key=lambda decision: -decision[0])
 
 
-def _f1_note(labels):
-    """Returns a paragraph that explains the metric eval_f1. With two labels, this metric is the F1 of the
-    second label. With more labels, it is the macro F1."""
-    if len(labels) > 2:
-        return paragraph("eval_f1 is the macro F1: the mean of the F1 of all labels.")
-    return paragraph(report_page.Html(f"eval_f1 is the F1 of the label {name(labels[-1])}."))
+def _f1_note(scores, labels, is_multilabel):
+    """Returns a paragraph that explains the metric eval_f1, or eval_f1_macro if a text can have several
+    labels. With two labels, eval_f1 is the F1 of the second label. With more labels, it is the macro F1."""
+    if len(labels) < 3 and not is_multilabel:
+        return paragraph(report_page.Html(f"eval_f1 is the F1 of the label {name(labels[-1])}."))
+    metric = "eval_f1_macro" if is_multilabel else "eval_f1"
+    missing = sum(not scores[label]["support"] for label in labels)
+    text = f"{metric} is the macro F1: the mean of the F1 of all {len(labels)} labels."
+    if missing:
+        text += f" In this mean, the F1 of {terminal.counted(missing, 'label')} without examples is 0."
+    return paragraph(text)
 
 
 def _labels_section(scores, labels, threshold):
@@ -123,8 +129,10 @@ def _labels_section(scores, labels, threshold):
         f"A label is predicted if its probability is at least {threshold:g} (--threshold).")]
     return section("Labels", *notes, table(
         ["label", "precision", "recall", "F1", "support"],
-        [[name(label), *(scores[label][column] for column in columns)] for label in order]),
-        paragraph("The support is the number of examples with the label."))
+        [[name(label), *(scores[label][column] if column != "recall" or scores[label]["support"] else "–"
+                         for column in columns)] for label in order]),
+        paragraph("The support is the number of examples with the label. A label without examples has no "
+                  "recall (–)."))
 
 
 def _confusion_section(matrix, labels):

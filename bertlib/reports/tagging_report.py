@@ -84,12 +84,14 @@ def _type_sections(results, metrics):
                           for bounds in {*right, *found})
     kinds = sorted(set().union(*counts.values()))
     scores = ("precision", "recall", "f1")
-    rows = [[name(kind), *(metrics.get(f"eval_{score}_{kind}", 0.0) for score in scores),
-             counts["found"][kind] + counts["missed"][kind],
+    support = {kind: counts["found"][kind] + counts["missed"][kind] for kind in kinds}
+    rows = [[name(kind), *(metrics.get(f"eval_{score}_{kind}", 0.0) if score != "recall" or support[kind] else
+                           "–" for score in scores), support[kind],
              *(counts[status][kind] for status in _STATUSES)] for kind in kinds]
     parts = [section("Types of entities", table(
         ["type", "precision", "recall", "F1", "support", "found", "false", "missed"], rows), paragraph(
-        "The support is the number of entities in the data. An entity is found if its words and its type are "
+        "The support is the number of entities in the data. A type without entities has no recall (–). "
+        "An entity is found if its words and its type are "
         "predicted exactly. A predicted entity that is not in the data is false."))]
     labels = [*kinds, _NO_ENTITY]
     if 1 < len(labels) <= classification_report.MAX_MATRIX:

@@ -445,7 +445,7 @@ class TextReader:
             return
         with tables.name_file_in_errors(path):
             has_header = self._find_columns(table, head, known)
-        if table.delimiter == ";" and self._delimiter is None:
+        if table.delimiter == ";" and self._delimiter is None and not table.is_declared:
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
                          "semicolons.", path)
         is_checked = tables.is_utf8(self._encoding)

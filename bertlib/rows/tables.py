@@ -32,6 +32,8 @@ _CHUNK_BYTES = 1 << 16
 _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _ZIP_MARK = b"PK\x03\x04"  # the first bytes of .zip, .xlsx and .ods files
+# Excel writes this line before the rows of a CSV file. It names the delimiter.
+_EXCEL_SEPARATOR = re.compile(r"""(["']?)sep=(\\t|[^"'\r\n])\1\s*""", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The delimiter is determined from the first row. A row may have several lines; at most `_MAX_LINES` of them
@@ -194,6 +196,15 @@ def read_lines(stream, encoding=None):
         offset += len(line)
 
 
+def refuse_old_line_ends(number, line):
+    """Returns a line of `read_lines`. Returns a `BadRow` instead if it is the first line of a file with the
+    line ends of old Macs, which are carriage returns: the whole file would be one line."""
+    if number == 1 and isinstance(line, str) and "\r" in line.rstrip("\r\n"):
+        return BadRow("the line contains a carriage return (\\r) without \\n. End all lines with \\n or "
+                      "\\r\\n.", "wrong line end", line)
+    return line
+
+
 def decode_as_utf8(text, encoding):
     """Decodes the bytes of a text again, as UTF-8, and returns the new text. Returns None if the text was
     probably decoded correctly.
@@ -284,7 +295,7 @@ def _decode_lines(stream, encoding):
 # --- Rows ------------------------------------------------------------------------------------------------
 
 
-def split_rows(lines, delimiter, quotechar=None, strict=False):
+def split_rows(lines, delimiter, quotechar=None, strict=False, lines_before=0):
     """Yields (line number, row) for separated values. A row is a list of str, or a `BadRow`.
 
     The line number is the number of the row's first line. For a `BadRow`, it is the number of the line with
@@ -295,12 +306,13 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
       delimiter: the character between values.
       quotechar: the character that encloses values; None if quotes have no special meaning.
       strict: whether a quote that is not closed, or is in the middle of a value, is an error.
+      lines_before: number of lines that were read before `lines`.
     """
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
     # A field may contain a long document. The csv module would refuse a document above its default limit, so
     # the limit is raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARACTERS))
-    number, text, bad = 0, "", None
+    number, text, bad = lines_before, "", None
 
     def texts():
         nonlocal number, text, bad
@@ -430,6 +442,8 @@ class Table:
 
     Attributes:
       delimiter: the character between values; None for JSON Lines.
+      is_declared: whether the first line of a CSV file names the delimiter, as in "sep=;". Excel writes such
+        a line. It is not a row.
       is_ambiguous: True if no delimiter was passed, and the first row contains both commas and semicolons
         outside of quotes.
     """
@@ -449,20 +463,31 @@ class Table:
           encoding: see `read_lines`. JSON Lines is always UTF-8 (RFC 8259).
         """
         lines = read_lines(stream, None if input_format == "jsonl" else encoding)
-        self.is_ambiguous = False
+        self.is_ambiguous = self.is_declared = False
         if input_format == "jsonl":
             self.delimiter, self._rows = None, _parse_objects(lines)
             return
+        self.delimiter, lines = self._read_declaration(lines)
         if input_format == "tsv":
-            self.delimiter, self._rows = "\t", split_rows(lines, "\t")
+            self.delimiter, self._rows = "\t", split_rows(lines, "\t", lines_before=int(self.is_declared))
             return
-        self.delimiter = delimiter
-        if delimiter is None:
+        self.delimiter = delimiter or self.delimiter
+        if self.delimiter is None:
             first = list(_first_row(lines))
             found = [sign for sign in ",;" if sign in _drop_quoted(first)]
             self.delimiter, self.is_ambiguous = (found or [","])[0], len(found) == 2
             lines = itertools.chain(first, lines)
-        self._rows = split_rows(lines, self.delimiter, '"', strict=True)
+        self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
+
+    def _read_declaration(self, lines):
+        """Reads the line with which Excel names the delimiter. Returns (delimiter, the lines after it).
+        If the first line is a row, the delimiter is None, and all lines are returned."""
+        first = list(itertools.islice(lines, 1))
+        found = first and isinstance(first[0][1], str) and _EXCEL_SEPARATOR.fullmatch(first[0][1])
+        if not found:
+            return None, itertools.chain(first, lines)
+        self.is_declared = True
+        return "\t" if found[2] == "\\t" else found[2], lines
 
     def __iter__(self):
         return self._rows

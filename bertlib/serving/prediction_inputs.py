@@ -132,6 +132,7 @@ class InputReader:
         """
         blank = []
         for number, line in tables.read_lines(stream, self._text_encoding):
+            line = tables.refuse_old_line_ends(number, line)
             if waits and isinstance(line, str) and not line.strip():
                 blank.append((number, line))
                 continue

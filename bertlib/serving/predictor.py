@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import itertools
 from typing import Any
 
+from bertlib.data import unknown_tokens
 from bertlib.estimator import replica_sync
 from bertlib.estimator.step_config import StepConfig
 from bertlib.output_directory.model_directory import ModelDirectory
@@ -12,6 +13,7 @@ from bertlib.rows import tables
 from bertlib.serving import answers, prediction_inputs, session
 
 BATCH_SIZE = 32
+_CHECKED = 100  # number of inputs whose tokens are checked for [UNK]
 
 
 class Predictor:
@@ -84,6 +86,7 @@ class Predictor:
         self.checkpoint = directory.checkpoint
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group = batch_size, group
+        self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
         self._model = model or session.LoadedModel(
             self._task.head, directory.bert_config, directory.checkpoint, self._task.extra_inputs, step)
 
@@ -181,7 +184,9 @@ class Predictor:
           ValueError: see `__call__`.
           TypeError: see `__call__`.
         """
-        return self._task.windows(*texts, **fields)
+        windows = self._task.windows(*texts, **fields)
+        self._unknown.add(*texts, *fields.values())
+        return windows
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
         """Predicts for several inputs, in batches of texts with similar lengths.
@@ -221,6 +226,7 @@ class Predictor:
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""
+        self._unknown.warn()
         self._model.close()
 
     def __enter__(self) -> "Predictor":

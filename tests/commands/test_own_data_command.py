@@ -107,7 +107,7 @@ def test_files_are_enough_to_train_evaluate_and_predict(classified):
     output = here / "output" / "train"
     found = results_of(output / "eval_results.txt")
     assert last_message(finished) == (
-        f"Own data dev: accuracy {found['eval_accuracy']:.3f}, macro F1 {found['eval_f1']:.3f}")
+        f"Own data dev: accuracy {found['eval_accuracy']:.3f}, macro F1 of 3 labels {found['eval_f1']:.3f}")
     counts = {kind: sum(row[2] == kind for row in news(24, "train")) for kind in KINDS}
     assert f"train, train.csv: 24 examples: {', '.join(f'{kind} {n}' for kind, n in counts.items())}." in (
         finished.err)
@@ -256,7 +256,7 @@ def test_their_metrics_are_those_of_the_probabilities(several):
         np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
     dev = results_of(flags["output_dir"] / "eval_results.txt")
     assert last_message(finished) == "Own data " + "; ".join(
-        f"{part}: micro F1 {values['eval_f1_micro']:.3f}, macro F1 {values['eval_f1_macro']:.3f}"
+        f"{part}: micro F1 {values['eval_f1_micro']:.3f}, macro F1 of 3 labels {values['eval_f1_macro']:.3f}"
         for part, values in (("dev", dev), ("test", found)))
 
 

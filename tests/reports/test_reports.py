@@ -130,7 +130,15 @@ def test_the_f1_of_two_labels_and_curves_with_one_point(tmp_path):
 def test_the_f1_of_three_labels(tmp_path):
     labels = ["a", "b", "c"]
     page = write(tmp_path / "page.html", classified(20, labels), labels, more_metrics={"eval_f1": 0.5})
-    assert "eval_f1 is the macro F1: the mean of the F1 of all labels." in page.text
+    assert "eval_f1 is the macro F1: the mean of the F1 of all 3 labels." in page.text
+
+
+def test_a_label_without_examples_has_no_recall_and_the_macro_f1_counts_it(tmp_path):
+    labels = ["a", "b", "none here"]
+    page = write(tmp_path / "page.html", classified(20, labels[:2]), labels, more_metrics={"eval_f1": 0.5})
+    assert "all 3 labels. In this mean, the F1 of 1 label without examples is 0." in page.text
+    row = next(row for table in page.tables for row in table if row[0] == "none here")
+    assert row[2] == "–" and row[4] == 0
 
 
 def test_many_labels_have_a_list_of_confusions(tmp_path):

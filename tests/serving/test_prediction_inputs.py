@@ -48,6 +48,12 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_text():
     assert values(read("\ufeffone\r\ntwo\r\n", "text")) == [("one",), ("two",)]
 
 
+def test_a_file_with_the_line_ends_of_old_macs_is_not_one_text():
+    problem, = values(read("one\rtwo\r", "text"))
+    assert problem.startswith("the line contains a carriage return")
+    assert values(read("one\ntwo\rand\n", "text")) == [("one",), ("two\rand",)]
+
+
 def test_the_sign_between_two_texts_means_that_only_to_models_of_two():
     assert values(read("a ||| b\n", "text", fields=("text",))) == [("a ||| b",)]
     said = values(read("a\n", "text", required=2))[0]

@@ -89,6 +89,14 @@ def test_what_is_no_text_is_refused(classifier, texts, problem):
         classifier(*texts)
 
 
+def test_texts_of_another_language_are_warned_of_when_the_predictor_is_closed(tiny_model, tmp_path, caplog):
+    path = write(tmp_path / "own", tiny_model, "classification", linear(2), ["no", "yes"])
+    with serving.load(str(path)) as predictor:
+        predictor.answer([predictor.prepare("这部电影很好看"), predictor.prepare("电影", "坏电影")])
+        assert "[UNK]" not in caplog.text
+    assert caplog.text.count("the texts: 100 % of the tokens are [UNK], for example in '这部电影很好看'") == 1
+
+
 def test_a_long_text_is_cut_or_becomes_windows_as_in_the_training(tiny_model, tmp_path):
     words = [word for word in tiny.WORDS[:24] for _ in range(3)]
     found = {}

@@ -261,7 +261,8 @@ def test_names_of_encodings(name, holds):
 
 def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
     recorded = {"encoding": "utf-16", "delimiter": "pipe", "text_column": "text"}
-    model = types.SimpleNamespace(labels=["x"], kind="classification", processor=None, record={},
+    model = types.SimpleNamespace(labels=["x"], kind="classification", processor=None,
+                                  has_named_columns=False,
                                   setting=lambda name, default=None: recorded.get(name, default))
 
     def texts(content, input_format, flags=None):

@@ -72,6 +72,21 @@ def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_
     assert (reader.text, reader.label) == (["text"], ["label"])
 
 
+@pytest.mark.parametrize("first, delimiter, name", [
+    ("sep=;", ";", "a.csv"), ("sep=;\r", ";", "a.csv"), ("\ufeffsep=;", ";", "a.csv"),
+    ('"sep=;"', ";", "a.csv"), ("SEP=,", ",", "a.csv"), ("sep=\t", "\t", "a.csv"),
+    ("sep=\\t", "\t", "a.csv"), ("sep=\t", "\t", "a.tsv"), ('"sep=|"', "|", "a.csv")])
+def test_the_line_with_which_excel_names_the_delimiter_is_no_row(first, delimiter, name, tmp_path):
+    text = "a cat; a dog, too" if delimiter in "\t|" else "a cat"
+    rows = [["text", "label"], [text, "x"], ["the dog", "y"]]
+    (tmp_path / name).write_text("\n".join([first, *map(delimiter.join, rows)]) + "\n", encoding="utf-8")
+    found = row_examples.ExampleReader("classification").read(str(tmp_path / name)).rows
+    assert [(row.line, row.text_a, row.label) for row in found] == [(3, text, "x"), (4, "the dog", "y")]
+    (tmp_path / name).write_text("\n".join([first, *map(delimiter.join, [*rows[:2], ["", "y"]])]) + "\n")
+    with pytest.raises(ValueError, match=f"{name}:4: the text is empty"):
+        row_examples.ExampleReader("classification").read(str(tmp_path / name))
+
+
 @pytest.mark.parametrize("names, text", [
     (["text", "label", "id"], ["text"]), (["sentence1", "sentence2", "label"], ["sentence1", "sentence2"]),
     (["class", "answer", "question"], ["question", "answer"]), (["Text", "LABEL", "id"], ["Text"]),

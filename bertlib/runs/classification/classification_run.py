@@ -48,6 +48,7 @@ _RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predic
                "test": ("test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
                         "test_eval_results{}.json", "test_predictions{}.csv", "test_predictions{}.jsonl")}
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", *_RESULTS_OF["dev"], *_RESULTS_OF["test"])
+_MAX_LISTED = 10  # number of labels that a message lists
 # For each type of a task: the metrics that the head of the task computes, and the name of each metric in the
 # log.
 _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
@@ -487,11 +488,11 @@ class _Phases:
         """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
         name contains the label of this class, unless this label is "1". With more than two classes, F1 is the
         mean of the F1 of all classes."""
-        names = _METRIC_NAMES[self._task.task_type]
+        names, macro = _METRIC_NAMES[self._task.task_type], f"macro F1 of {self._target.size} labels"
         if self._target.task_type != "classification":
-            return names
+            return {**names, "f1_macro": macro} if "f1_macro" in names else names
         if self._target.size > 2:
-            return {**names, "f1": "macro F1"}
+            return {**names, "f1": macro}
         second = self._target.labels[1]
         return names if second == "1" else {**names, "f1": f"F1 of {second}"}
 
@@ -511,6 +512,11 @@ class _Phases:
         results.record_evaluation(self._settings, split, metrics)
         more = result_metrics.metrics_of_rows(self._predicted_rows(split), self._target.labels,
                                               self._target.task_type)
+        missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
+        if missing and any("macro F1" in text for text in names.values()):
+            logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
+                         "so their F1 is 0: %s.", file_name, self._target.size, len(missing),
+                         ", ".join(missing[:_MAX_LISTED]))
         # A metric of a --task_module may have the name of one of the further metrics. It has priority.
         combined = {**metrics, **more, **metrics}
         results.write_json(self._settings.results_dir, f"{name}.json", combined)

@@ -7,7 +7,7 @@ import collections
 from absl import logging
 import numpy as np
 
-from bertlib.data import input_pipeline, text_lengths
+from bertlib.data import input_pipeline, text_lengths, unknown_tokens
 from bertlib.runs.classification import class_weights, predicted_rows
 from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
@@ -50,6 +50,8 @@ class Splits:
             rows, target, settings.max_seq_length, tokenizer, settings.num_workers, settings.doc_stride,
             self.has_labels(split)) for split, rows in examples.items()}
         self.training = examples.get("train", ())
+        unknown_tokens.check(examples, lambda example: (
+            getattr(example, "text_a", None), getattr(example, "text_b", None)), tokenizer)
         if settings.doc_stride and self.training:
             self.training = range(self._records["train"].cache())
 

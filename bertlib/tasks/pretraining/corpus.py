@@ -20,6 +20,8 @@ from bertlib.system import files
 
 # A warning is logged if at least this fraction of the documents in a file have only one sentence.
 _SUSPICIOUS_FRACTION = 0.9
+# `sample_lines` reads files up to this size whole. From larger files, it reads pieces of this size.
+_SMALL_BYTES, _SAMPLED_BYTES = 1 << 20, 1 << 12
 
 
 def find_input_files(patterns):
@@ -62,7 +64,11 @@ def read_lines(path):
             file = stack.enter_context(gzip.open(file))
         number = 0
         try:
-            for line in file:
+            first = file.readline()
+            second = file.readline()
+            # A file with a single line may have the line ends of old Macs, which are carriage returns.
+            lines = itertools.chain([first, second], file) if second else first.rstrip(b"\r\n").split(b"\r")
+            for line in lines if first else ():
                 number += 1
                 yield line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
@@ -72,6 +78,26 @@ def read_lines(path):
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}, after line {number}: the file is damaged or is not a gzip file "
                              f"({error}).") from error
+
+
+def sample_lines(paths, count):
+    """Returns about `count` lines (list of str) that are spread over text files. From a compressed or remote
+    file, the first lines are taken."""
+    lines = []
+    for path in paths[::-(-len(paths) // count)]:
+        number = -(-count // len(paths))
+        if path.endswith(".gz") or files.is_remote(path):
+            lines += itertools.islice(read_lines(path), number)
+        elif files.size(path) <= _SMALL_BYTES:
+            whole = list(read_lines(path))
+            lines += whole[::-(-len(whole) // number) or 1]
+        else:
+            with files.open_file(path, "rb") as file:
+                for part in range(number):
+                    file.seek(files.size(path) * part // number)
+                    file.readline(_SAMPLED_BYTES)  # the rest of a line
+                    lines.append(file.readline(_SAMPLED_BYTES).decode("utf-8", "ignore").strip())
+    return lines
 
 
 def read_documents(path, tokenizer):

@@ -18,7 +18,7 @@ import shutil
 from absl import logging
 import numpy as np
 
-from bertlib.data import record_files
+from bertlib.data import record_files, unknown_tokens
 from bertlib.system import files, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data, record_manifests
 import tokenization
@@ -355,6 +355,8 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
         raise ValueError(f"{', '.join(input_files)}: the input has only one document, so a random next "
                          "sentence cannot be taken from another document. Put blank lines between documents, "
                          "or pass --next_sentence=false.")
+    unknown_tokens.check({"the input files": corpus.sample_lines(input_files, unknown_tokens.SAMPLE)},
+                         lambda line: [line], tokenizer)
     blocks = corpus.count_blocks(text.documents, shuffle_buffer_documents)
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
                  len(input_files), text.documents, text.sentences, blocks,

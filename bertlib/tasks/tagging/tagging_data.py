@@ -152,6 +152,7 @@ def _read_lines(stream, bad_lines):
     also in the list, and is added to `bad_lines`, a `faults.FileFaults`."""
     lines = []
     for number, line in tables.read_lines(stream):
+        line = tables.refuse_old_line_ends(number, line)
         if isinstance(line, tables.BadRow):
             bad_lines.add(number, line.kind, line.problem, line.text)
             line = line.text

@@ -1,0 +1,77 @@
+"""Warns if many tokens of the texts are [UNK], because the vocabulary does not contain their words.
+
+Only a sample of the texts is tokenized for this check, so it costs less than a second.
+"""
+
+from absl import logging
+
+SAMPLE = 1000  # number of examples in a sample
+_CHARACTERS = 500  # of each text, at most this number of characters is tokenized
+# A warning is logged if at least this share of at least `_FEWEST` tokens are [UNK]. In the samples of this
+# project and in the data of GLUE, SQuAD and CoNLL-2003, the share is below 0.001. If their texts are not
+# lower-cased for an uncased vocabulary, it is from 0.05 to 0.35.
+_SHARE, _FEWEST = 0.05, 10
+_EXAMPLES, _SHOWN_CHARACTERS = 3, 30
+
+
+class UnknownTokens:
+    """Counts [UNK] in the texts of the first examples that it gets. Logs one warning if there are many."""
+
+    def __init__(self, tokenizer, source, size=SAMPLE):
+        """Creates the counter.
+
+        Args:
+          tokenizer: an object with `tokenize(text)`.
+          source: str that names the texts in the warning.
+          size: number of examples that are counted. Later examples are ignored.
+        """
+        self._tokenizer, self._source, self._room = tokenizer, source, size
+        self._tokens = self._unknown = self._texts = 0
+        self._examples = []
+
+    def add(self, *texts):
+        """Counts the tokens in the texts of an example. A text is a str, or a list of words. None is ignored.
+        """
+        if not self._room:
+            return
+        for text in filter(None, texts):
+            text = (text if isinstance(text, str) else " ".join(map(str, text)))[:_CHARACTERS]
+            tokens = list(self._tokenizer.tokenize(text))
+            unknown = tokens.count("[UNK]")
+            self._tokens, self._unknown = self._tokens + len(tokens), self._unknown + unknown
+            self._texts += 1
+            for word in text.split() if unknown and len(self._examples) < _EXAMPLES else ():
+                if word not in self._examples and "[UNK]" in self._tokenizer.tokenize(word):
+                    self._examples = [*self._examples, word][:_EXAMPLES]
+        self._room -= 1
+        if not self._room:
+            self.warn()
+
+    def warn(self):
+        """Logs the warning if the share of [UNK] is high. Later texts are ignored."""
+        self._room = 0
+        share, self._unknown = self._unknown / max(1, self._tokens), 0
+        if self._tokens >= _FEWEST and share >= _SHARE:
+            words = ", ".join(repr(word if len(word) <= _SHOWN_CHARACTERS else f"{word[:_SHOWN_CHARACTERS]}…")
+                              for word in self._examples)
+            logging.warning(
+                "%s: %.0f %% of the tokens are [UNK], for example in %s. (This share is from a sample of %d "
+                "texts.) The model cannot distinguish these words. The usual reasons: the vocabulary is for "
+                "another language, or --do_lower_case=false is passed for a vocabulary of lower-case words.",
+                self._source, 100 * share, words, self._texts)
+
+
+def check(splits, texts_of, tokenizer):
+    """Counts [UNK] in examples that are spread over the data of a run. Logs one warning if there are many.
+
+    Args:
+      splits: {name of a split, such as "train": list of examples}.
+      texts_of: function that takes an example and returns its texts, see `UnknownTokens.add`.
+      tokenizer: see `UnknownTokens`.
+    """
+    size = SAMPLE // max(1, len(splits))
+    counter = UnknownTokens(tokenizer, ", ".join(splits))
+    for examples in splits.values():
+        for example in examples[::-(-len(examples) // size) or 1]:
+            counter.add(*texts_of(example))
+    counter.warn()

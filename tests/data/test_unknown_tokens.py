@@ -1,0 +1,92 @@
+"""A warning if the vocabulary does not contain the words of the texts."""
+
+import logging
+import random
+
+from absl import logging as absl_logging
+from helpers import ROOT
+import pytest
+import tiny
+
+from bertlib.data import unknown_tokens
+from bertlib.tasks.pretraining import corpus
+import tokenization
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    return tokenization.FullTokenizer(str(path), do_lower_case=False)
+
+
+def warnings_of(caplog, function, *arguments):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger=absl_logging.get_absl_logger().name):
+        function(*arguments)
+    return [record.getMessage() for record in caplog.records]
+
+
+def checked(caplog, splits, tokenizer):
+    return warnings_of(caplog, unknown_tokens.check, splits, lambda example: example, tokenizer)
+
+
+def test_one_warning_has_the_share_three_examples_and_the_reasons(tokenizer, caplog):
+    chance = random.Random(0)
+    known = [[tiny.sentence(chance), None] for _ in range(50)]
+    assert checked(caplog, {"train": known, "dev": known[:3]}, tokenizer) == []
+    foreign = {"train": [["这部电影很好看"], ["坏 电影 狗"]] * 5, "dev": [["好", "看"]]}
+    message, = checked(caplog, foreign, tokenizer)
+    assert message.startswith("train, dev: 100 % of the tokens are [UNK], for example in "
+                              "'这部电影很好看', '坏', '电影'. (This share is from a sample of 12 texts.)")
+    assert "another language" in message and "--do_lower_case=false" in message
+    # Letter case: in English text, a twentieth of the words and more begin with a capital.
+    title = [[text.capitalize()] for text, _ in known]
+    assert len(checked(caplog, {"train": title}, tokenizer)) == 1
+    assert checked(caplog, {"test": [["坏"]], "dev": []}, tokenizer) == []  # too few tokens to say anything
+
+
+def test_a_sample_is_spread_over_the_examples_and_is_small(tokenizer, caplog):
+    texts = [["cat dog"]] * 50_000
+    texts[30_000:40_000] = [["猫"]] * 10_000
+    counted = []
+    tokenizer.tokenize, plain = lambda text: counted.append(len(text)) or plain(text), tokenizer.tokenize
+    message, = checked(caplog, {"train": texts}, tokenizer)
+    assert message.startswith("train: 11 % of the tokens") and len(counted) <= unknown_tokens.SAMPLE + 3
+    checked(caplog, {"train": [["cat " * 10_000]]}, tokenizer)
+    assert counted[-1] <= 500
+
+
+def test_a_stream_of_texts_is_counted_until_the_sample_is_complete(tokenizer, caplog):
+    def answer():
+        counter = unknown_tokens.UnknownTokens(tokenizer, "the texts", 20)
+        for _ in range(30):
+            counter.add("电 影", ["狗", "好"])
+        counter.warn()
+
+    assert len(warnings_of(caplog, answer)) == 1
+
+
+def test_lines_of_a_corpus_are_sampled_at_equal_distances(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(f"line {number:06d}" for number in range(200_000)))
+    lines = corpus.sample_lines([str(path)], 100)
+    assert len(lines) == 100 and len(set(lines)) == 100 and lines == sorted(lines)
+    assert lines[0] < "line 000010" and lines[-1] > "line 190000"
+    path.write_text("a\n\nb\n")
+    assert corpus.sample_lines([str(path)] * 3, 2) == ["a", "a"]
+
+
+@pytest.mark.parametrize("text, expected", [
+    (b"a b\rc\r\rd\r", ["a b", "c", "", "d"]), (b"a b\rc\r\rd\n", ["a b", "c", "", "d"]),
+    (b"a\r\nb\r\n", ["a", "b"]), (b"a\rb\nc\n", ["a\rb", "c"]), (b"a", ["a"]), (b"\n", [""]), (b"", [])])
+def test_a_corpus_may_have_the_line_ends_of_old_macs(text, expected, tmp_path):
+    (tmp_path / "text.txt").write_bytes(text)
+    assert list(corpus.read_lines(str(tmp_path / "text.txt"))) == expected
+
+
+@pytest.mark.parametrize("path", ["pretraining/train.txt", "pretraining/dev.txt"])
+def test_no_warning_for_a_sample_of_this_project(path, caplog):
+    own = tokenization.FullTokenizer(str(ROOT / "samples/pretraining/vocab.txt"))
+    lines = corpus.sample_lines([str(ROOT / "samples" / path)], unknown_tokens.SAMPLE)
+    assert checked(caplog, {"train": [[line] for line in lines]}, own) == []
