@@ -94,6 +94,13 @@ def test_pair_is_cut_to_leave_three_places():
     assert features.input_mask == [1] * 8
 
 
+@pytest.mark.parametrize("text_b", [0, 5, 0.0, float("nan")])
+def test_a_number_is_no_second_text(text_b, tokenizer):
+    example = classifier_data.InputExample("train-3", "a cat", text_b, "x")
+    with pytest.raises(ValueError, match="example train-3: Text must be str or UTF-8 bytes, not"):
+        classifier_data.convert_single_example(9, example, ["x"], 8, tokenizer)
+
+
 @pytest.mark.parametrize("text_b", ["", "  ", None])
 def test_second_text_without_tokens_leaves_a_single_text(text_b):
     features = convert("a bb ccc", text_b, length=5)

@@ -146,8 +146,12 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
       a pair: a list with (tokens of segment 0, tokens of segment 1) for each window; and an int, the number
       of tokens before truncation, including special tokens.
     """
-    tokens_a = list(tokenizer.tokenize(example.text_a))
-    tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
+    try:
+        tokens_a = list(tokenizer.tokenize(example.text_a))
+        # A number is an error. The number 0 must not count as a missing text.
+        tokens_b = [] if example.text_b in (None, "") else list(tokenizer.tokenize(example.text_b))
+    except ValueError as error:
+        raise ValueError(f"example {example.guid}: {error}") from None
     special = 3 if tokens_b else 2
     if max_seq_length < special:
         raise ValueError(f"example {example.guid}: --max_seq_length={max_seq_length} is too low: [CLS] and "
