@@ -59,15 +59,17 @@ def test_a_directory_is_refused_before_the_work(command, commands, scripts, tmp_
 
 def test_all_formats_of_vectors_are_written_to_devices(tmp_path):
     feature = feature_extraction.InputFeatures(0, ["a", "b"], [5, 6], None, None)
-    rows, null = [(feature, np.ones([2, 1, 4], np.float32))], device(tmp_path, "null")
-    feature_extraction.write_npz(null, rows, [-1], (2, 1, 4), "float32")
+    rows, null = [(feature, np.ones([2, 1, 9000], np.float32))], device(tmp_path, "null")
+    feature_extraction.write_npz(null, rows, [-1], (2, 1, 9000), "float32")
     feature_extraction.write_jsonl(null, rows, [-1])
     feature_extraction.write_tfrecord(null, rows, [-1])
     assert is_device(null)
-    read, write = os.pipe()
-    feature_extraction.write_npz(f"/dev/fd/{write}", rows, [-1], (2, 1, 4), "float32")
-    os.close(write)
+    (read, write), content = os.pipe(), []
     with open(read, "rb") as pipe:
-        content = pipe.read()
-    assert zipfile.ZipFile(io.BytesIO(content)).testzip() is None
-    assert np.load(io.BytesIO(content))["values"].shape == (2, 1, 4)
+        reader = threading.Thread(target=lambda: content.append(pipe.read()), daemon=True)
+        reader.start()
+        feature_extraction.write_npz(f"/dev/fd/{write}", rows, [-1], (2, 1, 9000), "float32")
+        os.close(write)
+        reader.join(60)
+    assert zipfile.ZipFile(io.BytesIO(content[0])).testzip() is None
+    assert np.load(io.BytesIO(content[0]))["values"].shape == (2, 1, 9000)
