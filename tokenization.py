@@ -80,6 +80,8 @@ _DIGIT_AND_COMMA = re.compile(r"\d,$")
 # Characters that `str.split` treats as white space. BasicTokenizer treats these characters as control
 # characters: it removes them and joins the text on both sides.
 _GAPLESS_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+# All other characters that `str.split` treats as white space.
+_SPACES = " \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_BLOCKS)
 # Characters of scripts without spaces between words: Chinese, Thai, Lao, Tibetan, Burmese, Khmer and kana.
 _SPACELESS = re.compile(
@@ -91,7 +93,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 # additional characters as white space.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
-_CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
+_CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^{_SPACES}{_CHINESE}]+")
 # A cache contains at most `_REMEMBERED_CHUNKS` chunks, of at most `_LONGEST_REMEMBERED` characters each.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
@@ -406,15 +408,10 @@ class _Tokenizer:
             longest_first = sorted(never_split, key=len, reverse=True)
             self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
-    def _around_special(self, text, split):
-        """Applies `split` to the parts of a text between the protected special tokens. Returns a list of all
-        tokens, including the special tokens."""
-        if self._special is None:
-            return split(text)
-        pieces = []
-        for index, part in enumerate(self._special.split(text)):
-            pieces.extend([part] if index % 2 else split(part))
-        return pieces
+    def _generate(self, text):
+        """Yields the tokens of a text (str). The protected special tokens are kept whole."""
+        for index, part in enumerate(self._special.split(text) if self._special else [text]):
+            yield from [part] if index % 2 else self._split(part)
 
     def spans(self, text):
         """Returns the positions of the tokens of `tokenize(text)` in the text.
@@ -499,22 +496,24 @@ class FullTokenizer(_Tokenizer):
         text is tokenized, because the cache does not notice this change. You may replace the whole
         `basic_tokenizer` or `wordpiece_tokenizer` by an object of a different class at any time.
         """
-        state = self._state()
-        if state is None:
+        chunks = self._remembered_chunks()
+        if chunks is None:
             return self.tokenize_plainly(text)
-        if state != self._remembered[0]:
-            self._remembered = state, _Chunks(self)
-        return list(itertools.chain.from_iterable(self._remembered[1].of(text)))
+        return list(itertools.chain.from_iterable(chunks.of(text)))
 
     def tokenize_plainly(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes), without the cache."""
-        return self._around_special(convert_to_unicode(text), self._split)
+        return list(self._generate(convert_to_unicode(text)))
+
+    def _remembered_chunks(self):
+        state = self._state()
+        if state is not None and state != self._remembered[0]:
+            self._remembered = state, _Chunks(self)
+        return None if state is None else self._remembered[1]
 
     def _split(self, text):
-        pieces = []
         for word in self.basic_tokenizer.tokenize(text):
-            pieces.extend(self.wordpiece_tokenizer.tokenize(word))
-        return pieces
+            yield from self.wordpiece_tokenizer.tokenize(word)
 
     def _spans(self, text):
         if self._state() is None:
@@ -555,17 +554,16 @@ class FullTokenizer(_Tokenizer):
     def _chunks_of(self, text):
         """Divides a text into chunks that can be tokenized separately. This is possible because no tokenizer
         of this file looks across white space."""
-        # A text with a character of `_GAPLESS_SPACE` is one chunk, because the tokenizer joins the text on
-        # both sides of this character. `isprintable` is fast and is true for most texts, so the search is
-        # rarely needed.
-        if not text.isprintable() and _GAPLESS_SPACE.search(text):
-            return [text]
         # Normally, each Chinese character is a separate chunk. In two cases, the text is split only at white
         # space: `tokenize_chinese_chars` is false, or a special token contains a Chinese character.
-        if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
+        if not (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
-            return text.split()
-        return _CHINESE_OR_OTHERS.findall(text)
+            return _CHINESE_OR_OTHERS.findall(text)
+        # `str.split` would split at the characters of `_GAPLESS_SPACE`. `isprintable` is fast and is true for
+        # most texts, so the search is rarely needed.
+        if not text.isprintable() and _GAPLESS_SPACE.search(text):
+            return _BETWEEN_SPACES.findall(text)
+        return text.split()
 
     def _state(self):
         """Returns a tuple of all settings on which the tokens depend. Returns None if `basic_tokenizer` or
@@ -636,6 +634,9 @@ class SentencePieceTokenizer(_Tokenizer):
     def tokenize(self, text):
         """Returns the tokens (list of str) of text (str or UTF-8 bytes)."""
         return list(itertools.chain.from_iterable(self._remembered.of(text)))
+
+    def _remembered_chunks(self):
+        return self._remembered
 
     def _spans(self, text):
         return [(word.start() + start, word.start() + end) for word in _BETWEEN_SPACES.finditer(text)
@@ -708,6 +709,27 @@ def _without_accents(char):
 TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
+def first_tokens(tokenizer, text, count):
+    """Returns the first `count` tokens of a text, which are `tokenizer.tokenize(text)[:count]`.
+
+    The tokenizers of this file do not tokenize the rest of the text. The result is the same for a tokenizer
+    of any other class and for a replaced method `tokenize`, but they tokenize the whole text.
+
+    Args:
+      tokenizer: an object with `tokenize(text)`.
+      text: str or UTF-8 bytes.
+      count: int.
+
+    Returns:
+      list of str.
+    """
+    is_known = type(tokenizer) in TOKENIZERS and "tokenize" not in vars(tokenizer)
+    chunks = tokenizer._remembered_chunks() if is_known else None
+    if chunks is None:
+        return list(tokenizer.tokenize(text))[:count]
+    return list(itertools.islice(chunks.generate(text), count))
+
+
 class _Chunks(dict):
     """A cache of tokenized text: {chunk of text: value}. The function `convert` computes the value from the
     list of the tokens of the chunk. If a chunk is not in the cache, its value is computed at the look-up."""
@@ -717,7 +739,7 @@ class _Chunks(dict):
         self._convert = convert
 
     def __missing__(self, chunk):
-        value = self._convert(self._tokenizer._around_special(chunk, self._tokenizer._split))
+        value = self._convert(list(self._tokenizer._generate(chunk)))
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _REMEMBERED_CHUNKS:
                 self.clear()
@@ -728,6 +750,13 @@ class _Chunks(dict):
         """Divides a text (str or UTF-8 bytes) into chunks. Yields the value of each chunk: the result of
         `convert` for the tokens of the chunk."""
         return map(self.__getitem__, self._tokenizer._chunks_of(convert_to_unicode(text)))
+
+    def generate(self, text):
+        """Yields the tokens of a text (str or UTF-8 bytes). Tokens that are not requested are not computed,
+        also in a chunk that is too long for the cache. This method needs the default of `convert`."""
+        for chunk in self._tokenizer._chunks_of(convert_to_unicode(text)):
+            yield from (self[chunk] if len(chunk) <= _LONGEST_REMEMBERED
+                        else self._tokenizer._generate(chunk))
 
 
 class BasicTokenizer:
@@ -811,12 +840,16 @@ class BasicTokenizer:
 
     def _run_strip_accents(self, text):
         """Returns the text decomposed (NFD) and without non-spacing marks."""
+        if text.isascii():
+            return text
         decomposed = unicodedata.normalize("NFD", text)
         return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
 
     def _run_split_on_punc(self, text):
         """Splits text at punctuation. Returns a list of str, in which each punctuation mark is a separate
         part."""
+        if text.isalnum():
+            return [text]
         parts = []
         start = 0
         for index, char in enumerate(text):
@@ -842,6 +875,8 @@ class BasicTokenizer:
     def _clean_text(self, text):
         """Returns the text without control characters, and with each white space character replaced by a
         space."""
+        if text.isprintable() and "\ufffd" not in text:
+            return text
         output = []
         for char in text:
             # U+FFFD is left out, too. It stands for bytes that another program could not decode.

@@ -1,17 +1,27 @@
 """Answers inputs, for example texts to classify, in batches. A batch may contain inputs of several concurrent
-requests. A single thread calls the predictor.
+requests. A single thread computes the batches.
 
-This thread takes inputs in the order of their requests until a batch is full. If a batch is not full, the
-thread waits for more inputs, but only for a limited time after the arrival of the first input.
+This thread tokenizes the inputs in the order of their requests, until a batch is full. If a batch is not
+full, the thread waits for more inputs, but only for a limited time after the arrival of the first input.
+
+The inputs of a large request are tokenized by another thread. So small requests do not wait for the
+tokenization of large requests.
 """
 
 import collections
 import concurrent.futures
+import sys
 import threading
 import time
 from typing import NamedTuple
 
 from absl import logging
+
+# A request is large if its texts need more than this number of bytes in memory.
+_LARGE_BYTES = 16_384
+# The thread that computes stops tokenizing inputs for a batch after this number of seconds, or after the
+# longest wait of an input, whichever is longer.
+_TOKENIZING_SECONDS = 0.02
 
 
 class QueueFull(Exception):
@@ -42,6 +52,13 @@ class _Request(NamedTuple):
     arrival: float
 
 
+def _size(inputs):
+    """Returns the number of bytes in memory of the texts of a request."""
+    texts = [text for item in inputs for text in item.values()]
+    return sum(map(sys.getsizeof, texts)) + sum(
+        sys.getsizeof(word) for text in texts if isinstance(text, list) for word in text)
+
+
 class _Waiting(NamedTuple):
     """A tokenized input that waits for a batch. `number` is the index of the input in its request."""
 
@@ -55,15 +72,15 @@ class _Waiting(NamedTuple):
 
 
 class RequestBatches:
-    """A queue of requests, and the thread that answers them. Close this object after use, or use it in a
+    """A queue of requests, and the threads that answer them. Close this object after use, or use it in a
     `with` statement.
 
     Attributes:
-      is_alive: whether the thread is running.
+      is_alive: whether the thread that computes is running.
     """
 
-    def __init__(self, predictor, batch_size, max_wait, max_queue, max_windows):
-        """Starts the thread.
+    def __init__(self, predictor, batch_size, max_wait, max_queue, max_windows, max_bytes=2**26):
+        """Starts the threads.
 
         Args:
           predictor: a `serving.Predictor`. The caller must not close the predictor before this object is
@@ -72,13 +89,18 @@ class RequestBatches:
             input with more windows than `batch_size` is answered alone, in several batches.
           max_wait: float, largest number of seconds that an input waits for its batch to become full.
           max_queue: int, largest number of inputs that wait for an answer.
-          max_windows: int, largest number of windows in a request. Each input has at least one window.
+          max_windows: int, largest number of windows in a request.
+          max_bytes: int, largest number of bytes in memory of the texts that wait for an answer. A larger
+            request is accepted only if no other request waits.
         """
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
-        self._max_queue, self._max_windows = max_queue, max_windows
-        self._changed = threading.Condition()  # protects the next three attributes
-        self._requests, self._unanswered, self._is_closed = collections.deque(), 0, False
+        self._max_queue, self._max_windows, self._max_bytes = max_queue, max_windows, max_bytes
+        self._changed = threading.Condition()  # protects the next four attributes
+        # `_requests` contains the small requests, and for each large request the list of its `_Waiting`.
+        self._requests, self._is_closed = collections.deque(), False
+        self._unanswered = self._bytes = 0
         self._waiting = collections.deque()  # contains `_Waiting` objects; only `self._thread` uses it
+        self._tokenizer = concurrent.futures.ThreadPoolExecutor(1, "large requests")
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
@@ -98,23 +120,29 @@ class RequestBatches:
           future is cancelled, the inputs are removed from the queue.
 
         Raises:
-          QueueFull: too many inputs wait already.
+          QueueFull: too many inputs or too many bytes wait already.
           RuntimeError: the object is closed.
         """
-        future = concurrent.futures.Future()
+        request = _Request(list(inputs), concurrent.futures.Future(), [None] * len(inputs), time.monotonic())
+        size = _size(inputs)
         with self._changed:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
-            if self._unanswered + len(inputs) > self._max_queue:
+            if (self._unanswered + len(inputs) > self._max_queue
+                    or self._bytes and self._bytes + size > self._max_bytes):
                 raise QueueFull
+            if size > _LARGE_BYTES:
+                self._tokenizer.submit(lambda: self._add(self._prepare(request)))
+            else:
+                self._add(request)
             self._unanswered += len(inputs)
-            future.add_done_callback(lambda _: self._release(len(inputs)))
-            self._requests.append(_Request(inputs, future, [None] * len(inputs), time.monotonic()))
-            self._changed.notify()
-        return future
+            self._bytes += size
+            request.future.add_done_callback(lambda _: self._release(request, size))
+        return request.future
 
     def close(self):
-        """Answers the requests in the queue, and ends the thread."""
+        """Answers the requests in the queue, and ends the threads."""
+        self._tokenizer.shutdown()
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -126,11 +154,19 @@ class RequestBatches:
     def __exit__(self, *error):
         self.close()
 
-    def _release(self, count):
+    def _add(self, request):
+        """Adds a request, or the list of `_Waiting` of a large request, to the queue."""
         with self._changed:
-            self._unanswered -= count
+            self._requests.append(request)
+            self._changed.notify()
 
-    # --- The thread ---
+    def _release(self, request, size):
+        with self._changed:
+            self._unanswered -= len(request.answers)
+            self._bytes -= size
+        request.inputs.clear()  # a cancelled request remains in the queue, but its texts use no memory
+
+    # --- The threads ---
 
     def _run(self):
         while batch := self._next_batch():
@@ -150,14 +186,17 @@ class RequestBatches:
     def _next_batch(self):
         """Returns the inputs of the next batch as a list of `_Waiting`. The list is empty if the object is
         closed and the queue is empty."""
+        end = None
         while True:
             self._waiting = collections.deque(waiting for waiting in self._waiting
                                               if not waiting.request.future.done())
             windows = sum(waiting.windows for waiting in self._waiting)
-            request = self._next_request() if windows < self._batch_size else None
+            is_late = self._waiting and end and time.monotonic() > end
+            request = None if is_late or windows >= self._batch_size else self._next_request()
             if request is None:
                 break
-            self._waiting.extend(self._prepare(request))
+            end = end or time.monotonic() + max(self._max_wait, _TOKENIZING_SECONDS)
+            self._waiting.extend(request if isinstance(request, list) else self._prepare(request))
         batch, windows = [], 0
         while self._waiting and (not batch or windows + self._waiting[0].windows <= self._batch_size):
             batch.append(self._waiting.popleft())
@@ -207,7 +246,9 @@ class RequestBatches:
                     "as one text. Send shorter or fewer texts.", is_too_long=True))
                 return []
         # The inputs are sorted by length, because texts of similar length need little padding in a batch.
-        return sorted(found, key=lambda waiting: max(len(row["input_ids"]) for row in waiting.prepared[0]))
+        # A context without tokens has no window.
+        return sorted(found, key=lambda waiting: max(
+            (len(row["input_ids"]) for row in waiting.prepared[0]), default=0))
 
 
 def _finish(request):

@@ -34,6 +34,7 @@ from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_answers, squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
 from bertlib.tasks.vectors import feature_extraction
+import tokenization
 
 _MASK = "[MASK]"
 _DIGITS = 6
@@ -82,7 +83,7 @@ class _Texts:
         example = classifier_features.InputExample("question", _text("text_a", text_a),
                                                    text_b if text_b is None else _text("text_b", text_b))
         windows, _ = classifier_features.make_windows(
-            example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride)
+            example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride, counts_tokens=False)
         return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
                  "input_mask": [1] * len(first + second),
                  "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
@@ -274,7 +275,7 @@ class MultipleChoice:
                              f"{choice_data.MIN_CHOICES} endings.")
         sent1, sent2, *endings = (_text(name, values[name]) for name in given)
         sequences, _ = choice_data.make_sequences(sent1, sent2, endings, self._model.max_seq_length,
-                                                  self._model.tokenizer)
+                                                  self._model.tokenizer, counts_tokens=False)
         return sequences, endings
 
     def postprocess(self, outputs, details):
@@ -313,14 +314,17 @@ class MaskedWords:
         self._tokenizer, self._length = model.tokenizer, model.max_seq_length
 
     def windows(self, text):
-        pieces = [self._tokenizer.tokenize(part) for part in _text("text", text).split(_MASK)]
-        tokens = ["[CLS]", *pieces[0]]
-        for part in pieces[1:]:
-            tokens += [_MASK, *part]
+        parts = _text("text", text).split(_MASK)
+        tokens = ["[CLS]"]
+        for index, part in enumerate(parts):
+            tokens += [_MASK] if index else []
+            tokens += tokenization.first_tokens(self._tokenizer, part, self._length)
+            if len(tokens) >= self._length:
+                break
         tokens = [*tokens[:self._length - 1], "[SEP]"]
         positions = [place for place, token in enumerate(tokens) if token == _MASK]
-        if len(positions) < len(pieces) - 1 or len(pieces) == 1:
-            raise ValueError(f"text has no {_MASK}." if len(pieces) == 1 else
+        if len(positions) < len(parts) - 1 or len(parts) == 1:
+            raise ValueError(f"text has no {_MASK}." if len(parts) == 1 else
                              f"text has a {_MASK} beyond the {self._length} tokens that the model reads.")
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
         return [{"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": [0] * len(ids),

@@ -13,15 +13,20 @@ from bertlib.server import request_batches
 class Echo:
     """A fake predictor that answers with the text. A text of n words has n windows.
 
-    The text "bad" is refused, and the text "lost" breaks the model.
+    The text "bad" is refused, and the text "lost" breaks the model. The tokenization of a text that begins
+    with "slow" takes 50 ms, and that of a text that begins with "held" ends when `release` is set.
     """
 
     def __init__(self, is_open=True):
-        self.go, self.batches = threading.Event(), []
+        self.go, self.release, self.batches = threading.Event(), threading.Event(), []
         if is_open:
             self.go.set()
 
     def prepare(self, text):
+        if text.startswith("held"):
+            assert self.release.wait(30)
+        if text.startswith("slow"):
+            time.sleep(0.05)
         if text == "bad":
             raise ValueError("text is bad.")
         return [{"input_ids": [1] * len(text)}] * len(text.split()), text
@@ -34,8 +39,8 @@ class Echo:
         return [{"said": text} for _, text in prepared]
 
 
-def batches_of(predictor, batch_size=4, max_wait=0.0, max_queue=20, max_windows=10):
-    return request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, max_windows)
+def batches_of(predictor, batch_size=4, max_wait=0.0, max_queue=20, max_windows=10, **limits):
+    return request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, max_windows, **limits)
 
 
 def inputs(*texts):
@@ -102,6 +107,52 @@ def test_a_full_queue_refuses_until_answers_are_given():
         predictor.go.set()
         concurrent.futures.wait([first, third])
         assert batches.submit(inputs("e", "f", "g")).result(30)
+
+
+def test_small_requests_do_not_wait_for_the_tokenization_of_large_requests():
+    predictor = Echo()
+    with batches_of(predictor) as batches:
+        large = [batches.submit(inputs("held" + "x" * 100_000)) for _ in range(3)]
+        assert batches.submit(inputs("small")).result(30) == [{"said": "small"}]
+        assert not any(future.done() for future in large)
+        large[1].cancel()
+        predictor.release.set()
+        assert [len(large[number].result(30)[0]["said"]) for number in (0, 2)] == [100_004] * 2
+    assert sum(map(len, predictor.batches)) == 3
+
+
+def test_tokenization_does_not_delay_a_batch():
+    predictor = Echo(is_open=False)
+    with batches_of(predictor) as batches:
+        held(batches, predictor)
+        futures = [batches.submit(inputs(f"slow{number}")) for number in range(3)]
+        predictor.go.set()
+        concurrent.futures.wait(futures)
+    assert predictor.batches == [["first"], ["slow0"], ["slow1"], ["slow2"]]
+
+
+def test_the_bytes_of_waiting_texts_are_limited():
+    predictor = Echo(is_open=False)
+    with batches_of(predictor, max_bytes=10_000) as batches:
+        first = batches.submit(inputs("x" * 20_000))  # accepted, because no other request waits
+        with pytest.raises(request_batches.QueueFull):
+            batches.submit(inputs("a"))
+        predictor.go.set()
+        assert first.result(30)
+        predictor.go.clear()
+        second = batches.submit(inputs("x" * 6_000))
+        with pytest.raises(request_batches.QueueFull):
+            batches.submit([{"text": ["x" * 1_000] * 4}])  # a list of words
+        second.cancel()
+        third = batches.submit(inputs("x" * 9_000))
+        predictor.go.set()
+        assert third.result(30)
+
+
+def test_an_input_without_windows_is_answered():
+    with batches_of(Echo()) as batches:
+        assert batches.submit(inputs(" ", "a")).result(30) == [{"said": " "}, {"said": "a"}]
+        assert batches.is_alive
 
 
 def test_a_cancelled_request_is_not_computed():

@@ -3,13 +3,14 @@
 import importlib.util
 import json
 import os
+import random
 
 from absl import logging
 from helpers import DATA
 import pytest
 import tensorflow as tf
 
-from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification import classifier_data, classifier_features
 import tokenization
 
 GOLDEN = DATA / "mrpc_features.json"
@@ -78,6 +79,24 @@ def test_features_are_the_published_ones(row, tokenizer):
 def convert(text_a, text_b=None, length=8, label="x"):
     example = classifier_data.InputExample("g", text_a, text_b, label)
     return classifier_data.convert_single_example(9, example, ["w", "x"], length, WordTokenizer())
+
+
+def test_windows_without_the_number_of_tokens_are_the_same(tokenizer):
+    generator, length = random.Random(3), 12
+    words = ["dog", "unaffable", "!", "中文", "a-b"]
+
+    def text():
+        return " ".join(generator.choices(words, k=generator.randrange(4 * length)))
+
+    for number in range(300):
+        example = classifier_data.InputExample("x", text(), generator.choice([None, "", text(), text()]))
+        for case in (tokenizer, WordTokenizer()):
+            stride = (0, 0, 5)[number % 3]
+            expected, count = classifier_features.make_windows(example, length, case, stride)
+            assert count == 2 + len(case.tokenize(example.text_a)) + bool(example.text_b) * (
+                1 + len(case.tokenize(example.text_b or "")))
+            assert classifier_features.make_windows(example, length, case, stride,
+                                                    counts_tokens=False) == (expected, None)
 
 
 def test_single_text_is_cut_to_leave_two_places():
