@@ -1,6 +1,8 @@
-"""Prints docs/reference/flags.md: the flags of all commands, as Markdown tables.
+"""Writes docs/reference/flags.md: the flags of all commands, as Markdown tables.
 
-    python docs/render_flags.py > flags.md && mv flags.md docs/reference/flags.md
+    python docs/render_flags.py [PATH]
+
+PATH is another file to write.
 """
 
 import collections
@@ -16,6 +18,10 @@ sys.path.insert(0, ROOT)
 from absl import flags  # noqa: E402
 
 from bertlib.command_line import common_flags  # noqa: E402
+
+from bertlib.system import files  # noqa: E402
+
+PAGE = os.path.join(ROOT, "docs", "reference", "flags.md")
 
 # The commands in the order in which the page describes them.
 COMMANDS = ["run_classifier", "run_classifier_with_tfhub", "run_ner", "run_squad", "run_swag",
@@ -126,4 +132,4 @@ def link(heading):
 
 
 if __name__ == "__main__":
-    print(render(), end="")
+    files.write_text(sys.argv[1] if sys.argv[1:] else PAGE, render())

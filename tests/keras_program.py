@@ -41,11 +41,11 @@ def functional(encoder):
     return tf.keras.Model(inputs, tf.keras.layers.Dense(2)(encoder(inputs)["pooled_output"]))
 
 
-def fit(model, epochs=1):
+def fit(model, epochs=1, inputs=INPUTS):
     tf.keras.utils.set_random_seed(0)  # the order of the examples
     model.compile(optimizer=tf.keras.optimizers.Adam(1e-3),
                   loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model.fit(INPUTS, LABELS, epochs=epochs, verbose=0).history["loss"]
+    return model.fit(inputs, LABELS, epochs=epochs, verbose=0).history["loss"]
 
 
 def moved(layer, before):
@@ -98,7 +98,8 @@ def run_bad_inputs(encoder):
         lambda: encoder(tf.ragged.constant([[1, 2], [3]])), lambda: encoder(tf.sparse.from_dense(IDS)),
         lambda: unknown_rank(IDS[0]), lambda: unknown_rank(IDS + 1000),
         lambda: encoder(tf.keras.Input((3, 4), dtype="int32")),
-        lambda: encoder(tf.keras.Input((41,), dtype="int32"))])
+        lambda: encoder(tf.keras.Input((41,), dtype="int32")),
+        lambda: fit(functional(encoder), inputs={**INPUTS, "input_ids": IDS + 1000})])
 
 
 def run_bad_settings(encoder):

@@ -228,7 +228,8 @@ BAD_INPUTS = [
     "Shape of tensor ids [12] is not compatible with expected shape [?,?]",
     "input_ids contains a number that is not in the range 0 to 50.",
     "input_ids must have the shape [batch, length]",
-    "The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate"]
+    "The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate",
+    "input_ids contains a number that is not in the range 0 to 50."]
 BAD_SETTINGS = [
     "FileNotFoundError: The directory ", "ValueError: The configuration is not usable: vocab_size is None",
     "ValueError: The configuration is not usable: It is None",

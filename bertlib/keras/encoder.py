@@ -355,9 +355,12 @@ def _integers(name, value, limit):
                  "that are not integers or are too large for this dtype. Pass integers. In a functional "
                  "model, use tf.keras.Input(..., dtype=\"int32\").")
     value = tf.cast(value, tf.int64)
-    _require(tf.reduce_all((value >= 0) & (value < limit)),
-             f"{name} contains a number that is not in the range 0 to {limit - 1}.")
-    return tf.cast(value, tf.int32)
+    check = _require(tf.reduce_all((value >= 0) & (value < limit)),
+                     f"{name} contains a number that is not in the range 0 to {limit - 1}.")
+    # Without this dependency, the look-up of a wrong id could fail first, with an error that does not name
+    # the input.
+    with tf.control_dependencies(check):
+        return tf.cast(value, tf.int32)
 
 
 def _require(condition, message):
@@ -368,11 +371,15 @@ def _require(condition, message):
       condition: bool, or a bool scalar tensor.
       message: str.
 
+    Returns:
+      list with the op that checks the condition when the graph runs. Empty if the value is known now.
+
     Raises:
       ValueError: the condition is false, and its value is known now.
     """
     known = condition if isinstance(condition, bool) else tf.get_static_value(condition)
     if known is None:
-        tf.debugging.Assert(condition, [message])
-    elif not known:
+        return [tf.debugging.Assert(condition, [message])]
+    if not known:
         raise ValueError(message)
+    return []

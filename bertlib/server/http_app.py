@@ -94,15 +94,19 @@ class Gate:
 
         async def careful_send(message):
             if message["type"] == "http.response.start":
+                is_last = is_ambiguous or self.is_ending
                 message["headers"] = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff"),
-                                      *([(b"connection", b"close")] if self.is_ending else ())]
+                                      *([(b"connection", b"close")] if is_last else ())]
             elif not message.get("more_body") and state["more_body"]:
                 await send({**message, "more_body": True})
                 await _discard(counting_receive, state)
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        refusal = self._refusal(starlette.requests.Headers(scope=scope))
+        headers = starlette.requests.Headers(scope=scope)
+        # With both headers, this server and a proxy may disagree about the end of the body (RFC 9112, 6.1).
+        is_ambiguous = {"content-length", "transfer-encoding"} <= set(headers)
+        refusal = self._refusal(headers)
         app = responses.JSONResponse({"detail": refusal[1]}, refusal[0]) if refusal else self._app
         self._under_way += 1
         try:
@@ -296,7 +300,7 @@ def create_app(predictor, batches, limits, token=None):
       token: str, the token that each request to /predict must have; None for no token.
     """
     app = fastapi.FastAPI(
-        title=f"BERT: {predictor.task}", version="1", docs_url=None, redoc_url=None,
+        title=f"BERT: {predictor.task}", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
         description="Answers inputs with a trained model. An input is, for example, a text to "
         f"classify. The body of a request has at most {limits.body_bytes:,} bytes and "
         f"{limits.texts:,} inputs.")

@@ -125,6 +125,11 @@ class _Protocol(h11_impl.H11Protocol):
         self.flow.resume_reading()
         self._restart_timer(_SEND_SECONDS)
 
+    def eof_received(self):
+        # A client that has ended its side of the connection in the middle of a body can still read.
+        if self.conn.their_state is h11.SEND_BODY and not self._is_refused:
+            self.send_400_response("The body is not complete.")
+
     def handle_events(self):
         before = self.cycle
         super().handle_events()

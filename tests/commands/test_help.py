@@ -81,9 +81,10 @@ def test_help_gives_defaults_and_choices(scripts, tmp_path):
 
 
 def test_the_page_of_flags_is_the_rendered_one(scripts, tmp_path):
-    done = scripts.run("docs/render_flags.py", cwd=tmp_path)
+    done = scripts.run("docs/render_flags.py", "flags.md", cwd=tmp_path)
     page = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
-    assert done.code == 0 and done.out == page, "run docs/render_flags.py, see its docstring"
+    written = (tmp_path / "flags.md").read_text(encoding="utf-8")
+    assert (done.code, done.out) == (0, "") and written == page, "run docs/render_flags.py"
     assert set(re.findall(r"^### (\w+)\.py$", page, re.M)) == OUR_COMMANDS | PUBLISHED_COMMANDS
     assert page.count("\n| `--use_tpu` |") == 1
     assert page.index("`--use_tpu`") > page.index("## Advanced flags")

@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import json
 import re
+import socket
 import threading
 import time
 
@@ -138,7 +139,7 @@ BODIES = {
     "nothing": (b"", 400, "not valid JSON"), "no JSON": (b"text", 400, "not valid JSON"),
     "half": (b'{"text_a": "a', 400, "not valid JSON"), "two": (b'{"text_a": "a"} {}', 400, "Extra data"),
     "NaN": (b'{"text_a": NaN}', 400, "NaN"), "infinite": (b'{"text_a": 1e999}', 400, "not valid JSON"),
-    "long number": (b'{"text_a": %s}' % (b"1" * 5000), 400, "not valid JSON"),
+    "long number": (b'{"text_a": %s}' % (b"1" * 5000), 400, f"the number {'1' * 40} has too many digits."),
     "twice": (b'{"text_a": "a", "text_a": "b"}', 400, "occurs twice"),
     "deep": (b"[" * 5000 + b"]" * 5000, 400, "not valid JSON"),
     "deep objects": (b'{"a":' * 1500 + b"1" + b"}" * 1500, 400, "not valid JSON"),
@@ -193,7 +194,8 @@ def test_headers_of_this_machine(headers, server):
 @pytest.mark.parametrize("method, path, status", [
     ("GET", "/predict", 405), ("POST", "/health", 405), ("GET", "/../../etc/passwd", 404),
     ("GET", "/%2e%2e/run.json", 404), ("GET", "/model.ckpt-7.index", 404), ("GET", "//etc/passwd", 404),
-    ("GET", "/redoc", 404), ("PUT", "/predict", 405), ("OPTIONS", "/predict", 405)])
+    ("GET", "/redoc", 404), ("GET", "/predict/", 404), ("POST", "/predict/", 404),
+    ("PUT", "/predict", 405), ("OPTIONS", "/predict", 405)])
 def test_other_paths_and_methods(method, path, status, server):
     found, headers, text = server.request(method, path)
     assert (found, headers["content-type"]) == (status, "application/json")
@@ -217,6 +219,27 @@ def test_what_is_no_http(head, server):
     with server.connect() as client:
         client.sendall(head)
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+    assert server.ask(ASK)[0] == 200
+
+
+def test_a_request_with_two_lengths_ends_its_connection(server, predictor):
+    body = json.dumps(ASK).encode()
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with server.connect() as client:
+        client.sendall(HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks +
+                       b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        found = answer_of(client)
+    assert found.startswith(b"HTTP/1.1 200 ") and found.count(b"HTTP/1.1") == 1
+    assert b"connection: close" in found and predictor(**ASK)["label"].encode() in found
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+def test_a_body_that_ends_too_early_is_answered(length, server):
+    with server.connect() as client:
+        client.sendall(HEAD + length + b"\r\n\r\n" + b'5\r\n{"tex')
+        client.shutdown(socket.SHUT_WR)
+        found = answer_of(client)
+    assert found.startswith(b"HTTP/1.1 400 ") and b"The body is not complete." in found
     assert server.ask(ASK)[0] == 200
 
 
