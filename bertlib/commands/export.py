@@ -116,9 +116,10 @@ def _export_saved_model(settings, model):
     name += _VECTORS if settings.task == "vectors" else ""
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     write = export_text.export if settings.text else export_model.export
-    final_export.log(write(model, directory, settings.task, settings.warmup_requests), model)
+    path = write(model, directory, settings.task, settings.warmup_requests)
+    final_export.log(path, model)
     if settings.text:
-        _compare(settings, model)
+        _compare(settings, model, path)
 
 
 def _export_file(settings, model):
@@ -193,14 +194,20 @@ def _is_usable(expected, texts):
     return True
 
 
-def _compare(settings, model):
-    """Compares the tokens of the graph with the tokens of the tokenizer. The compared texts are those of
-    --compare_file, or by default the texts of the training. Logs the number of texts with different tokens,
-    and examples of such texts."""
+def _compare(settings, model, path):
+    """Compares the tokens of the exported graph with the tokens of the tokenizer. The compared texts are
+    those of --compare_file, or by default the texts of the training. Logs the number of texts with different
+    tokens, and examples of such texts.
+
+    Args:
+      settings: a `Settings`.
+      model: the `model_directory.ModelDirectory` that was exported.
+      path: the directory of the exported version.
+    """
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))
-        differences = export_text.compare_tokens(model.tokenizer, texts)
+        differences = export_text.compare_export(model, path, texts)
     except (OSError, ValueError) as error:
         if settings.compare_file:
             raise

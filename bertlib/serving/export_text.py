@@ -8,7 +8,7 @@ SavedModel, not even the signatures without this op.
 The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text in the same way as
 Python, and independently of the locale. The graph finds white space, punctuation and accents with the Unicode
 tables of the libraries ICU and RE2. These tables may contain newer characters than Python's Unicode tables.
-For these characters, the tokens of the graph may differ from the tokens of `FullTokenizer`. `compare_tokens`
+For these characters, the tokens of the graph may differ from the tokens of `FullTokenizer`. `compare_export`
 counts the texts with such differences.
 """
 
@@ -21,6 +21,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.serving import answers, export_model
+from bertlib.serving.session import ENCODER_INPUTS
+from bertlib.tasks.classification import classifier_features
+from bertlib.tasks.tagging import tagging_data
 import tokenization
 
 TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
@@ -38,6 +41,9 @@ _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
 _MAX_BYTES = 4  # largest number of bytes of a character in UTF-8
 _COMPARED_AT_A_TIME = 1000
+# Beginning of the names of graph collections. Each contains one input of the encoder in each signature, in
+# the order in which the signatures are built.
+_COMPARED = "text_export/"
 
 
 def import_tensorflow_text():
@@ -180,56 +186,6 @@ def _class(characters, negation=""):
     return f"[{negation}{ranges}]"
 
 
-class Differences(NamedTuple):
-    """Differences between the tokens of the tokenizer and the tokens of the graph.
-
-    Attributes:
-      texts: number of texts that were compared.
-      number: number of texts for which the two lists of tokens differ.
-      first: list of (text, tokens of the tokenizer, tokens of the graph) for the first texts whose tokens
-        differ.
-    """
-
-    texts: int
-    number: int
-    first: list
-
-
-def compare_tokens(tokenizer, texts, most=3):
-    """Compares the tokens of the graph with the tokens of the tokenizer, for each text.
-
-    Args:
-      tokenizer: a `tokenization.FullTokenizer`.
-      texts: iterable of str.
-      most: largest number of texts in the field `first` of the result.
-
-    Returns:
-      a `Differences`.
-    """
-    compared, number, first = 0, 0, []
-    with tf.Graph().as_default(), tf.Session() as session:
-        inputs = tf.placeholder(tf.string, [None])
-        ids = GraphTokenizer(tokenizer)(inputs)
-        session.run(tf.tables_initializer())
-        for batch in _batches(texts):
-            compared += len(batch)
-            encoded = [text.encode("utf-8", "replace") for text in batch]
-            for text, graph_ids in zip(batch, session.run(ids, {inputs: encoded}).to_list()):
-                expected = tokenizer.tokenize(text)
-                if graph_ids == list(tokenizer.convert_tokens_to_ids(expected)):
-                    continue
-                number += 1
-                if len(first) < most:
-                    first.append((text, expected, tokenizer.convert_ids_to_tokens(graph_ids)))
-    return Differences(compared, number, first)
-
-
-def _batches(items):
-    iterator = iter(items)
-    while batch := list(itertools.islice(iterator, _COMPARED_AT_A_TIME)):
-        yield batch
-
-
 # --- Features --------------------------------------------------------------------------------------------
 
 
@@ -245,8 +201,9 @@ def _lengths(ragged):
 
 def _truncate(ragged, sizes):
     """Returns a ragged tensor [N, …] whose rows are truncated to `sizes`, int32 [N]."""
-    kept = tf.sequence_mask(tf.minimum(sizes, _lengths(ragged)))
-    return tf.ragged.boolean_mask(ragged.to_tensor(), kept)
+    places = tf.ragged.range(_lengths(ragged)).flat_values
+    is_kept = places < tf.gather(sizes, ragged.value_rowids())
+    return tf.ragged.boolean_mask(ragged, ragged.with_values(is_kept))
 
 
 def _encoder_inputs(model, first, second=None):
@@ -262,7 +219,7 @@ def _encoder_inputs(model, first, second=None):
         is no second text.
 
     Returns:
-      {name: int32 [N, longest]}.
+      {name: int32 [N, longest]}. With N = 0, longest is 2, the number of special tokens.
     """
     start, end = (_special_token(model, name, first) for name in ("[CLS]", "[SEP]"))
     if second is None:
@@ -274,13 +231,18 @@ def _encoder_inputs(model, first, second=None):
         room = model.max_seq_length - 2 - is_pair
         kept = tf.minimum(ones, tf.maximum(room - others, (room + 1) // 2))
         first, second = _truncate(first, kept), _truncate(second, room - kept)
-        end_of_pair = _truncate(tf.RaggedTensor.from_tensor(end), is_pair)
+        end_of_pair = _truncate(tf.RaggedTensor.from_tensor(end), tf.minimum(_lengths(second), 1))
         parts = [tf.concat([start, first, end], axis=1), tf.concat([second, end_of_pair], axis=1)]
     segments = tf.concat([part.with_flat_values(tf.fill(tf.shape(part.flat_values), index))
                           for index, part in enumerate(parts)], axis=1)
     ids = tf.concat(parts, axis=1)
-    return {"input_ids": ids.to_tensor(), "segment_ids": segments.to_tensor(),
-            "input_mask": tf.sequence_mask(_lengths(ids), dtype=tf.int32)}
+    longest = tf.maximum(tf.reduce_max(_lengths(ids)), 2)
+    shape = tf.stack([-1, longest])
+    inputs = {"input_ids": ids.to_tensor(shape=shape), "segment_ids": segments.to_tensor(shape=shape),
+              "input_mask": tf.sequence_mask(_lengths(ids), longest, tf.int32)}
+    for name, tensor in inputs.items():
+        tf.add_to_collection(_COMPARED + name, tensor)
+    return inputs
 
 
 # --- Signatures ------------------------------------------------------------------------------------------
@@ -338,18 +300,18 @@ def _tags(model, task, tokens, words, width=None):
     nothing = tf.cast(tf.equal(pieces.row_lengths(), 0), tf.int32)
     unknown = _truncate(tf.RaggedTensor.from_tensor(_special_token(model, "[UNK]", pieces)), nothing)
     pieces = tf.concat([pieces, unknown], axis=1)[:, :room]
-    by_sentence = words.with_flat_values(pieces)  # [B, (words), (pieces)]
-    features = _encoder_inputs(model, by_sentence.merge_dims(1, 2))
     sizes = words.with_flat_values(_lengths(pieces)).to_tensor()  # [B, W]
     places = tf.cumsum(sizes, axis=1, exclusive=True) + 1
     is_seen = (sizes > 0) & (places + sizes <= room + 1)
-    longest = tf.shape(features["input_ids"])[1]
+    # The words that are seen are the first words, so their pieces follow [CLS] without a gap.
+    num_pieces = tf.reduce_sum(tf.where_v2(is_seen, sizes, 0), axis=1)
+    by_sentence = words.with_flat_values(pieces)  # [B, (words), (pieces)]
+    features = _encoder_inputs(model, _truncate(by_sentence.merge_dims(1, 2), num_pieces))
     if export_model.extra_inputs(model, task):
-        tagged = tf.where_v2(is_seen, places, -1)
+        tagged = tf.where_v2(is_seen, places, -1)[:, :room]
         if model.setting("label_all_pieces"):
-            # The words that are seen are the first words, so their pieces follow [CLS] without a gap.
-            num_pieces = tf.reduce_sum(tf.where_v2(is_seen, sizes, 0), axis=1)
             tagged = tf.ragged.range(1, num_pieces + 1).to_tensor(default_value=-1)
+        longest = tf.shape(features["input_ids"])[1]
         features["word_mask"] = tf.reduce_sum(tf.one_hot(tagged, longest, dtype=tf.int32), axis=1)
     tags = export_model.build_outputs(model, task, features)["tags"]
     word_tags = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
@@ -388,3 +350,120 @@ def export(model, directory, task=None, warmup_requests=1):
     import_tensorflow_text()
     build = _word_signatures if task == "tagging" else _text_signatures
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)
+
+
+# --- Comparison ------------------------------------------------------------------------------------------
+
+
+class Differences(NamedTuple):
+    """Differences between the tokens of the tokenizer and the tokens of the graph.
+
+    Attributes:
+      texts: number of texts that were compared.
+      number: number of texts for which the two lists of tokens differ.
+      first: list of (text, tokens of the tokenizer, tokens of the graph) for the first texts whose tokens
+        differ.
+    """
+
+    texts: int
+    number: int
+    first: list
+
+
+def compare_tokens(tokenizer, texts, most=3):
+    """Compares the tokens of a `GraphTokenizer` with the tokens of the tokenizer, for each text.
+
+    Args:
+      tokenizer: a `tokenization.FullTokenizer`.
+      texts: iterable of str.
+      most: largest number of texts in the field `first` of the result.
+
+    Returns:
+      a `Differences`.
+    """
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = tf.placeholder(tf.string, [None])
+        ids = GraphTokenizer(tokenizer)(inputs)
+        session.run(tf.tables_initializer())
+
+        def compare(batch):
+            found = session.run(ids, {inputs: _encoded(batch)}).to_list()
+            return [(text, tokenizer.tokenize(text), tokenizer.convert_ids_to_tokens(row))
+                    for text, row in zip(batch, found)]
+
+        return _differences(texts, compare, most)
+
+
+def compare_export(model, directory, texts, most=3):
+    """Compares the tokens that the encoder gets in an exported graph with those in `predict.py`, for each
+    text.
+
+    These are the tokens after the truncation. The texts of a batch differ in length, as on a server. For all
+    models except taggers, each text is also compared in a pair: the second text is the text that follows.
+
+    Args:
+      model: the `model_directory.ModelDirectory` that was exported.
+      directory: the directory of the exported version.
+      texts, most: see `compare_tokens`.
+
+    Returns:
+      a `Differences`. If the tokens differ only in a pair, `first` contains both texts, separated by " ||| ".
+    """
+    # The GPU may be in use by another process.
+    config = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        loaded = tf.saved_model.loader.load(session, [tf.saved_model.tag_constants.SERVING], directory)
+        inputs = loaded.signature_def[export_model.DEFAULT_SIGNATURE].inputs
+        feeds = [inputs[name].name for name in sorted(inputs)]
+        # The default signature is built first.
+        ids, mask, segments = (tf.get_collection(_COMPARED + name)[0] for name in ENCODER_INPUTS)
+
+        def compare_rows(rows):
+            given = {feed: _encoded((*row, "")[place] for row in rows) for place, feed in enumerate(feeds)}
+            arrays = session.run([ids, mask * (1 - segments), mask * segments], given)
+            return [(" ||| ".join(row), _expected_tokens(model, row, is_tagged=len(feeds) == 1),
+                     _joined(*(model.tokenizer.convert_ids_to_tokens(all_ids[part > 0].tolist())
+                               for part in parts)))
+                    for row, all_ids, *parts in zip(rows, *arrays)]
+
+        def compare(batch):
+            alone = compare_rows([(text,) for text in batch])
+            pairs = compare_rows(list(zip(batch, batch[1:]))) if len(feeds) > 1 else []
+            equal = [expected == found for _, expected, found in alone]
+            return [pair if pair and all(equal[index:index + 2]) else row
+                    for index, (row, pair) in enumerate(itertools.zip_longest(alone, pairs))]
+
+        return _differences(texts, compare, most)
+
+
+def _expected_tokens(model, texts, is_tagged):
+    """Returns the tokens of one or two texts in `predict.py`, in the form of `_joined`. If these are several
+    windows, returns the tokens of the first one."""
+    if is_tagged:
+        sentence = tagging_data.Sentence(tagging_data.split_words(*texts), None, None)
+        (window, *_), = tagging_data.make_windows([sentence], model.labels, model.tokenizer,
+                                                  model.max_seq_length)
+        return model.tokenizer.convert_ids_to_tokens(window.input_ids)
+    example = classifier_features.InputExample("", *texts)
+    windows, _ = classifier_features.make_windows(example, model.max_seq_length, model.tokenizer)
+    return _joined(*windows[0])
+
+
+def _joined(first, second):
+    """Returns the tokens of both segments as a list. The string "|||" separates them."""
+    return [*first, *(["|||", *second] if second else [])]
+
+
+def _encoded(texts):
+    return [text.encode("utf-8", "replace") for text in texts]
+
+
+def _differences(texts, compare, most):
+    """Returns the `Differences` of texts. `compare` takes a list of texts. For each text, it returns (text,
+    tokens of the tokenizer, tokens of the graph)."""
+    compared, number, first, texts = 0, 0, [], iter(texts)
+    while batch := list(itertools.islice(texts, _COMPARED_AT_A_TIME)):
+        different = [row for row in compare(batch) if row[1] != row[2]]
+        compared, number = compared + len(batch), number + len(different)
+        first = [*first, *different][:most]
+    return Differences(compared, number, first)

@@ -1,0 +1,132 @@
+"""An export that takes text gives each row of a batch the predictor's answer for this row alone."""
+
+import random
+import types
+
+import numpy as np
+import pytest
+from test_export import MODELS, task_of, written
+import tiny
+
+from bertlib import serving
+from bertlib.serving import export_text
+from bertlib.tasks.tagging import tagging_data
+import tf1
+
+WORDS = ["cat", "dogly", "catsed", "un", "gardens", "manedly", "the", "sees", ".", "xyz"]
+NO_TOKENS = "\ufffd"  # not empty, but the tokenizer removes this character
+NAMES = [name for name in MODELS if task_of(name) in export_text.TASKS]
+
+
+class Export:
+    """The predictor and the text export of a model."""
+
+    def __init__(self, name, directory, tiny_model, task=None):
+        # Smaller weights than those of `tiny_model`, so that rounding changes no answer by 1e-5.
+        weights = {variable: array / 4 if variable.endswith("kernel") else array
+                   for variable, array in tiny_model.weights.items()}
+        model = types.SimpleNamespace(weights=weights, vocab=tiny_model.vocab)
+        self.model = written(directory / name, model, name)
+        self.path = export_text.export(self.model, str(directory / "export"), task)
+        self.predictor = serving.Predictor(self.model, task)
+
+    def signature(self, name):
+        return tf1.contrib.predictor.from_saved_model(self.path, name)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory, tiny_model):
+    return Export("classification", tmp_path_factory.mktemp("texts"), tiny_model)
+
+
+def words_of(chance):
+    length = tiny.SEQ_LENGTH
+    size = chance.choice([0, chance.randint(1, 8), chance.randint(1, length), chance.randint(1, 4 * length)])
+    return [chance.choice(WORDS) for _ in range(size)]
+
+
+def check_numbers(export, batch, found):
+    """Compares the rows of a batch of tuples of texts with the predictor's answers."""
+    assert {len(values) for values in found.values()} == {len(batch)}
+    for index, texts in enumerate(batch):
+        answer = export.predictor(texts[0] or NO_TOKENS, *filter(None, texts[1:]))
+        expected = answer.get("vector") or list(answer.get("probabilities", {}).values()) or answer["score"]
+        name = next(name for name in ("vector", "probabilities", "score") if name in found)
+        np.testing.assert_allclose(found[name][index], expected, atol=1e-5, err_msg=repr(batch))
+        if "label" in answer:
+            assert found["label"][index].decode() == answer["label"]
+
+
+def check_texts(export, count):
+    chance = random.Random(count)
+    pairs, single = export.signature("serving_default"), export.signature("text_a")
+    for _ in range(count):
+        batch = [tuple(" ".join(words_of(chance)) for _ in range(2)) for _ in range(chance.randint(1, 32))]
+        columns = dict(zip(("text_a", "text_b"), map(list, zip(*batch))))
+        check_numbers(export, batch, pairs(columns))
+        batch = [texts[:1] for texts in batch]
+        check_numbers(export, batch, single({"text_a": columns["text_a"]}))
+
+
+def check_words(export, count):
+    """Words that do not fit have no tag. The other words have the predictor's tags for these words alone."""
+    chance = random.Random(count)
+    of_text, of_words = export.signature("serving_default"), export.signature("words")
+    for _ in range(count):
+        batch = [words_of(chance) for _ in range(chance.randint(1, 32))]
+        longest = max(map(len, batch)) + chance.randint(0, 2)
+        padded = [words + [""] * (longest - len(words)) for words in batch]
+        tags = of_words({"words": np.array(padded, object).reshape(len(batch), longest)})["tags"]
+        found = of_text({"text": [" ".join(words) for words in batch]})
+        assert found["words"].tolist() == [
+            [word.encode() for word in row[:found["words"].shape[1]]] for row in padded]
+        np.testing.assert_array_equal(tags[:, :found["tags"].shape[1]], found["tags"])
+        assert not tags[:, found["tags"].shape[1]:].any()
+        for words, row in zip(batch, tags):
+            fitting = words[:fit(export.model, words)]
+            expected = export.predictor(fitting)["tags"] if fitting else []
+            row = [tag.decode() for tag in row]
+            assert tagging_data.convert_scheme(row[:len(fitting)]) == expected, batch
+            assert not any(row[len(fitting):])
+
+
+def fit(model, words):
+    """Returns the number of words that fit into one sequence of the model."""
+    room = model.max_seq_length - 2
+    sizes = np.cumsum([len(model.tokenizer.tokenize(word)) for word in words])
+    return int(np.sum(sizes <= room))
+
+
+def test_each_row_of_a_batch_is_answered_as_if_it_were_alone(classifier):
+    check_texts(classifier, 30)
+
+
+@pytest.mark.slow(reason="exports of all heads, and 300 batches of each; a classifier is shown above")
+@pytest.mark.parametrize("name, task", [*((name, None) for name in NAMES), ("tagging", "vectors")])
+def test_each_row_of_300_batches_is_answered_as_if_it_were_alone(name, task, tmp_path, tiny_model):
+    export = Export(name, tmp_path, tiny_model, task)
+    check = check_words if export.predictor.task == "tagging" else check_texts
+    check(export, 300)
+
+
+@pytest.mark.parametrize("name", ["classification", pytest.param("tagging_crf", marks=pytest.mark.slow(
+    reason="one more export"))])
+def test_an_empty_batch_has_an_empty_answer(name, classifier, tmp_path, tiny_model):
+    export = classifier if name == "classification" else Export(name, tmp_path, tiny_model)
+    for signature in ("serving_default", "text_a" if name == "classification" else "words"):
+        function = export.signature(signature)
+        shape = (0, 0) if signature == "words" else (0,)
+        answer = function({name: np.zeros(shape, object) for name in function.feed_tensors})
+        assert answer and {len(values) for values in answer.values()} == {0}
+
+
+def test_the_comparison_after_an_export_sees_the_truncation(classifier):
+    chance, length = random.Random(0), tiny.SEQ_LENGTH
+    texts = [" ".join(words_of(chance)) for _ in range(40)]
+    assert export_text.compare_export(classifier.model, classifier.path, texts) == (40, 0, [])
+    other = classifier.model._replace(max_seq_length=length - 1)
+    found = export_text.compare_export(other, classifier.path, texts)
+    assert 0 < found.number < 40
+    for _, expected, exported in found.first:
+        sizes = [len(tokens) - ("|||" in tokens) for tokens in (expected, exported)]
+        assert sizes == [length - 1, length]
