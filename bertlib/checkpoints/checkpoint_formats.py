@@ -11,6 +11,7 @@ written in both formats. Pickle files are never opened.
 
 import functools
 import json
+import ntpath
 import os
 import re
 import shlex
@@ -233,7 +234,7 @@ def _files_of_index(index):
 
 
 def _open_tensorflow(prefix):
-    stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
+    stem = _without_ending(prefix)
     if stem != prefix and checkpoint_files.exists(stem):
         raise FileNotFoundError(f"{prefix} is only one file of a checkpoint. Name the prefix of the "
                                 f"checkpoint: {stem}")
@@ -250,6 +251,11 @@ def _open_tensorflow(prefix):
         raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({_first_line(error)}): it is "
                            "truncated or damaged.") from error
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
+
+
+def _without_ending(path):
+    """Returns the prefix of a checkpoint, given the prefix or the path of one of its files."""
+    return re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
 
 
 # {name of a data type in safetensors: `tf.DType`}. Data types that are not used for BERT models are left out.
@@ -471,7 +477,8 @@ def check_fits(checkpoint, expected, optional=()):
     if len(lines) > len(shown):
         shown.append(f"  … and {len(lines) - len(shown)} more")
     raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model:\n" + "\n".join(shown) + "\n"
-                     + _probable_cause(checkpoint.shapes, expected, missing, differing))
+                     + (_advice_on_scope(checkpoint)
+                        or _probable_cause(checkpoint.shapes, expected, missing, differing)))
 
 
 def read_global_step(path):
@@ -501,6 +508,49 @@ def check_same_types(checkpoint, expected):
                              "training saves the types of its model, so this checkpoint does not come from a "
                              "training of this model. To start a training from these weights, pass the "
                              "checkpoint as --init_checkpoint, and pass another --output_dir.")
+
+
+# Programs that copy weights under new names to the directory "renamed".
+_RENAME = {"tensorflow": """
+  import re, tensorflow as tf
+  old = tf.train.load_checkpoint({path!r})
+  names = list(old.get_variable_to_shape_map())
+  tf.io.gfile.makedirs("renamed")
+  tf.raw_ops.SaveV2(prefix="renamed/bert_model.ckpt",
+                    tensor_names=[re.sub({pattern!r}, {new!r}, name) for name in names],
+                    shape_and_slices=[""] * len(names), tensors=[old.get_tensor(name) for name in names])
+""", "hugging_face": """
+  import pathlib, re
+  from safetensors.numpy import load_file, save_file
+  pathlib.Path("renamed").mkdir()
+  for file in pathlib.Path({path!r}).glob("*.safetensors"):
+      tensors = {{re.sub({pattern!r}, {new!r}, name): value for name, value in load_file(file).items()}}
+      save_file(tensors, pathlib.Path("renamed", file.name), {{"format": "pt"}})
+"""}
+_WORDS = "bert/embeddings/word_embeddings"
+
+
+def _advice_on_scope(checkpoint):
+    """Returns a text that says how to rename the weights of a checkpoint, if their names have another scope
+    than the published names, such as "module/bert/…" or "my_bert/…". Returns None for other checkpoints."""
+    names = [name for name in checkpoint.shapes if f"/{name}".endswith("/embeddings/word_embeddings")]
+    if len(names) != 1 or names[0] == "bert/embeddings/word_embeddings":
+        return None
+    scope, path = names[0].removesuffix("embeddings/word_embeddings"), checkpoint.path
+    has_bert = f"/{scope}".endswith("/bert/")
+    if checkpoint.kind == "hugging_face":
+        # A tensor of Hugging Face can lack the scope "bert.".
+        scope, path = scope.replace("/", "."), directory_of_checkpoint(path)
+        pattern, new = f"^{re.escape(scope.removesuffix('bert.') if has_bert else scope)}", ""
+    elif has_bert:
+        pattern, new = f"^{re.escape(scope.removesuffix('bert/'))}", ""
+    else:
+        pattern, new = f"^{re.escape(scope)}" + ("" if scope else "(?=(embeddings|encoder|pooler)/)"), "bert/"
+    wrong = f"begin with {scope!r} instead of 'bert/'" if scope else "do not begin with 'bert/'"
+    program = _RENAME[checkpoint.kind].format(path=path, pattern=pattern, new=new).rstrip()
+    return (f"The names of the encoder's weights in this checkpoint {wrong}. The next lines of Python copy "
+            "the weights to the directory `renamed`, with the published names. Also copy the configuration "
+            f"and the vocabulary.{program}")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -703,9 +753,10 @@ def only_checkpoint(directory):
 def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
-    If the directory was moved or copied, the `checkpoint` file may still contain paths in the old directory.
-    So a checkpoint in `model_dir` is used instead of a checkpoint with the same file name in the old
-    directory. If the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>` is returned.
+    If the directory was moved or copied, the `checkpoint` file may still contain paths in the old directory,
+    also paths of Windows. So a checkpoint in `model_dir` is used instead of a checkpoint with the same file
+    name in the old directory. If the `checkpoint` file is missing, the newest undamaged `model.ckpt-<step>`
+    is returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
@@ -732,17 +783,25 @@ def all_checkpoints(model_dir):
         raise ValueError(f"{path} is damaged: it names no checkpoint. Remove this file, and run the same "
                          "command again. If the directory contains a complete checkpoint, the command "
                          "continues from the newest one.")
-    prefixes = []
-    for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
-        in_directory = os.path.join(model_dir, os.path.basename(named))
-        prefix = in_directory if checkpoint_files.exists(in_directory) else named
-        if checkpoint_files.exists(prefix) and prefix not in prefixes:
-            prefixes.append(prefix)
-    newest = os.path.basename(state.model_checkpoint_path)
-    if not prefixes or os.path.basename(prefixes[-1]) != newest:
-        raise FileNotFoundError(f"{path} names {newest}, but the directory contains no {newest}.index. "
-                                f"{advice_on_damage(os.path.join(model_dir, newest))}")
-    return prefixes
+    newest = _find_named(model_dir, state.model_checkpoint_path)
+    if newest is None:
+        name = ntpath.basename(_without_ending(state.model_checkpoint_path))
+        raise FileNotFoundError(f"{path} names {name}, but the directory contains no {name}.index. "
+                                f"{advice_on_damage(os.path.join(model_dir, name))}")
+    found = (_find_named(model_dir, named) for named in state.all_model_checkpoint_paths)
+    return [*(prefix for prefix in dict.fromkeys(found) if prefix not in (None, newest)), newest]
+
+
+def _find_named(model_dir, named):
+    """Returns the prefix of the checkpoint that a `checkpoint` file names; None if it does not exist.
+
+    Args:
+      model_dir: directory of the `checkpoint` file.
+      named: a path in the file. It may be a path of Windows, or the path of one file of the checkpoint.
+    """
+    prefix = _without_ending(named)
+    here = [os.path.join(model_dir, name) for name in (os.path.basename(prefix), ntpath.basename(prefix))]
+    return next(filter(checkpoint_files.exists, [*here, prefix]), None)
 
 
 def _find_unlisted(model_dir):

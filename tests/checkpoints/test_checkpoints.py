@@ -2,12 +2,16 @@
 """
 
 import importlib.util
+import itertools
 import json
 import logging as python_logging
 import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
+import textwrap
 
 from helpers import DATA, Recording
 import ml_dtypes
@@ -15,6 +19,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 import tensorflow.compat.v1 as tf
+import tiny
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 import modeling
@@ -358,6 +363,59 @@ def test_in_a_moved_directory_the_checkpoint_beside_goes_before_the_absolute_pat
     assert checkpoint_formats.all_checkpoints(str(new)) == [str(new / "model.ckpt-5"),
                                                             str(new / "model.ckpt-10")]
     assert checkpoint_formats.open_checkpoint(new).path == str(new / "model.ckpt-10")
+
+
+def test_a_directory_from_windows_is_read_as_a_moved_one(tmp_path):
+    prefixes = write_steps(tmp_path, [5, 10])
+    for place, ending, line_end in itertools.product(
+            ("C:\\Users\\x\\out\\", "C:/Users/x\\out/", "..\\out\\", "\\\\server\\out\\", "/home/y\\out\\"),
+            ("", ".index", ".meta", ".data-00000-of-00001"), ("\n", "\r\n")):
+        names = [f"{place}model.ckpt-{step}{ending}".replace("\\", "\\\\") for step in (10, 5, 10)]
+        fields = ["model_checkpoint_path", *["all_model_checkpoint_paths"] * 2]
+        (tmp_path / "checkpoint").write_bytes("".join(
+            f'{field}: "{name}"{line_end}' for field, name in zip(fields, names)).encode())
+        assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes
+    os.remove(prefixes[1] + ".index")
+    with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but the directory contains no "):
+        checkpoint_formats.all_checkpoints(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind, change, names", [
+    *(pytest.param("tensorflow", change, names, marks=pytest.mark.slow(reason="a fresh TensorFlow"))
+      for change, names in (
+          (lambda name: "module/" + name, "begin with 'module/bert/' instead of 'bert/'"),
+          (lambda name: "my_" + name, "begin with 'my_bert/' instead of 'bert/'"),
+          (lambda name: name.removeprefix("bert/"), "do not begin with 'bert/'"))),
+    ("hugging_face", lambda name: "module." + name, "begin with 'module.bert.' instead of 'bert/'"),
+    ("hugging_face", lambda name: "module." + name.removeprefix("bert."), "begin with 'module.'")])
+def test_weights_with_another_scope_are_renamed_by_the_program_in_the_message(kind, change, names, tmp_path,
+                                                                               monkeypatch):
+    arrays = tiny.weights()
+    if kind == "tensorflow":
+        path = tiny.write_tensorflow(tmp_path / "model.ckpt", {change(name): array
+                                                               for name, array in arrays.items()})
+    else:
+        path = tmp_path
+        save_file({change(name): array for name, array in tiny.hugging_face(arrays).items()},
+                  tmp_path / "model.safetensors")
+    expected = {name: array.shape for name, array in arrays.items()}
+    with pytest.raises(ValueError) as raised:
+        checkpoint_formats.check_fits(checkpoint_formats.open_checkpoint(path), expected)
+    assert names in str(raised.value)
+    program = textwrap.dedent(str(raised.value).partition("and the vocabulary.\n")[2])
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    renamed = checkpoint_formats.open_checkpoint("renamed")
+    checkpoint_formats.check_fits(renamed, expected)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(renamed.read(name), array)
+
+
+def test_the_named_checkpoint_is_used_although_the_list_goes_on(tmp_path):
+    prefixes = write_steps(tmp_path, [5, 10])
+    text = (tmp_path / "checkpoint").read_text()
+    (tmp_path / "checkpoint").write_text(text.replace("-10", "-5", 1))
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[0]
 
 
 def test_a_checkpoint_file_that_names_a_missing_checkpoint_is_an_error_not_a_fresh_start(tmp_path):
