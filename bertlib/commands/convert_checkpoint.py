@@ -65,6 +65,10 @@ def define_flags():
                           "the state of the training, such as the step and the optimizer's variables. "
                           "A conversion to the other format always leaves this state out.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
+        flags.DEFINE_bool("published_config", False, "With --to=tensorflow: write a bert_config.json that "
+                          "the modeling.py of google-research/bert and its forks can read. If the activation "
+                          "is gelu_erf, the command writes gelu, the tanh form. Each activation then changes "
+                          "by up to 0.0005.")
     with common_flags.section("Configuration and vocabulary"):
         flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
                             "this flag, the command reads this file from the directory of --input.")
@@ -97,6 +101,12 @@ def open_input(settings):
     if settings.to == source.kind == "hugging_face":
         raise ValueError(f"--to=hugging_face: {source.path} is already a Hugging Face model. To convert it "
                          "to TensorFlow, leave --to out.")
+    if settings.published_config and settings.to != "tensorflow":
+        raise ValueError("--published_config=true needs --to=tensorflow, because the Hugging Face format "
+                         "contains no bert_config.json. Leave one of the two flags out.")
+    if settings.published_config and settings.weights_only:
+        raise ValueError("--published_config=true has no effect with --weights_only, which copies the "
+                         "configuration unchanged. Leave one of the two flags out.")
     if settings.to == source.kind and not settings.weights_only:
         raise ValueError(f"--to=tensorflow: {source.path} is already a TensorFlow checkpoint. To copy it "
                          "without the state of the training, pass --weights_only.")
@@ -181,9 +191,16 @@ def read_config(settings, source):
             content.pop(name, None)
     config = modeling.BertConfig.from_dict(content).to_dict()
     if settings.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
-        logging.warning("hidden_act in bert_config.json is gelu_erf. With this name, this project means "
-                        "the function that Hugging Face calls gelu. The published code does not have this "
-                        "function: it has only the tanh form of GELU, under the name gelu.")
+        if settings.published_config:
+            config["hidden_act"] = "gelu"
+            logging.warning("hidden_act in bert_config.json is gelu, the tanh form of GELU, because of "
+                            "--published_config=true. The model was trained with the erf form. Each "
+                            "activation changes by up to 0.0005, so the model's outputs change slightly.")
+        else:
+            logging.warning("hidden_act in bert_config.json is gelu_erf. With this name, this project means "
+                            "the function that Hugging Face calls gelu. The published code does not have "
+                            "this function: it has only the tanh form of GELU, under the name gelu. If the "
+                            "modeling.py of a fork will read the file, pass --published_config=true.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
 from bertlib.rows import tables
 from bertlib.rows.columns import parse_columns
@@ -111,12 +111,36 @@ def read(path, weights=best_weights.BEST):
     config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
                None if files.exists(config) else output_files.CONFIG)
+    if checkpoint is None:
+        _refuse_hugging_face(path)
     if missing:
         raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
                          "this version. Pass another directory, or continue the training in this directory: "
                          "the training writes missing files.")
     output_files.check_trained(record, checkpoint)
     return describe(path, record, checkpoint)
+
+
+# {end of a Hugging Face class: command and flags that predict with its head}.
+_COMMANDS = {"ForSequenceClassification": "run_classifier.py --do_predict=true --test_file=FILE",
+             "ForTokenClassification": "run_ner.py --do_predict=true --test_file=FILE",
+             "ForQuestionAnswering": "run_squad.py --do_predict=true --predict_file=FILE",
+             "ForMultipleChoice": "run_swag.py --do_predict=true --test_file=FILE"}
+
+
+def _refuse_hugging_face(path):
+    """Raises a ValueError if a directory contains a model of Hugging Face. The message names the command that
+    predicts with this model."""
+    config = os.path.join(path, "config.json")
+    if not files.exists(config) or not checkpoint_files.list_by_ending(path, ".safetensors", ".bin"):
+        return
+    classes = files.read_json_object(config).get("architectures")
+    command = next((command for end, command in _COMMANDS.items() if str(classes).endswith(f"{end}']")), None)
+    to_do = (f"To predict with this model, run `{command} --init_checkpoint={path} --output_dir=DIRECTORY`."
+             if command else "Its head is unknown. To train a model from these weights, pass "
+             f"--init_checkpoint={path} to a training command, such as run_classifier.py.")
+    raise ValueError(f"{path} contains a Hugging Face model, not the output of a training with this project. "
+                     f"{to_do}")
 
 
 def describe(path, record, weights):

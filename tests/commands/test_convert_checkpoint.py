@@ -169,7 +169,12 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     assert json.loads((tmp_path / "tensorflow" / "bert_config.json").read_text()) == {
         **tiny.CONFIG, "hidden_act": "gelu_erf", "id2label": config["id2label"]}
     warnings = [line for line in log if line.startswith("WARNING: ")]
-    assert len(warnings) == 1 and "gelu_erf" in warnings[0]
+    assert len(warnings) == 1 and "gelu_erf" in warnings[0] and "pass --published_config=true" in warnings[0]
+    log = convert(input=start, output=tmp_path / "published", published_config=True)
+    assert json.loads((tmp_path / "published" / "bert_config.json").read_text()) == {
+        **tiny.CONFIG, "id2label": config["id2label"]}
+    assert any("hidden_act in bert_config.json is gelu, the tanh form" in line
+               and "Each activation changes by up to 0.0005" in line for line in log)
 
     convert(input=tmp_path / "tensorflow", output=tmp_path / "back")
     assert_same(safetensors.load_file(tmp_path / "back" / "model.safetensors"), their_arrays(arrays))

@@ -92,7 +92,8 @@ def _advice_on_checkpoint(message):
         return None
     return (f"{found[1]} contains model.safetensors, a file of Hugging Face. TensorFlow reads only its own "
             f"checkpoints. Convert the model with `python convert_checkpoint.py --input={found[1]} "
-            "--output=DIRECTORY`, and pass DIRECTORY/bert_model.ckpt to the script.")
+            "--output=DIRECTORY`, and pass DIRECTORY/bert_model.ckpt to the script. If the script has its "
+            "own modeling.py, also pass --published_config=true to the command.")
 
 
 def _without_ours(traceback):
