@@ -66,9 +66,8 @@ def define_flags():
                           "A conversion to the other format always leaves this state out.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
         flags.DEFINE_bool("published_config", False, "With --to=tensorflow: write a bert_config.json that "
-                          "the modeling.py of google-research/bert and its forks can read. If the activation "
-                          "is gelu_erf, the command writes gelu, the tanh form. Each activation then changes "
-                          "by up to 0.0005.")
+                          "the published modeling.py can read. If the activation is gelu_erf, the command "
+                          "writes gelu, the tanh form. Each activation then changes by up to 0.0005.")
     with common_flags.section("Configuration and vocabulary"):
         flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
                             "this flag, the command reads this file from the directory of --input.")
@@ -200,7 +199,7 @@ def read_config(settings, source):
             logging.warning("hidden_act in bert_config.json is gelu_erf. With this name, this project means "
                             "the function that Hugging Face calls gelu. The published code does not have "
                             "this function: it has only the tanh form of GELU, under the name gelu. If the "
-                            "modeling.py of a fork will read the file, pass --published_config=true.")
+                            "published modeling.py will read the file, pass --published_config=true.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
