@@ -124,7 +124,9 @@ def test_the_comparison_after_an_export_sees_the_truncation(classifier):
     chance, length = random.Random(0), tiny.SEQ_LENGTH
     texts = [" ".join(words_of(chance)) for _ in range(40)]
     assert export_text.compare_export(classifier.model, classifier.path, texts) == (40, 0, [])
-    other = classifier.model._replace(max_seq_length=length - 1)
+    record = classifier.model.record
+    other = classifier.model._replace(record={
+        **record, "settings": {**record["settings"], "max_seq_length": length - 1}})
     found = export_text.compare_export(other, classifier.path, texts)
     assert 0 < found.number < 40
     for _, expected, exported in found.first:
