@@ -10,7 +10,7 @@ class PredictedRow(NamedTuple):
       line: int, the line in the input file where the example begins. The first line of the file has the
         number 1. None if the example comes from a program and not from a file.
       fields: {name of a column: text}, the columns of the input file, in the order of the file and with
-        unchanged texts. For JSON Lines, values that are not texts are written as JSON.
+        unchanged texts. For JSON Lines, values that are not texts are written as JSON, and null is None.
       texts: tuple of str, the texts that the model read.
       label: the correct answer, or None if it is unknown. It is a str for a class, and a float for a score.
         It is a tuple of str if an example can have several labels, and for a question, which can have several

@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from bertlib.rows import text_keys
+from bertlib.rows import columns, text_keys
 from bertlib.tasks.classification import row_examples
 
 EXAMPLES = [("who sees", 'the cat, "it"', "animal"), ("what\nbreaks", "the stone", "thing"),
@@ -70,6 +70,12 @@ def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_
     reader = row_examples.ExampleReader("classification")
     assert contents(reader.read(str(path))) == [(" a cat", None, "yes"), ("a dog", None, "no")]
     assert (reader.text, reader.label) == (["text"], ["label"])
+
+
+def test_a_missing_value_of_a_further_column_stays_missing():
+    row = {"text": "a cat", "note": None, "size": 3, "tags": [None, "é"]}
+    assert columns.FieldReader(None)(row) == {"text": "a cat", "note": None, "size": "3",
+                                              "tags": '[null, "é"]'}
 
 
 @pytest.mark.parametrize("first, delimiter, name", [
