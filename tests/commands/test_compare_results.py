@@ -284,7 +284,9 @@ def own_sweep(directory, rates, seeds, metric="eval_mean_length", flags=None, **
     return directory
 
 
-@pytest.mark.parametrize("name", ["eval_mean_length", "eval_recall_bad", "best_f1_thresh"])
+@pytest.mark.parametrize("name", ["eval_recall_bad", *(pytest.param(name, marks=pytest.mark.slow(
+    reason="the names share the code that chooses the scale")) for name in ("eval_mean_length",
+                                                                           "best_f1_thresh"))])
 def test_metrics_of_an_own_task_keep_their_scale(name, scripts, tmp_path):
     a, b = (own_sweep(tmp_path / text, [1e-5], range(3), name, {"task_module": "my_task.py"})
             for text in ("a", "bb"))
