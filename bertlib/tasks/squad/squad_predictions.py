@@ -9,6 +9,8 @@
 """
 
 
+import json
+
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers
 
@@ -63,7 +65,7 @@ def write_nbest(predictions, path):
             entries = [{"text": answer.text, "probability": answer.probability,
                         "start_logit": answer.start_logit, "end_logit": answer.end_logit}
                        for answer in prediction.nbest]
-            question = files.json_text({prediction.qas_id: entries}, indent=4)
+            question = json.dumps({prediction.qas_id: entries}, indent=4)  # writes -Infinity, as published
             writer.write(("," if written else "") + question[len("{"):-len("\n}")])
             written.append(prediction._replace(nbest=None))
         writer.write("\n}\n" if written else "}\n")
