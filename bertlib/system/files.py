@@ -17,7 +17,6 @@ import sys
 import tempfile
 
 from absl import logging
-import numpy as np
 from tqdm import tqdm
 
 from bertlib.system import terminal
@@ -471,10 +470,10 @@ def to_json(value):
     """
     if isinstance(value, dict):
         return {to_json(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, np.floating):
-        value = float(str(value))  # writes 0.1, as in the log, and not 0.10000000149011612
-    elif isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
+    if hasattr(value, "tolist"):  # a number or an array of NumPy, which workers do not import
+        is_float = value.dtype.kind == "f" and not value.shape
+        # float(str(…)) writes 0.1, as in the log, and not 0.10000000149011612.
+        value = float(str(value)) if is_float else value.tolist()
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     if isinstance(value, bytes):
