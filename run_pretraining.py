@@ -232,7 +232,7 @@ def list_files(settings, name):
       ValueError: no file contains a record.
     """
     paths = corpus.find_input_files(
-        [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
+        [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()], name)
     filled = [path for path in paths if files.size(path)]
     if not filled:
         raise ValueError(f"--{name}={getattr(settings, name)}: all these files are empty. Name files that "

@@ -164,7 +164,7 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
 @pytest.mark.parametrize("flags, complaint", [
     (dict(output_file="1.txt"), "--output_file=1.txt already exists, and models may depend"),
     (dict(input_file="empty.txt"), "--input_file=empty.txt contains no text"),
-    (dict(input_file="1.txt, 3.txt"), "no input file '3.txt'"),
+    (dict(input_file="1.txt, 3.txt"), "--input_file=3.txt: there is no such file"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
     (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range"),
     (dict(num_unused=10**12), "--num_unused=1000000000000"),

@@ -552,7 +552,7 @@ def test_input_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_input_files(["*.txt", "c.gz", "a.txt"]) == ["[1].txt", "a.txt", "b.txt", "c.gz"]
     assert find_input_files(["[1].txt"]) == ["[1].txt"]
-    with pytest.raises(FileNotFoundError, match="no input file 'd\\*'"):
+    with pytest.raises(FileNotFoundError, match="--input_file=d\\*: there is no such file"):
         find_input_files(["a.txt", "d*"])
     with pytest.raises(IsADirectoryError, match="is a directory. Name the files in this directory"):
         find_input_files([str(tmp_path)])
@@ -661,7 +661,7 @@ def test_script(scripts, files):
 @pytest.mark.parametrize("flags, complaint", [
     ([], "--input_file is required"),
     (["--input_file=corpus.txt"], "--output_file is required"),
-    (["--input_file=none.txt", "--output_file=a"], "There is no input file 'none.txt'"),
+    (["--input_file=none.txt", "--output_file=a"], "--input_file=none.txt: there is no such file"),
     (["--input_file=corpus.txt", "--output_file=a", "--masked_lm_prob=nan"], "must be above 0 and at most 1"),
     (["--input_file=corpus.txt", "--output_file=a", "--max_seq_length=4"], "max_seq_length")])
 def test_script_says_what_is_wrong(scripts, files, flags, complaint):

@@ -24,12 +24,13 @@ _SUSPICIOUS_FRACTION = 0.9
 _SMALL_BYTES, _SAMPLED_BYTES = 1 << 20, 1 << 12
 
 
-def find_input_files(patterns):
+def find_input_files(patterns, flag="input_file"):
     """Returns the list of the paths of all input files. The list contains each file once.
 
     Args:
       patterns: list of paths and glob patterns. The list of files is in the order of the patterns, and the
         files of one pattern are sorted by name.
+      flag: name of the flag with the patterns, for messages.
 
     Raises:
       FileNotFoundError: no file matches one of the patterns.
@@ -39,11 +40,11 @@ def find_input_files(patterns):
     for pattern in patterns:
         paths = files.find_files(pattern)
         if not paths:
-            raise FileNotFoundError(f"There is no input file {pattern!r}.")
+            raise FileNotFoundError(f"--{flag}={pattern}: there is no such file.")
         for path in paths:
             if os.path.isdir(path):
-                raise IsADirectoryError(f"{path} is a directory. Name the files in this directory, for "
-                                        f"example {os.path.join(path, '*.txt')}")
+                raise IsADirectoryError(f"--{flag}: {path} is a directory. Name the files in this directory, "
+                                        f"for example {os.path.join(path, '*.txt')}")
         matches += paths
     for path, count in collections.Counter(matches).items():
         if count > 1:
