@@ -14,7 +14,8 @@ import tiny
 
 from bertlib.runs.settings import CLASSES
 
-TRAINING_COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_squad", "run_pretraining", "run_ner")
+TRAINING_COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_squad", "run_pretraining", "run_ner",
+                     "run_swag")
 
 # Prints {name: class} of the flags of a command. A flag without a class has null.
 _CLASSES = """
