@@ -13,9 +13,11 @@ import threading
 import time
 
 from http_clients import JSON, wait_until
-from model_directories import linear, write
+from model_directories import linear, write, write_with_best
 import pytest
 from scripts import ROOT, environment
+
+from bertlib import serving
 
 ASK = {"text_a": "the cat sees a dog ."}
 TOKEN = "a-secret-of-many-letters"
@@ -201,3 +203,23 @@ def test_wrong_requests_leave_nothing_open(model, tmp_path):
         assert set(pool.map(ask, range(600))) == {422}
         wait_until(lambda: server.state()[0] <= before[0] and server.state()[1] <= before[1])
         assert server.ask(ASK)[0] == 200
+
+
+@needs_packages
+@pytest.mark.slow(reason="two processes, which load TensorFlow")
+def test_the_flags_of_the_model_and_of_the_limits_have_an_effect(tiny_model, tmp_path):
+    model = write_with_best(tmp_path / "model", tiny_model)
+    with serving.load(model, weights="last") as predictor:
+        last = predictor(ASK["text_a"])["probabilities"]["yes"]
+    with Process(tmp_path, model) as server:
+        assert server.ask(ASK)[1]["probabilities"]["yes"] == 0.5 != last
+    limits = ["--max_body_kb=1", "--max_requests=1", "--batch_wait_ms=1500"]
+    with Process(tmp_path, model, "--weights=last", "--precision=bf16", *limits) as server:
+        started = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            answers = list(pool.map(server.ask, [ASK, ASK]))
+        assert time.monotonic() - started > 1.4  # the batch was not full
+        assert sorted(status for status, _ in answers) == [200, 503]
+        answer = next(value for status, value in answers if status == 200)
+        assert 0 < abs(answer["probabilities"]["yes"] - last) < 0.05
+        assert server.ask({"text_a": "the cat " * 200})[0] == 413

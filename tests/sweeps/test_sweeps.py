@@ -349,7 +349,7 @@ def test_grids_that_cannot_be(texts, message):
 
 def names(number, seed=0, **changed):
     values = {"a": list("123456"), "b": list("78"), **changed}
-    return {run.name for run in grid.list_runs(values, number, seed)}
+    return {run.name for run in grid.list_runs(values, number, sample_seed=seed)}
 
 
 def test_samples_depend_on_the_content_of_the_grid_and_the_seed():
