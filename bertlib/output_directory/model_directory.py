@@ -132,9 +132,11 @@ def _refuse_hugging_face(path):
     """Raises a ValueError if a directory contains a model of Hugging Face. The message names the command that
     predicts with this model."""
     config = os.path.join(path, "config.json")
-    if not files.exists(config) or not checkpoint_files.list_by_ending(path, ".safetensors", ".bin"):
+    if not files.exists(config):
         return
     classes = files.read_json_object(config).get("architectures")
+    if not classes and not checkpoint_files.list_by_ending(path, ".safetensors", ".bin"):
+        return
     command = next((command for end, command in _COMMANDS.items() if str(classes).endswith(f"{end}']")), None)
     to_do = (f"To predict with this model, run `{command} --init_checkpoint={path} --output_dir=DIRECTORY`."
              if command else "Its head is unknown. To train a model from these weights, pass "

@@ -19,10 +19,13 @@ from bertlib.rows.tables import RowError
 FORMS = ("Write the names of the labels, such as good,fun or ['good', 'fun'], or a column with 0 or 1 for "
          "each label.")
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
-# The text around a list that Python or NumPy prints, such as set() or array(['a'], dtype=object).
-_CALL = re.compile(r"(?:set|frozenset|list|tuple|array)\((.*?)(?:,\s*dtype=[^()]*)?\)", re.DOTALL)
-_STRING = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*""", re.DOTALL)
-_BEGINS_LIKE_LIST = re.compile(r"""[\[({]+\s*['"]""")
+# The text around a list that a program prints: set(), array(['a'], dtype=object), tensor([0., 1.]).
+_CALL = re.compile(r"(?:(?:frozen)?set\(|[^\W\d]\w*\(\s*([\[{(].*?[\]})]))(?:,\s*\w+=[^()]*)*\)", re.DOTALL)
+# A string in Python's or JSON's notation. In Python 2, a text is printed as u'a', and in Python 3, bytes are
+# printed as b'a'.
+_STRING = re.compile(r"""\s*[ub]?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*""", re.DOTALL)
+_KEY = re.compile(_STRING.pattern + ":", re.DOTALL)
+_BEGINS_LIKE_LIST = re.compile(r"""(?:\w+\()?[\[({]+\s*[ub]?['"]|\w+\(\s*['"\[{]|[\[(]\s*[\[(]\s*\d""")
 _NUMPY_VALUE = re.compile(r"\bnp\.\w+\(([^()]*)\)")  # NumPy 2 prints np.int64(1) in a list
 _NUMBER = re.compile(r"[+-]?\d+\.?\d*|true|false", re.IGNORECASE)
 # Unquoted items of a list that are no labels: missing values, and the values that NumPy leaves out.
@@ -70,7 +73,7 @@ def read(text, separator=",", known=None):
     plain = [name.strip() for name in text.split(separator) if name.strip()]
     if known is not None and plain and all(name in known for name in plain):
         return Labels(plain, plain)
-    inner = call[1].strip() if (call := _CALL.fullmatch(text)) else text
+    inner = call[1] or "" if (call := _CALL.fullmatch(text)) else text
     in_brackets = len(inner) > 1 and _BRACKETS.get(inner[0]) == inner[-1]
     if in_brackets:
         inner = _NUMPY_VALUE.sub(r"\1", inner)[1:-1]
@@ -79,7 +82,7 @@ def read(text, separator=",", known=None):
     if in_brackets or call or len(bare) < len(items):
         if any(name in _NO_LABELS or "..." in name.split() for name in bare):
             raise ValueError(f"the list {text!r:.80} contains a missing value, or is shortened. {FORMS}")
-        if all(map(_is_balanced, bare)):
+        if all(map(_is_balanced, bare)) and not any(name.startswith("[") for name in bare):
             return Labels([name for name, _ in items], plain, not bare, in_brackets)
         if not all(map(_is_balanced, plain)):
             raise ValueError(f"the list {text!r:.80} is nested or not complete. {FORMS}")
@@ -142,8 +145,9 @@ def _unquote(text):
 
 
 def _is_balanced(name):
-    """Returns whether each bracket of a name has its counterpart, and the name is no quoted text."""
-    return not _STRING.fullmatch(name) and not _BEGINS_LIKE_LIST.match(name) and all(
+    """Returns whether each bracket of a name has its counterpart, and the name is no quoted text and no entry
+    of a dict."""
+    return not (_STRING.fullmatch(name) or _KEY.match(name) or _BEGINS_LIKE_LIST.match(name)) and all(
         name.count(opening) == name.count(closing) and name.find(opening) <= name.find(closing)
         for opening, closing in _BRACKETS.items())
 
@@ -151,21 +155,23 @@ def _is_balanced(name):
 # --- All rows of a file ----------------------------------------------------------------------------------
 
 
-def resolve(rows, known=None):
+def resolve(rows, known=None, is_ordered=True):
     """Compares the labels in all rows of a file. Returns for each row the list of its labels, or a
     `RowError` if this row contradicts the other rows.
 
     Args:
       rows: list of (line number, `Labels`).
-      known: list of the labels of the task in the order of multi-hot lists; None if they are not known.
+      known: list of the labels of the task; None if they are not known.
+      is_ordered: whether `known` is in the order of multi-hot lists.
 
     Raises:
-      RowError: all rows are multi-hot, but the labels are not known, or their number is different.
+      RowError: all rows are multi-hot, but the labels or their order are not known, or their number is
+        different.
     """
     rows = _choose_brackets(rows)
     filled = [(line, labels) for line, labels in rows if labels.names]
     if _is_multi_hot([labels for _, labels in filled], known):
-        return _read_multi_hot(rows, filled[0], known)
+        return _read_multi_hot(rows, filled[0], known, is_ordered)
     has_words = any(_NUMBER.fullmatch(name) is None for _, labels in filled for name in labels.names)
     return [_check_row(line, labels, has_words, known) for line, labels in rows]
 
@@ -202,12 +208,13 @@ def _is_multi_hot(rows, known):
     return repeats or len(sizes) == 1 and not is_single and not any(labels.is_quoted for labels in rows)
 
 
-def _read_multi_hot(rows, first, known):
+def _read_multi_hot(rows, first, known, is_ordered):
     """Returns the labels of multi-hot rows; see `resolve`. `first` is the first row that is not empty."""
     line, size = first[0], len(first[1].names)
-    if known is None:
-        raise RowError(line, f"the labels are a list of {size} zeros and ones, and the names of the labels "
-                       "are unknown. Pass --label_file, a file with the names in the order of the list. Or: "
+    if known is None or not is_ordered:
+        unknown = "names of the labels are" if known is None else "order of the labels in the list is"
+        raise RowError(line, f"the labels are a list of {size} zeros and ones, and the {unknown} "
+                       "unknown. Pass --label_file, a file with the names in the order of the list. Or: "
                        f"{FORMS}", "bad label")
     if size != len(known):
         raise RowError(line, f"the labels are a list of {size} zeros and ones, but the task has {len(known)} "

@@ -34,6 +34,9 @@ FORMS = {"list": repr, "tuple": lambda names: repr(tuple(names)), "set": as_set,
          "ascii": lambda names: json.dumps(names, ensure_ascii=False), "frozenset":
          lambda names: f"frozenset({as_set(names) if names else ''})", "quotes": quoted,
          "array": lambda names: f"array({names!r}, dtype=object)",
+         "Index": lambda names: f"Index({names!r}, dtype='object')",
+         "deque": lambda names: f"deque({names!r})",
+         "Python 2": lambda names: f"[{', '.join(f'u{name!r}' for name in names)}]",
          "NumPy": lambda names: str(np.array(names, object)).replace("\\\\", "\\\\")}
 BARE = {"plain": SEPARATOR.join, "braces": lambda names: "{" + ",".join(names) + "}",
         "brackets": lambda names: "[" + ", ".join(names) + "]"}
@@ -41,6 +44,7 @@ BITS = {"list": repr, "spaces": lambda bits: f"[{' '.join(map(str, bits))}]",
         "floats": lambda bits: str(np.array(bits, float)), "bools": lambda bits: str(np.array(bits, bool)),
         "JSON": lambda bits: json.dumps(list(map(bool, bits))),
         "plain": lambda bits: "|".join(map(str, bits)),
+        "tensor": lambda bits: f"tensor({list(map(float, bits))}, device='cuda:0')",
         "NumPy 2": lambda bits: str([f"np.int64({bit})" for bit in bits]).replace("'", "")}
 
 
@@ -66,9 +70,9 @@ def write(directory, ending, values):
     return str(path)
 
 
-def read(path, known=None, separator=SEPARATOR):
+def read(path, known=None, separator=SEPARATOR, **more):
     reader = row_examples.ExampleReader("multilabel", separator=separator)
-    return [set(row.label) for row in reader.read(path, known=known).rows]
+    return [set(row.label) for row in reader.read(path, known=known, **more).rows]
 
 
 def check_names(directory, rows, form, ending):
@@ -153,6 +157,7 @@ def test_each_form_gives_the_labels_that_were_written_in_many_files(tmp_path):
     # Brackets that belong to a name.
     (["sport", "(none)", "sport,[x]"], [{"sport"}, {"(none)"}, {"sport", "[x]"}]),
     (["[x],[y]", "[x]"], [{"[x]", "[y]"}, {"[x]"}]),
+    (["main()", "set(up)", "f((x) y)"], [{"main()"}, {"set(up)"}, {"f((x) y)"}]),
     (["['[x]', '(none)']", "['[x]']"], [{"[x]", "(none)"}, {"[x]"}]),
     # One name in brackets is a list if the other rows say so.
     (["{good}", "{good,fun}", "{}"], [{"good"}, {"good", "fun"}, set()]),
@@ -176,6 +181,9 @@ def test_known_labels_keep_their_brackets_quotes_and_digits(tmp_path):
     (["['good', 'fun'", "good"], 2, "list \"['good', 'fun'\" is nested or not complete"),
     (["[['good'], ['fun']]", "good"], 2, "nested or not complete"),
     (["[[0, 1], [1, 0]]", "good"], 2, "nested or not complete"),
+    (["[[0 1 0]]", "[[1 0 0]]"], 2, "nested or not complete"),
+    (["{'good': 1, 'fun': 0}", "{}"], 2, "nested or not complete"),
+    (["c('good', 'fun')", "good"], 2, "begins like a list"),
     (["good", "[0 1 0 ... 0 1 0]"], 3, "is shortened"), (["good", "['fun', None]"], 3, "a missing value"),
     (["['good, very', 'fun']", "['fun']"], 2, "the label 'good, very' contains ','"),
     (['"good, very",fun', "fun"], 2, "the label 'good, very' contains ','"),
@@ -193,6 +201,13 @@ def test_multi_hot_rows_of_different_lengths_are_refused(tmp_path):
         read(path, ["a", "b", "c"])
     assert f"{path}:3: the labels are a list of 2 zeros and ones, but the list in line 1 has 3." in str(
         error.value)
+
+
+def test_sorted_labels_are_not_the_order_of_a_multi_hot_list(tmp_path):
+    path = write(tmp_path, ".csv", ["[0, 1, 0]", "[1, 1, 0]"])
+    with pytest.raises(ValueError, match=f"{path}:2: .* the order of the labels in the list is unknown"):
+        read(path, ["a", "b", "c"], is_ordered=False)
+    assert read(write(tmp_path, ".csv", ["a,b", "c"]), ["a", "b", "c"], ",", is_ordered=False)
 
 
 def test_a_list_of_several_labels_is_no_label_of_a_classification(tmp_path):

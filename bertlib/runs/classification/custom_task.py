@@ -200,8 +200,12 @@ def _read(settings, reader, record):
       three values: a dict {"train", "dev" or "test": `row_examples.Split`}; the labels; and the
       `dev_rows.DevRows` or None.
     """
+    # Only a file of labels has the order of multi-hot lists. Other labels are sorted.
+    is_ordered = bool(settings.label_file or not settings.do_train and record
+                      and record.get("files", {}).get("label_file"))
+
     def read(flag, **more):
-        return reader.read(require_file(settings, flag), **more,
+        return reader.read(require_file(settings, flag), **more, is_ordered=is_ordered,
                            find_problem=row_examples.label_checker(labels, source) if labels else None)
 
     splits, stored_rows = {}, None

@@ -141,7 +141,7 @@ class ExampleReader:
     def text(self):
         return self._texts.text
 
-    def read(self, path, needs_labels=True, known=None, find_problem=None):
+    def read(self, path, needs_labels=True, known=None, find_problem=None, is_ordered=True):
         """Reads a file.
 
         Args:
@@ -150,6 +150,7 @@ class ExampleReader:
           known: list of the valid labels; None if they are not known yet.
           find_problem: function that takes the label of a row. It returns an error message if the label is
             unknown, otherwise None; see `label_checker`. By default, all labels are valid.
+          is_ordered: whether `known` is in the order of multi-hot lists.
 
         Returns:
           a `Split`.
@@ -169,7 +170,7 @@ class ExampleReader:
                         rows.append(row)
                 if not found:
                     self._check_not_empty(path, rows)
-                split = self._to_split(path, rows, needs_labels, known, find_problem, found)
+                split = self._to_split(path, rows, needs_labels, known, find_problem, found, is_ordered)
             except ValueError:
                 # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
                 # skipped, `check` raises a different error, which lists the bad lines.
@@ -210,7 +211,7 @@ class ExampleReader:
         if not rows:
             raise ValueError(f"{path}: the file is empty; it should contain examples.")
 
-    def _to_split(self, path, rows, needs_labels, known, find_problem, found):
+    def _to_split(self, path, rows, needs_labels, known, find_problem, found, is_ordered):
         """Returns the `Split` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
 
         See `read`.
@@ -227,7 +228,7 @@ class ExampleReader:
                              "the label must be in a separate column.")
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
-        lists = self._label_lists(rows, labels[0], known) if self._task_type == "multilabel" and (
+        lists = self._label_lists(rows, labels[0], known, is_ordered) if self._task_type == "multilabel" and (
             labels is not None and len(labels) == 1) else None
         examples, label = [], None
         for row in rows:
@@ -284,14 +285,14 @@ class ExampleReader:
         names = LabelKind(self._task_type, self._separator, known).split(values[0])
         return known is not None and set(names) <= set(known)
 
-    def _label_lists(self, rows, where, known):
+    def _label_lists(self, rows, where, known, is_ordered):
         """Reads the column of the labels in a multi-label task. Returns {line of a row: list of its labels,
         or a `RowError`}.
 
         Args:
           rows: list of `columns.TextRow`.
           where: place of the column.
-          known: see `read`.
+          known, is_ordered: see `read`.
 
         Raises:
           RowError: see `label_lists.resolve`.
@@ -304,7 +305,7 @@ class ExampleReader:
             except RowError as error:
                 found[row.line] = error
         lines = [line for line, _ in readable]
-        return {**found, **dict(zip(lines, label_lists.resolve(readable, known)))}
+        return {**found, **dict(zip(lines, label_lists.resolve(readable, known, is_ordered)))}
 
     def _read_labels(self, line, value, known):
         """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
