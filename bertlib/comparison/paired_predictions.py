@@ -81,10 +81,12 @@ def _read_table(path, own_record, other_record):
     record = own_record or other_record
     read_rows = _read_json_lines if path.endswith(".jsonl") else _read_csv
     rows = list(map(_without_apostrophes, read_rows(path)))
-    missing = [name for name in ("label", "prediction") if not rows or name not in rows[0]]
-    if missing:
-        raise ValueError(f"{path} is not a table of predictions: " + (
-            f"the column {missing[0]!r} is missing." if rows else "it has no rows."))
+    if not rows:
+        raise ValueError(f"{path} is not a table of predictions: it has no rows.")
+    for number, row in enumerate(rows, 1):
+        if missing := [name for name in ("label", "prediction") if name not in row]:
+            raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
+                             f"row {number}.")
     kind = _kind(rows, record)
     # A question of SQuAD 2.0 without an answer has no label. The scores show that it was evaluated.
     may_be_empty = kind == "multilabel" or kind == "questions" and rows[0].get("f1") not in ("", None)
@@ -101,14 +103,18 @@ def _read_table(path, own_record, other_record):
 
 
 def _read_csv(path):
-    """Returns the rows of a CSV table. A field may also be None or a list, if its row has fewer or more
-    fields than the header."""
+    """Returns the rows of a CSV table, a list of {column: text}."""
     csv.field_size_limit(max(csv.field_size_limit(), tables.MAX_FIELD_CHARACTERS))
     try:
         text = files.read_bytes(path).decode("utf-8")
-        return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not a CSV table in UTF-8: {error}. Restore the file.") from error
+    for number, row in enumerate(rows, 1):
+        if None in row or None in row.values():  # csv.DictReader's marks of a row that is too long or short
+            raise ValueError(f"{path}: row {number} has more or fewer fields than the header. Restore the "
+                             "file.")
+    return rows
 
 
 def _read_json_lines(path):

@@ -420,6 +420,14 @@ def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "eval_predictions.csv").write_bytes(content)
         assert f"{name}/eval_predictions.csv is not a CSV table in UTF-8: " in refused(a, tmp_path / name)
+    (tmp_path / "cut" / "eval_predictions.csv").parent.mkdir()
+    (tmp_path / "cut" / "eval_predictions.csv").write_text("text,label,prediction\na,no,no\nb,no\n")
+    assert "cut/eval_predictions.csv: row 2 has more or fewer fields than the header" in (
+        refused(tmp_path / "cut", a))
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key" / "eval_predictions.jsonl").write_text(
+        '{"text": "a", "label": "no", "prediction": "no"}\n{"text": "b", "label": "no"}\n')
+    assert "the column 'prediction' is missing in row 2" in refused(tmp_path / "key", a)
     scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}])
     assert "belongs to the task classification, and " in refused(a, scores)
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
