@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items):
             if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
                 raise pytest.UsageError(f"{item.nodeid} is {mark.name} without a reason: write "
                                         f"@pytest.mark.{mark.name}(reason=\"…\").")
-    items.sort(key=lambda item: item.path.parent.name not in ("commands", "estimator"))
+    items.sort(key=lambda item: item.path.parent.name not in ("commands", "conformance", "estimator"))
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+"""Steps that the tests of several promises share."""
+
+import json
+
+from outputs import different_tensors, history, results
+from rows import STEPS
+from scripts import ROOT
+
+_VOLATILE = {"time", "steps_per_second", "examples_per_second", "peak_memory_gb"}
+
+
+def interrupt(workspace, moment, name="SIGKILL", **changes):
+    """Starts the training, which gets a signal at a moment of its log (see inside.py). Returns `Finished`."""
+    row = workspace.row
+    return workspace.run("tests/conformance/inside.py", moment, name, ROOT / row.script,
+                         **row.training_flags(**changes))
+
+
+def assert_same_run(workspace, trained, step=STEPS):
+    """Asserts that two finished trainings have the same bits, results and history."""
+    assert different_tensors(workspace.output, trained.output, step) == []
+    assert results(workspace.output) == results(trained.output)
+    ours, theirs = ([{name: value for name, value in line.items() if name not in _VOLATILE}
+                     for line in history(found.output)] for found in (workspace, trained))
+    assert ours == theirs
+
+
+def write_inputs(row, workspace):
+    """Returns the path of the development data as inputs of predict.py. Writes the file where this is needed.
+    """
+    if row.name == "task module":
+        texts = [path.read_text() for path in sorted((workspace.directory / "data" / "dev").iterdir())]
+        (workspace.directory / "dev.txt").write_text("".join(f"{text}\n" for text in texts))
+        return "dev.txt"
+    if row.task == "questions":
+        paragraphs = json.loads((workspace.directory / row.dev_file).read_text())["data"][0]["paragraphs"]
+        (workspace.directory / "dev.jsonl").write_text("".join(json.dumps(
+            {"question": paragraph["qas"][0]["question"], "context": paragraph["context"]}) + "\n"
+            for paragraph in paragraphs))
+        return "dev.jsonl"
+    return row.dev_file
+
+
+def predict(workspace, **flags):
+    """Runs predict.py on the development data. Returns the objects of its lines."""
+    done = workspace.run("predict.py", input_file=write_inputs(workspace.row, workspace), **{
+        "model_dir": "output", **flags})
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]

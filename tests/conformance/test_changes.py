@@ -1,0 +1,286 @@
+"""Promises about changed flags, data, places and about later commands."""
+
+import json
+import random
+import re
+import shutil
+
+import numpy as np
+from outputs import contents, different_tensors, history, losses, record, results, scores, table
+import promises
+import pytest
+from rows import SIZES, STEPS
+from runs import interrupt, predict
+import tensorflow.compat.v1 as tf
+
+ODD = "a [1], (\\ b*? ü 文"
+BEST = dict(eval_every_steps=3, eval_each_checkpoint=None)
+
+
+def best_line(output, row):
+    """Returns the evaluation of the training with the best score; the first one, if several are equal."""
+    lines = [line for line in history(output) if line.get("evaluation") == "dev" and line["step"]]
+    found = {line["step"]: line for line in lines}
+    return max(found.values(), key=lambda line: (line[row.metric], -line["step"]))
+
+
+def assert_best_weights(found, trained, row):
+    """Asserts that --keep_best changed no bit of the training, and that the results are of its best step."""
+    assert different_tensors(found.output, trained.output) == []
+    best = best_line(found.output, row)
+    kept = json.loads((found.output / "best" / "best.json").read_text())
+    assert (kept["metric"], kept["step"]) == (row.metric, best["step"])
+    assert kept["value"] == pytest.approx(best[row.metric])
+    values = scores(found.output, row)
+    assert values["global_step"] == best["step"]
+    assert values[row.metric] == pytest.approx(best[row.metric])
+    assert list((found.output / "best").glob("*.index"))[0].name == f"model.ckpt-{best['step']}.index"
+
+
+@promises.of("best weights by steps")
+def test_best_weights_by_steps(row, trained, workspaces):
+    found = workspaces(row, eval_every_steps=3, keep_best=row.metric)
+    steps = [line["step"] for line in history(found.output) if line.get("evaluation") == "dev"]
+    assert set(steps) - {0} == {3, 6, STEPS}
+    assert_best_weights(found, trained, row)
+
+
+@promises.of("best weights by checkpoints")
+def test_best_weights_by_checkpoints(row, trained, workspaces):
+    found = workspaces(row, eval_each_checkpoint=True, keep_best=row.metric)
+    assert_best_weights(found, trained, row)
+
+
+@promises.of("early stopping")
+def test_early_stopping(row, untrained):
+    flags = dict(eval_every_steps=1, keep_best=row.metric, early_stopping_evals=2, do_predict=False)
+    done = untrained.train(**flags)
+    assert done.code == 0, done.err
+    lines = {line["step"]: line[row.metric] for line in history(untrained.output)
+             if line.get("evaluation") == "dev" and line["step"]}
+    end, best, waited = STEPS, None, 0
+    for step, value in sorted(lines.items()):
+        waited = 0 if best is None or value > best else waited + 1
+        best = value if waited == 0 else best
+        if waited == 2:
+            end = step
+            break
+    assert max(lines) == end and record(untrained.output)["finished_step"] == end
+    assert (untrained.output / f"model.ckpt-{end}.index").exists()
+    before = contents(untrained.output / "best")
+    again = untrained.train(**flags)
+    assert again.code == 0 and "Nothing to train" in again.err, again.err
+    assert contents(untrained.output / "best") == before
+
+
+def assert_near(found, trained, **tolerance):
+    ours, theirs = losses(found.output), losses(trained.output)
+    assert list(ours) == list(theirs) == list(range(1, STEPS + 1))
+    np.testing.assert_allclose(list(ours.values()), list(theirs.values()), **tolerance)
+    assert different_tensors(found.output, trained.output)  # the flag had an effect
+
+
+@promises.of("accumulation")
+def test_accumulation(row, trained, workspaces):
+    # SQuAD's training is not trimmed. Without trimming, the dropout masks of both ways are the same bits.
+    whole = workspaces(row, trim_padding=False)
+    assert_near(workspaces(row, trim_padding=False, gradient_accumulation_steps=4), whole, rtol=1e-4)
+
+
+@promises.of("recomputation")
+def test_recomputation(row, trained, workspaces):
+    found = workspaces(row, recompute="layers")
+    np.testing.assert_allclose(list(losses(found.output).values()), list(losses(trained.output).values()),
+                               rtol=1e-5)
+
+
+@promises.of("bf16")
+def test_bf16(row, trained, workspaces):
+    assert_near(workspaces(row, precision="bf16"), trained, rtol=0.05)
+
+
+@promises.of("speed flags")
+def test_speed_flags(row, trained, untrained):
+    done = untrained.train(log_steps=3, save_checkpoints_steps=5, keep_checkpoint_max=1, num_workers=1,
+                           do_predict=False)
+    assert done.code == 0, done.err
+    assert different_tensors(untrained.output, trained.output) == []
+    assert (untrained.output / row.results).read_bytes() == (trained.output / row.results).read_bytes()
+
+
+def longer(row):
+    """Returns the flags of a training of 12 steps."""
+    return dict(num_train_steps=12) if row.task == "masked_words" else dict(num_train_epochs=3)
+
+
+@promises.of("changed weights flags")
+def test_changed_weights_flags(row, copy):
+    done = copy.train(**longer(row), learning_rate=0.002, do_eval=False, do_predict=False)
+    assert done.code == 0, done.err
+    assert "learning_rate: 0.0002 -> 0.002" in done.err and f"step {STEPS + 1}/12" in done.err
+    assert f"step {STEPS}/12" not in done.err
+    changes = record(copy.output)["changes"]
+    assert changes[-1]["step"] == STEPS and changes[-1]["changed"]["learning_rate"] == [0.0002, 0.002]
+    assert record(copy.output)["settings"]["learning_rate"] == 0.002
+
+
+@promises.of("changed data")
+def test_changed_data(row, copy):
+    if row.prepare:
+        (copy.directory / "data" / "train.txt").write_text("the cat sees a dog .\nit eats bread .\n\n" * 20)
+        assert copy.run(row.prepare[0], **row.prepare[1]).code == 0
+    else:
+        if (copy.directory / row.train_file).is_dir():
+            shutil.rmtree(copy.directory / row.train_file)
+        row.data(copy.directory / "data", "train", SIZES["train"], random.Random("other"))
+    done = copy.train(**longer(row), do_eval=False, do_predict=False)
+    assert "Traceback" not in done.err
+    assert "training data" in done.err, done.err
+    if done.code == 0:
+        assert "training data" in record(copy.output)["changes"][-1]["changed"]
+
+
+def features(path):
+    """Returns the token ids of each record in a file of features."""
+    found = []
+    for record_of in tf.python_io.tf_record_iterator(str(path)):
+        example = tf.train.Example.FromString(record_of)
+        found.append(tuple(example.features.feature["input_ids"].int64_list.value))
+    return found
+
+
+@promises.of("separate dev rows")
+def test_separate_dev_rows(row, untrained):
+    flags = dict(dev_file=None, dev_fraction=0.25, do_predict=False, test_file=None)
+    killed = interrupt(untrained, "step 2/6", **flags)
+    assert killed.code == -9, killed.err
+    trained_on = features(untrained.output / "train.tf_record")
+    done = untrained.train(**flags)
+    assert done.code == 0, done.err
+    assert sorted(features(untrained.output / "train.tf_record")) == sorted(trained_on)
+    evaluated = features(untrained.output / "eval.tf_record")[:4]
+    assert len(trained_on) == record(untrained.output)["train_data"]["examples"] == 12
+    assert not set(evaluated) & set(trained_on)
+    lines = {line["line"] for line in table(untrained.output / "eval_predictions.csv")}
+    assert len(lines) == 4  # different lines of the training file
+
+
+@promises.of("flat")
+def test_flat(row, untrained):
+    steps = dict(num_train_steps=60) if row.task == "masked_words" else dict(num_train_epochs=15)
+    done = interrupt(untrained, "/60  loss", "COUNT", **steps, save_checkpoints_steps=1000, do_eval=False,
+                     do_predict=False)
+    assert done.code == 0, done.err
+    counts = [re.findall(r"\d+", line) for line in done.out.splitlines() if line.startswith("threads=")]
+    assert len(counts) == 60
+    for early, late in zip(counts[20], counts[-1]):
+        assert int(late) <= int(early) + 2, counts
+
+
+@promises.of("kept results")
+def test_kept_results(row, copy):
+    before = contents(copy.output)
+    done = copy.train(do_train=False, results_dir="elsewhere")
+    assert done.code == 0, done.err
+    assert contents(copy.output) == before
+    ours, theirs = results(copy.directory / "elsewhere"), results(copy.output)
+    assert row.results in ours
+    assert {name: content for name, content in ours.items() if theirs[name] != content} == {}
+
+
+@promises.of("odd paths")
+def test_odd_paths(row, trained, tmp_path):
+    odd = trained.copy(tmp_path / ODD)
+    shutil.rmtree(odd.output)
+    done = odd.train(save_checkpoints_steps=2, keep_checkpoint_max=2)
+    assert done.code == 0, done.err
+    kept = {path.name for path in odd.output.glob("model.ckpt-*.index")}
+    assert kept == {"model.ckpt-6.index", f"model.ckpt-{STEPS}.index"}
+    if row.name not in promises.PROMISES["prediction"].without:
+        assert predict(odd) == predict(trained.copy(tmp_path / "plain"))
+    odd.directory.rename(tmp_path / "renamed")  # TensorFlow's reader takes the odd name for a pattern
+    assert different_tensors(tmp_path / "renamed" / "output", trained.output) == []
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------
+
+
+def refuse(workspace, **changes):
+    """Runs the training, which must be refused before anything is written. Returns the message."""
+    refused = workspace.train(**changes)
+    assert refused.code == 1 and "Traceback" not in refused.err, refused.err
+    assert not workspace.output.exists() or not list(workspace.output.iterdir())
+    return refused.err.split("error: ", 1)[1]
+
+
+@promises.of("empty file")
+def test_empty_file(row, untrained):
+    (untrained.directory / row.train_file).write_bytes(b"")
+    assert row.train_file in refuse(untrained)
+
+
+@promises.of("missing file")
+def test_missing_file(row, untrained):
+    path = untrained.directory / row.train_file
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    message = refuse(untrained)
+    assert row.train_file in message, message
+
+
+@promises.of("missing column")
+def test_missing_column(row, untrained):
+    path = untrained.directory / row.train_file
+    if path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({"words of it": line["text"]}) + "\n" for line in lines))
+    else:
+        header, rest = path.read_text().split("\n", 1)
+        names = ",".join(f"column_{index}" for index in range(header.count(",") + 1))
+        path.write_text(f"{names}\n{rest}")
+    message = refuse(untrained)
+    assert row.train_file in message and ("column_0" in message or "words of it" in message), message
+
+
+@promises.of("skipped line")
+def test_skipped_line(row, untrained):
+    path = untrained.directory / row.train_file
+    if row.task == "tagging":
+        bad = b"word NO-TAG\n\n" if path.suffix == ".conll" else b'{"tokens": 7}\n'
+    else:
+        bad = b'{"text": 7}\n' if path.suffix == ".jsonl" else b"only one field\n"
+    lines = path.read_bytes().splitlines(keepends=True)
+    place = 0 if path.suffix == ".conll" else 1
+    path.write_bytes(b"".join([*lines[:place], bad, *lines[place:]]))
+    done = untrained.train(skip_bad_lines=True, do_eval=False, do_predict=False)
+    assert done.code == 0, done.err
+    (skipped,) = table(untrained.output / "skipped_lines.csv")
+    assert row.train_file in " ".join(skipped.values()) and str(place + 1) in skipped.values()
+    assert record(untrained.output)["train_data"]["examples"] == SIZES["train"]
+
+
+# --- Later commands --------------------------------------------------------------------------------------
+
+
+@promises.of("export")
+def test_export(row, copy):
+    done = copy.run("export.py", model_dir="output", output_dir="exported")
+    assert done.code == 0, done.err
+    (version,) = (path for path in (copy.directory / "exported").iterdir() if path.name.isdigit())
+    records = list(tf.python_io.tf_record_iterator(str(copy.output / "eval.tf_record")))[:SIZES["dev"]]
+    with tf.Graph().as_default(), tf.Session() as session:
+        graph = tf.saved_model.load(session, ["serve"], str(version))
+        signature = graph.signature_def["examples"]
+        (key,) = {"probabilities", "scores"} & set(signature.outputs)
+        found = session.run(signature.outputs[key].name, {signature.inputs["examples"].name: records})
+    rows = table(copy.output / "eval_predictions.csv")
+    names = [name for name in rows[0] if name.startswith("probability_")] or ["prediction"]
+    expected = [[float(line[name]) for name in names] for line in rows]
+    np.testing.assert_allclose(found.reshape(len(rows), -1), expected, atol=2e-6)
+
+
+@promises.of("reproduction")
+def test_reproduction(row, copy):
+    done = copy.run("reproduce.py", "output", output_dir="again")
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"SAME BITS up to step {STEPS}.\n")
+    assert different_tensors(copy.directory / "again", copy.output) == []

@@ -1,0 +1,222 @@
+"""Promises that the fast tests keep on all rows."""
+
+import json
+import re
+import signal
+
+from outputs import different_tensors, history, record, results, scores, table, tensors
+import promises
+import pytest
+from rows import STEPS
+from runs import interrupt, predict
+from seqeval import metrics as seqeval_metrics
+from sklearn import metrics as sklearn_metrics
+
+
+@promises.of("fresh run")
+def test_fresh_run(row, trained):
+    done, output = trained.finished, trained.output
+    assert "Traceback" not in done.err and not done.out
+    missing = [name for name in (*row.outputs, row.results, f"model.ckpt-{STEPS}.index")
+               if not (output / name).exists() or not (output / name).stat().st_size]
+    assert not missing, missing
+    assert not list(output.rglob("*.partial*")) and not list(output.rglob("*.lock"))
+    values = scores(output, row)
+    assert values["global_step"] == STEPS and row.metric in values
+
+
+@promises.of("second run")
+def test_second_run(row, copy):
+    before = results(copy.output), tensors(copy.output), record(copy.output)
+    done = copy.train()
+    assert done.code == 0 and "Nothing to train" in done.err, done.err
+    assert f"step 1/{STEPS}" not in done.err
+    after = results(copy.output), tensors(copy.output), record(copy.output)
+    assert before[0] == after[0] and before[1] == after[1]
+    assert {name: value for name, value in before[2].items() if value != after[2][name]} == {}
+
+
+# Flags that change the weights. Every training records their values, given or not.
+WEIGHTS = {"max_seq_length", "train_batch_size", "learning_rate", "optimizer", "lr_schedule", "seed",
+           "precision", "gradient_accumulation_steps", "trim_padding", "use_xla", "freeze_layers",
+           "freeze_embeddings", "reinit_layers", "layer_decay", "weight_decay", "clip_norm",
+           "adam_bias_correction", "keep_best", "eval_every_steps", "early_stopping_evals",
+           "tokens_per_micro_batch", "gradient_dtype", "num_replicas", "tf32", "deterministic"}
+
+MICRO_BATCHES = {"gradient_accumulation_steps", "num_replicas", "tokens_per_micro_batch"}
+
+
+@promises.of("record")
+def test_record(row, trained):
+    found = record(trained.output)
+    assert found["command"] == row.script and found["from_step"] == 0 and found["changes"] == []
+    assert found["planned_steps"] == found["finished_step"] == STEPS
+    given = row.training_flags(do_train=None, do_eval=None, do_predict=None)
+    written = {**found["flags"], **{name: value for name, value in found["settings"].items()
+                                    if value is not None}}
+    assert {name: value for name, value in given.items() if written.get(name) != value} == {}
+    # Without trimming, the division into micro-batches changes no mask and so no weight.
+    assert WEIGHTS - set(found["settings"]) <= (set() if found["settings"]["trim_padding"] else MICRO_BATCHES)
+    assert found["train_data"]["fingerprint"] and found["code"] and found["versions"]["tensorflow"]
+    if row.name == "hub module":
+        assert any(path.endswith("module/variables/variables.index") for path in found["inputs"])
+    else:
+        assert found["init_checkpoint"]["fingerprint"]
+    steps = [line["step"] for line in history(trained.output) if "evaluation" not in line]
+    assert steps == list(range(1, STEPS + 1))
+    evaluations = [line for line in history(trained.output) if line.get("evaluation") == "dev"]
+    assert [line["step"] for line in evaluations] == [STEPS]
+    assert evaluations[0][row.metric] == pytest.approx(scores(trained.output, row)[row.metric])
+
+
+def _classification(rows, values, labels):
+    true, answers = zip(*((line["label"], line["prediction"]) for line in rows))
+    assert values["eval_accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(true, answers))
+    assert values["eval_confusion_matrix"] == sklearn_metrics.confusion_matrix(
+        true, answers, labels=labels).tolist()
+
+
+def _multilabel(rows, values, names):
+    true, answers = ([[name in line[column].split(",") for name in names] for line in rows]
+                     for column in ("label", "prediction"))
+    for average in ("micro", "macro"):
+        assert values[f"eval_f1_{average}"] == pytest.approx(
+            sklearn_metrics.f1_score(true, answers, average=average, zero_division=0))
+    for index, name in enumerate(names):
+        area = sklearn_metrics.roc_auc_score([line[index] for line in true],
+                                             [float(line[f"probability_{name}"]) for line in rows])
+        assert values[f"eval_auc_{name}"] == pytest.approx(area)
+
+
+def _regression(rows, values, labels):
+    true, answers = ([float(line[name]) for line in rows] for name in ("label", "prediction"))
+    assert values["eval_loss"] == pytest.approx(sklearn_metrics.mean_squared_error(true, answers), rel=1e-5)
+    assert values["eval_pearson"] == pytest.approx(_correlation(true, answers), abs=1e-5)
+
+
+def _correlation(first, second):
+    count = len(first)
+    first, second = ([value - sum(values) / count for value in values] for values in (first, second))
+    return sum(map(float.__mul__, first, second)) / (
+        sum(value**2 for value in first) * sum(value**2 for value in second)) ** 0.5
+
+
+def _tagging(rows, values, labels):
+    sentences = {}
+    for line in rows:
+        sentences.setdefault(line["sentence"], []).append((line["label"], line["prediction"]))
+    true, answers = ([[pair[index] for pair in words] for words in sentences.values()] for index in (0, 1))
+    assert values["eval_f1"] == pytest.approx(seqeval_metrics.f1_score(true, answers, zero_division=0))
+    assert values["eval_accuracy"] == pytest.approx(seqeval_metrics.accuracy_score(true, answers))
+
+
+def _squad(rows, values, labels):
+    key = "exact_match" if "exact_match" in values else "exact"
+    exact = [_normalize(line["label"].split("\n")[0]) == _normalize(line["prediction"]) for line in rows]
+    assert values[key] == pytest.approx(100 * sum(exact) / len(exact))
+
+
+def _normalize(text):
+    words = re.sub(r"\b(a|an|the)\b", " ", re.sub(r"[^\w\s]", "", text.lower())).split()
+    return " ".join(words)
+
+
+def _choice(rows, values, labels):
+    right = [line["label"] == line["prediction"] for line in rows]
+    assert values["eval_accuracy"] == pytest.approx(sum(right) / len(right))
+
+
+SCORES = {"classification": _classification, "multilabel": _multilabel, "regression": _regression,
+          "tagging": _tagging, "questions": _squad, "multiple_choice": _choice}
+
+
+@promises.of("scores")
+def test_scores(row, trained):
+    rows = table(trained.output / "eval_predictions.csv")
+    assert rows
+    path = trained.output / "labels.txt"
+    labels = path.read_text().splitlines() if path.exists() else None
+    SCORES[row.task](rows, scores(trained.output, row), labels)
+
+
+def answers_of(row, lines):
+    """Returns a list of (answer, numbers) of each example, from the lines that predict.py printed."""
+    if row.task == "tagging":
+        return [(tag, []) for line in lines for tag in line["tags"]]
+    if row.task == "regression":
+        return [(None, [line["score"]]) for line in lines]
+    if row.task == "questions":
+        return [(line["answer"], []) for line in lines]
+    return [(sorted(line["labels"]) if "labels" in line else line["label"],
+             [value for _, value in sorted(line["probabilities"].items())]) for line in lines]
+
+
+def evaluated(row, rows):
+    """Returns the same list from the table of an evaluation."""
+    if row.task == "regression":
+        return [(None, [float(line["prediction"])]) for line in rows]
+    if row.task in ("questions", "tagging"):
+        return [(line["prediction"], []) for line in rows]
+    columns = sorted(name for name in rows[0] if name.startswith("probability_"))
+    return [(sorted(filter(None, line["prediction"].split(","))) if row.task == "multilabel"
+             else line["prediction"], [float(line[name]) for name in columns]) for line in rows]
+
+
+@promises.of("prediction")
+def test_prediction(row, copy):
+    found = answers_of(row, predict(copy))
+    expected = evaluated(row, table(copy.output / "eval_predictions.csv"))
+    assert [answer for answer, _ in found] == [answer for answer, _ in expected]
+    for (_, numbers), (_, wanted) in zip(found, expected):
+        assert numbers == pytest.approx(wanted, abs=2e-6)
+
+
+@promises.of("killed at a checkpoint")
+def test_killed_at_a_checkpoint(row, trained, untrained):
+    only_training = dict(do_eval=False, do_predict=False)
+    killed = interrupt(untrained, f"step 4/{STEPS}", **only_training)
+    assert killed.code == -signal.SIGKILL, killed.err
+    assert (untrained.output / "model.ckpt-3.index").exists()
+    done = untrained.train(**only_training)
+    assert done.code == 0 and f"step 1/{STEPS}" not in done.err, done.err
+    assert different_tensors(untrained.output, trained.output) == []
+
+
+def _spoil(path):
+    """Makes the third line of a file of data unreadable. Returns the number of the line."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    if path.suffix in (".csv", ".tsv"):
+        lines[2] = b"only one field\n"
+    elif path.suffix == ".jsonl":
+        lines[2] = b'{"text": 7, "tokens": 7}\n'
+    elif path.suffix == ".conll":
+        lines[2] = b"word NO-TAG\n"
+    path.write_bytes(b"".join(lines))
+    return 3
+
+
+@promises.of("bad line")
+def test_bad_line(row, untrained):
+    path = untrained.directory / row.train_file
+    if row.task == "questions":
+        data = json.loads(path.read_text())
+        del data["data"][0]["paragraphs"][2]["qas"][0]["question"]
+        path.write_text(json.dumps(data))
+        place = f"{row.train_file}"
+    else:
+        place = f"{row.train_file}:{_spoil(path)}"
+    refused = untrained.train()
+    assert refused.code == 1 and "Traceback" not in refused.err, refused.err
+    assert place in refused.err.split("error: ", 1)[1], refused.err
+    assert not untrained.output.exists() or not list(untrained.output.iterdir())
+
+
+@promises.of("another vocabulary")
+def test_another_vocabulary(row, copy):
+    path = copy.directory / "model" / "vocab.txt"
+    path.write_bytes(path.read_bytes().replace(b"cat\n", b"cut\n"))
+    before = results(copy.output), tensors(copy.output)
+    refused = copy.train()
+    assert refused.code == 1 and re.search(r"error: .*vocabulary", refused.err), refused.err
+    assert str(path) in refused.err or "model/vocab.txt" in refused.err
+    assert (results(copy.output), tensors(copy.output)) == before

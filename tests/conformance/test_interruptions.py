@@ -1,0 +1,96 @@
+"""Promises about runs that are killed, stopped or hindered."""
+
+import os
+import signal
+import time
+
+from outputs import contents, different_tensors, record, results
+import promises
+import pytest
+from rows import STEPS
+from runs import assert_same_run, interrupt
+import scripts as commands
+import tiny
+
+
+@promises.of("killed between checkpoints")
+def test_killed_between_checkpoints(trained, untrained):
+    # Checkpoints are saved at the steps 0, 3, 6 and 8.
+    for moment, first in ((f"step 1/{STEPS}", 1), (f"step 5/{STEPS}", 1), (f"step 8/{STEPS}", 4)):
+        killed = interrupt(untrained, moment)
+        assert killed.code == -signal.SIGKILL and f"step {first}/{STEPS}" in killed.err, killed.err
+    done = untrained.train()
+    assert done.code == 0, done.err
+    assert_same_run(untrained, trained)
+
+
+@promises.of("killed in the evaluation")
+def test_killed_in_the_evaluation(trained, untrained):
+    killed = interrupt(untrained, "Weights for evaluating: ")
+    assert killed.code == -signal.SIGKILL and f"step {STEPS}/{STEPS}" in killed.err, killed.err
+    assert not (untrained.output / trained.row.results).exists()
+    done = untrained.train()
+    assert done.code == 0 and "Nothing to train" in done.err, done.err
+    assert_same_run(untrained, trained)
+
+
+@promises.of("terminated")
+def test_terminated(trained, untrained):
+    ended = interrupt(untrained, f"step 4/{STEPS}", "SIGTERM")
+    assert ended.code == 128 + signal.SIGTERM and "Traceback" not in ended.err, ended.err
+    assert (untrained.output / "model.ckpt-4.index").exists()
+    assert record(untrained.output)["finished_step"] is None
+    done = untrained.train()
+    assert done.code == 0 and f"step 4/{STEPS}" not in done.err, done.err
+    assert_same_run(untrained, trained)
+
+
+@promises.of("two at once")
+def test_two_at_once(row, trained, untrained):
+    flags = row.training_flags()
+    stopped = untrained.start("tests/conformance/inside.py", f"step 4/{STEPS}", "SIGSTOP",
+                              commands.ROOT / row.script, **flags)
+    while f"inside.py: step 4/{STEPS}" not in stopped.read("stderr"):
+        time.sleep(0.01)
+    before = contents(untrained.output)
+    refused = commands.run_fresh(row.script, *tiny.flags(**flags), cwd=untrained.directory)
+    assert refused.code == 1 and f"error: output is in use: process {stopped.pid} on " in refused.err
+    assert contents(untrained.output) == before
+    os.kill(stopped.pid, signal.SIGCONT)
+    done = stopped.wait()
+    assert done.code == 0, done.err
+    assert_same_run(untrained, trained)
+
+
+@promises.of("full disk")
+def test_full_disk(trained, untrained):
+    failed = interrupt(untrained, f"step 4/{STEPS}", "RLIMIT_FSIZE")
+    assert failed.code == 1 and "Traceback" not in failed.err, failed.err
+    assert "output/" in failed.err.split("error: ", 1)[1], failed.err
+    done = untrained.train()
+    assert done.code == 0, done.err
+    assert_same_run(untrained, trained)
+
+
+@promises.of("no directory")
+@pytest.mark.parametrize("path, said", [("data", "is not the output"), ("run.file/output", "run.file")])
+def test_no_directory(untrained, path, said):
+    (untrained.directory / "run.file").write_text("a file")
+    before = contents(untrained.directory)
+    refused = untrained.train(output_dir=path)
+    if path == "data":  # a directory with other files can be used; no file in it changes
+        assert refused.code == 0, refused.err
+        after = contents(untrained.directory)
+        assert {name: after[name] for name in before} == before
+    else:
+        assert refused.code == 1 and "Traceback" not in refused.err, refused.err
+        assert said in refused.err.split("error: ", 1)[1], refused.err
+        assert contents(untrained.directory) == before
+
+
+@promises.of("replicas")
+def test_replicas(row, workspaces):
+    one = workspaces(row, gradient_accumulation_steps=2)
+    two = workspaces(row, num_replicas=2)
+    assert different_tensors(one.output, two.output) == []
+    assert results(one.output) == results(two.output)

@@ -1,0 +1,38 @@
+"""The table of promises is complete: each promise has one test, and each cell a test or a reason."""
+
+import ast
+import pathlib
+
+import promises
+from rows import ROWS
+
+HERE = pathlib.Path(__file__).parent
+
+
+def _tested():
+    """Returns the names that the tests pass to `promises.of`."""
+    names = []
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                names += [call.args[0].value for call in node.decorator_list
+                          if isinstance(call, ast.Call) and ast.unparse(call.func) == "promises.of"]
+    return names
+
+
+def test_each_promise_has_exactly_one_test():
+    assert sorted(_tested()) == sorted(promises.PROMISES)
+
+
+def test_each_cell_is_tested_or_has_a_reason():
+    for name, promise in promises.PROMISES.items():
+        assert set(promise.fast) | set(promise.without) <= set(ROWS), name
+        assert promise.fast and not set(promise.fast) & set(promise.without) - set(promises.ALL), name
+        assert all(len(reason.split()) > 3 for reason in promise.without.values()), name
+    lines = promises.table()
+    assert len(lines[0].split("  ")) and len(lines) > len(promises.PROMISES)
+
+
+def test_eight_promises_are_kept_on_all_rows_by_the_fast_tests():
+    core = [name for name, promise in promises.PROMISES.items() if promise.fast == promises.ALL]
+    assert len(core) >= 8
