@@ -100,9 +100,9 @@ def command_line(command, flags):
 
 
 def cases():
-    """Returns the parameters of the test: (command, flag), with the mark of slow tests."""
-    slow = pytest.mark.slow(reason="one or two runs of a command for each flag")
-    return [pytest.param(*case, marks=() if case in FAST else slow, id="-".join(case)) for case in effects()]
+    """Returns the parameters of the test: (command, flag), with the mark of soak tests."""
+    soak = pytest.mark.soak(reason="one or two runs of a command for each of 440 flags: an hour on two cores")
+    return [pytest.param(*case, marks=() if case in FAST else soak, id="-".join(case)) for case in effects()]
 
 
 @pytest.mark.parametrize("command, flag", cases())

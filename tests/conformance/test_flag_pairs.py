@@ -74,7 +74,7 @@ def find_problem(script, done, flags, directory):
     return f"missing: {sorted(missing)}, unknown: {sorted(unknown)}" if missing or unknown else None
 
 
-@pytest.mark.slow(reason="about twenty trainings for each command")
+@pytest.mark.soak(reason="about twenty trainings for each command")
 @pytest.mark.parametrize("script", flag_values.TRAINING_COMMANDS)
 def test_all_pairs_of_flags_of_a_training_command(script, workspace):
     problems = []
@@ -146,7 +146,7 @@ def has_exported(directory, flags, done):
     return bool(list(directory.rglob("exported/*" if "output_dir" in flags else "model/export*/*")))
 
 
-@pytest.mark.slow(reason="about twenty runs of each command")
+@pytest.mark.soak(reason="about twenty runs of each command")
 @pytest.mark.parametrize("script, is_complete", [("predict.py", has_answered), ("export.py", has_exported)])
 def test_all_pairs_of_flags_with_a_trained_model(script, is_complete, models, scripts, tmp_path):
     problems = []
@@ -173,7 +173,7 @@ def test_refused_pairs_of_flags_with_a_trained_model_are_named(script, models, s
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.slow(reason="seven sweeps, each with one or two trainings")
+@pytest.mark.soak(reason="seven sweeps, each with one or two trainings")
 def test_all_pairs_of_flags_of_a_sweep(workspace):
     problems = []
     for number, case in enumerate(flag_values.combinations("sweep.py")):
