@@ -24,6 +24,7 @@ from tf1._contrib import (
 from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
+from tf1._run import keras_modules
 
 # If one of these parts of `tf.contrib` lacks a name, the error message recommends the module of `tf` with the
 # same name as the part. For example, for a missing name of `tf.contrib.losses`, it recommends `tf.losses`.
@@ -112,7 +113,11 @@ _NAMES_OF_PARTS = {
                                   "is_strictly_increasing", "is_tensor", "sort")),
     "graph_editor": defined_names(graph_editor),
     "layers": defined_names(layers),
-    "learn": dict(ModeKeys=others.ModeKeys),
+    "learn": dict(ModeKeys=others.ModeKeys, preprocessing=Namespace(
+        "tf.contrib.learn.preprocessing",
+        own_names(others, "CategoricalVocabulary", "VocabularyProcessor", "tokenizer"))),
+    "legacy_seq2seq": dict(own_names(others, "rnn_decoder", "sequence_loss_by_example"),
+                           sequence_loss=others.sequence_loss_of_lists),
     "lookup": dict(defined_names(internals.lookup_ops), HashTable=tf.lookup.StaticHashTable,
                    MutableDenseHashTable=internals.lookup_ops.MutableDenseHashTable,
                    string_to_index_table_from_file=internals.lookup_ops.index_table_from_file,
@@ -149,5 +154,5 @@ contrib = Namespace(
     "tf.contrib",
     {part: _contrib_namespace(part, _NAMES_OF_PARTS.get(part, {}),
                                 slim.part(_IN_SLIM[part]) if part in _IN_SLIM else None)
-     for part in REPLACEMENTS},
+     for part in REPLACEMENTS} | dict(keras=keras_modules.find("tf.contrib.keras")),
     explain=lambda name: "tf.contrib is gone. tf1 has neither a part of this name nor a known replacement.")
