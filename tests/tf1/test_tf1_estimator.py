@@ -292,7 +292,7 @@ def test_a_run_config_keeps_what_a_script_adds_to_it(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [
-    dict(save_checkpoints_steps=0), dict(save_checkpoints_secs=0),
+    dict(save_checkpoints_steps=0), dict(save_checkpoints_secs=0), dict(save_checkpoints_secs=None),
     dict(save_checkpoints_steps=None, save_checkpoints_secs=None)])
 @pytest.mark.parametrize("config", [tf.estimator.RunConfig, tf.contrib.tpu.RunConfig])
 def test_a_run_can_save_no_checkpoints(settings, config, tmp_path):
