@@ -5,6 +5,8 @@ The parts contain the names that forks of BERT use. For example, the functions o
 `_NAMES_OF_PARTS` lists the names of all parts.
 """
 
+import importlib
+
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf as core_crf
@@ -80,6 +82,16 @@ def _contrib_namespace(part, own, base=None):
     return Namespace(f"tf.contrib.{part}", own, base, explain)
 
 
+def _projector():
+    """Returns the projector of the package tensorboard, or None if the package is not installed."""
+    try:
+        return importlib.import_module("tensorboard.plugins.projector")
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] != "tensorboard":
+            raise
+        return None
+
+
 # A dict. Each key is the name of a part of tf.contrib. The value is a dict with the names in this part:
 # {name: the object that tf1 provides under this name}. Most of these objects are functions or classes.
 _NAMES_OF_PARTS = {
@@ -142,6 +154,9 @@ _NAMES_OF_PARTS = {
     "sparsemax": own_names(others, "sparsemax", "sparsemax_loss"),
     "staging": dict(StagingArea=internals.StagingArea),
     "summary": summary.CONTRIB,
+    "tensorboard": dict(plugins=Namespace("tf.contrib.tensorboard.plugins", dict(projector=Namespace(
+        "tf.contrib.tensorboard.plugins.projector", {}, _projector,
+        lambda name: "tf.contrib is gone. Use the package tensorboard: pip install tensorboard.")))),
     "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
         FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation(),
         TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
