@@ -59,9 +59,12 @@ sys.exit(code if code >= 0 else 128 - code)
 class Scripts(object):
     """A context manager that starts the server, and stops it at the end of the block."""
 
-    def __init__(self):
-        self._server = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment(),
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+    def __init__(self, root=ROOT):
+        """Starts the server. `root` contains the code of the commands and of the server."""
+        self._root = root
+        self._server = subprocess.Popen([sys.executable, root / "tests" / "scripts.py"], cwd=root,
+                                        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        encoding="utf-8")
 
     def __enter__(self):
         return self
@@ -78,7 +81,7 @@ class Scripts(object):
           cwd: working directory.
           changes: environment variables.
         """
-        return Running(self._server, {"argv": [str(ROOT / script), *map(str, flags)], "cwd": str(cwd),
+        return Running(self._server, {"argv": [str(self._root / script), *map(str, flags)], "cwd": str(cwd),
                                       "environment": environment(**changes)})
 
     def run_bash(self, program, *, cwd, **changes):
