@@ -36,6 +36,7 @@ from tf1._names.namespace import Namespace as _Namespace
 from tf1._names.reference_variables import assign as assign
 from tf1._names.tensorflow_names import advice as _advice
 from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
+from tf1._run import keras_modules as _keras_modules
 from tf1._run import modules as _modules  # noqa: F401  this import adds finders for modules of TensorFlow 1
 from tf1._run import session_options as _session_options
 
@@ -47,7 +48,7 @@ compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.co
 
 def __getattr__(name):
     if name in ("core", "python"):  # in TensorFlow 1, these inner packages were attributes of `tf`
-        return _importlib.import_module(f"tensorflow.{name}")
+        return _keras_modules.python if name == "python" else _importlib.import_module(f"tensorflow.{name}")
     if not hasattr(_tf, name) and (instead := _advice(f"tf.{name}")):
         raise AttributeError(f"tf.{name}: {instead}")
     return getattr(_tf, name)

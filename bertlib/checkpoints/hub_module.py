@@ -347,7 +347,7 @@ class Module(object):
         part = _extract_subgraph(self._definition, kept, collections, self._scope)
         variables = tensorflow_internals.import_meta_graph(
             part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
-        return variables, {f"{name}:0": self._graph.get_tensor_by_name(f"{self._scope}/{name}:0")
+        return variables, {f"{name}:0": self._graph.as_graph_element(f"{self._scope}/{name}:0")
                            for name in state}
 
     def _start_from_checkpoint(self):

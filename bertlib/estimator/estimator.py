@@ -225,7 +225,7 @@ class Estimator(object):
           input_fn: see `train`.
           steps: number of batches to evaluate; None for all.
           hooks: list of SessionRunHook.
-          checkpoint_path: the checkpoint to evaluate; None for the newest.
+          checkpoint_path: the checkpoint to evaluate, or its directory; None for the newest.
           name: str; the summaries are written into the folder `eval_<name>` in model_dir. If name is None,
             the folder is `eval`.
           revise: function of (results, predictions) that returns the results to report. `results` is the dict
@@ -252,7 +252,7 @@ class Estimator(object):
           input_fn: see `train`; labels are ignored.
           predict_keys: names of the predictions to compute; None for all.
           hooks: list of SessionRunHook.
-          checkpoint_path: the checkpoint to use; None for the newest.
+          checkpoint_path: the checkpoint to use, or its directory; None for the newest.
           yield_single_examples: True to yield example by example, False to yield whole batches.
 
         Yields:
@@ -280,7 +280,7 @@ class Estimator(object):
           serving_input_receiver_fn: function that returns a `ServingInputReceiver`.
           assets_extra: {path below assets.extra: path of the file to copy there}, or None.
           as_text: whether to write the graph as text.
-          checkpoint_path: the checkpoint to export; the newest if None.
+          checkpoint_path: the checkpoint to export, or its directory; the newest if None.
 
         Returns:
           the new directory, as bytes.
@@ -290,7 +290,7 @@ class Estimator(object):
         """
         group, written = self._group, None
         if not group or group.is_first:  # replica 0 exports
-            checkpoint = checkpoint_path or self.latest_checkpoint()
+            checkpoint = self._resolved(checkpoint_path) or self.latest_checkpoint()
             if not checkpoint:
                 raise ValueError(f"There is no checkpoint in {self._model_dir} to export. Train first.")
             logging.info("Weights for exporting: %s.", checkpoint)
@@ -326,10 +326,20 @@ class Estimator(object):
             raise ValueError(f"There is no checkpoint in {self._model_dir}. Train first.")
         return checkpoint
 
+    @staticmethod
+    def _resolved(checkpoint_path):
+        """Returns the newest checkpoint of a directory. Another path is returned unchanged."""
+        if not checkpoint_path or not tf.io.gfile.isdir(checkpoint_path):
+            return checkpoint_path
+        if checkpoint := checkpoint_formats.latest_checkpoint(checkpoint_path):
+            return checkpoint
+        raise ValueError(f"checkpoint_path={checkpoint_path} is a directory without a checkpoint. Pass the "
+                         "path of a checkpoint, such as DIRECTORY/model.ckpt-100.")
+
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
             self._group.barrier()  # replica 0 may still be writing the checkpoint that is read next
-        checkpoint = checkpoint_path or self._newest_checkpoint_of_replica_0()
+        checkpoint = self._resolved(checkpoint_path) or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:

@@ -25,9 +25,9 @@ class RunConfig(object):
           tf_random_seed: the seed of the graph. Unlike in tf.estimator, the default is a fixed number, so
             runs are repeatable by default.
           save_summary_steps: number of steps between summaries; None or 0 for no summaries.
-          save_checkpoints_steps: number of steps between checkpoints.
-          save_checkpoints_secs: seconds between checkpoints. If neither save_checkpoints_steps nor this
-            argument is given, the value is 600.
+          save_checkpoints_steps: number of steps between checkpoints; 0 for no checkpoints.
+          save_checkpoints_secs: seconds between checkpoints; 0 for no checkpoints. If neither
+            save_checkpoints_steps nor this argument is given, the value is 600.
           session_config: tf.ConfigProto; None for a ConfigProto with allow_soft_placement=True.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: number n. In addition to the newest checkpoints, one checkpoint is
@@ -46,17 +46,18 @@ class RunConfig(object):
 
         Raises:
           ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or
-            save_checkpoints_steps, save_checkpoints_secs or gradient_accumulation_steps is not positive.
+            save_checkpoints_steps or save_checkpoints_secs is negative, or gradient_accumulation_steps is
+            not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
             save_checkpoints_secs = 600
-        for name, value in (("save_checkpoints_steps", save_checkpoints_steps),
-                            ("save_checkpoints_secs", save_checkpoints_secs),
-                            ("gradient_accumulation_steps", gradient_accumulation_steps)):
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}; it must be positive.")
+        for name, value, least in (("save_checkpoints_steps", save_checkpoints_steps, 0),
+                                   ("save_checkpoints_secs", save_checkpoints_secs, 0),
+                                   ("gradient_accumulation_steps", gradient_accumulation_steps, 1)):
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}; it must be at least {least}.")
         self.gradient_accumulation_steps = (gradient_accumulation_steps if step_config is None
                                             else step_config.gradient_accumulation_steps)
         self.step_config = step_config

@@ -200,6 +200,8 @@ class TrainingSession:
 
     def make_saving_hooks(self, built, scaffold, listeners):
         """Returns the hooks that save checkpoints and call the listeners; see `make_hooks`."""
+        if not (self.config.save_checkpoints_steps or self.config.save_checkpoints_secs):
+            return []
         return [session_hooks.SaveWholeHook(
             self.config.model_dir, save_secs=self.config.save_checkpoints_secs,
             save_steps=self.config.save_checkpoints_steps, scaffold=scaffold, listeners=listeners,

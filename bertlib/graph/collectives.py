@@ -97,20 +97,31 @@ class AllReduce:
         The sums of a graph run one after the other, in the order in which this method was called. All
         replicas must call it in the same order.
         """
-        return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
+        return self._run_after_previous(self.reduce, tensor)
 
-    def _run_after_previous(self, collective, tensor, **settings):
+    def reduce(self, tensor):
+        """Adds the op of `sum`."""
+        return self._collect(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
+
+    def gather(self, tensor):
+        """Adds an op that concatenates the tensors of all replicas, which must have the same shape."""
+        return self._collect(tf.raw_ops.CollectiveGatherV2, tensor)
+
+    def _collect(self, collective, tensor, **settings):
+        # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
+        # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
+        # that a replica has ended.
+        return collective(input=tensor, group_size=self.num_replicas, group_key=1,
+                          instance_key=next(self._keys), ordering_token=[], communication_hint="nccl",
+                          **settings)
+
+    def _run_after_previous(self, collect, tensor):
         # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
         # separate list of ops, and an op waits only for the last op of its own list. There is one list for
         # the ops outside of any tf.cond, and one list for each branch.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
-            # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
-            # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
-            # that a replica has ended.
-            result = collective(input=tensor, group_size=self.num_replicas, group_key=1,
-                                instance_key=next(self._keys), ordering_token=[],
-                                communication_hint="nccl", **settings)
+            result = collect(tensor)
         previous_ops.append(result.op)
         return result
 
@@ -161,7 +172,7 @@ class AllReduce:
         return tf.IndexedSlices(values, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
 
     def _gather(self, tensor):
-        return self._run_after_previous(tf.raw_ops.CollectiveGatherV2, tensor)
+        return self._run_after_previous(self.gather, tensor)
 
     def sum_variables(self, pairs):
         """Adds ops that replace the values of variables by their sums over all replicas.

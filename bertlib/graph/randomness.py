@@ -304,7 +304,11 @@ def _step():
     predicts: a model with dropout (Monte Carlo dropout, Gal and Ghahramani 2016) draws new masks for each
     batch and in each call of `predict`.
     """
-    global_step, passes = tf.train.get_global_step(), tf.get_collection(graph_keys.RANDOMNESS_PASS)
+    try:
+        global_step = tf.train.get_global_step()
+    except TypeError:  # the program's variable `global_step` is not an integer scalar
+        global_step = None
+    passes = tf.get_collection(graph_keys.RANDOMNESS_PASS)
     if global_step is not None and not passes:
         # Without tf.convert_to_tensor, tf.cast may return the variable instead of the variable's value.
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)

@@ -1245,7 +1245,7 @@ def test_run_config_defaults_are_the_published_ones_with_a_seed():
 
 @pytest.mark.parametrize("settings, message", [
     (dict(save_checkpoints_steps=1, save_checkpoints_secs=1), "not both"),
-    (dict(save_checkpoints_steps=0), "save_checkpoints_steps is 0"),
+    (dict(save_checkpoints_steps=-1), "save_checkpoints_steps is -1"),
     (dict(save_checkpoints_secs=-1), "save_checkpoints_secs is -1")])
 def test_run_config_refuses(settings, message):
     with pytest.raises(ValueError, match=message):

@@ -10,6 +10,7 @@ import test_rooms
 from tf1 import __main__ as program
 from tf1._check import checker, modules, rules, syntax
 from tf1._names import tensorflow_names
+from tf1._run import rewriting
 
 # (content of a file, text of the report). The report is about the last line of the content.
 PYTHON2 = [
@@ -107,7 +108,7 @@ PACKAGES = [
     ("import tensorflow as tf\ntf.random.set_seed(1)", "write `tf.compat.v2.random.set_seed`"),
     ("import tensorflow.compat.v1 as tf\nlayers = tf.layers\nlayers.nothing", "tf.layers"),
     ("from tensorflow.contrib.learn import nothing", "write tf.estimator"),
-    ("import tensorflow.nothing.at_all", "tf1 has no tensorflow.nothing"),
+    ("import tensorflow.nothing.at_all", "tf1 has no tf.nothing"),
     ("from tensorflow.python.training import FileWriter", "write `tf.summary.FileWriter`"),
     ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
     ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
@@ -315,7 +316,7 @@ def test_stars_of_a_programs_own_modules_bind_names(tmp_path, capsys):
 
 def test_this_projects_own_code_has_nothing_that_will_not_run(capsys):
     code, lines = check(test_rooms.ROOT / "tf1", capsys)
-    assert code == 0 and lines[-1].startswith("Nothing found in ")
+    assert code == 0 and lines[-1].startswith("Nothing found in "), lines
 
 
 def test_forks_of_the_tests_have_nothing_that_will_not_run(capsys):
@@ -430,3 +431,64 @@ def test_several_paths_are_read_as_several_programs(tmp_path, capsys, monkeypatc
         program.main()
     printed = capsys.readouterr()
     assert not printed.out and f"there is no file or folder {tmp_path}/c" in printed.err
+
+
+SET_UP = "import tensorflow as tf\nfrom tensorflow.keras import backend as K\n"
+# A name that the checker reports cannot be used, and all other names can.
+NAMES = ["K.set_session", "K.get_session", "tf.keras.backend.get_session", "tf.contrib.keras.layers.Dense",
+         "tf.contrib.learn.preprocessing.VocabularyProcessor", "tf.python.keras.layers.Dense",
+         "tf.contrib.legacy_seq2seq.rnn_decoder", "tf.contrib.legacy_seq2seq.attention_decoder",
+         "tf.contrib.rnn.NASCell", "tf.contrib.keras.layers.Nothing", "tf.estimator.LinearClassifier",
+         "K.nothing", "tf.placeholder", "tf.contrib.seq2seq.BasicDecoder", "tf.contrib.eager.Iterator"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_reported_exactly_if_it_cannot_be_used(name, tmp_path, capsys):
+    found = {}
+    exec(rewriting.compiled(SET_UP.encode(), "script.py"), found)
+    try:
+        eval(name, found)
+        works = True
+    except AttributeError:
+        works = False
+    assert bool(report(f"{SET_UP}{name}\n", tmp_path, capsys)) is not works
+
+
+IMPORTS = [
+    "from google.cloud import storage", "import google.cloud.storage",
+    "from google.protobuf import text_format", "import google.nothing",
+    "from google import nothing", "import scipy.sparse.linalg.eigen.arpack",
+    "from scipy.sparse.linalg import eigsh", "from six.moves import cPickle",
+    "import six.moves.urllib.request", "from collections import OrderedDict",
+    "from collections import Nothing", "import xml.nothing",
+    "import horovod.tensorflow as hvd", "from horovod.tensorflow import allgather",
+    "from tensorflow_hub import LatestModuleExporter", "from bert import modeling",
+    "from bert import nothing",
+    "import tensorflow.python.keras.layers.recurrent",
+    "from tensorflow.python.keras.layers import Nothing",
+    "from tensorflow.contrib.keras.python.keras.layers import LSTM", "import tensorflow.python.keras.nothing",
+    "from tensorflow.contrib.crf.python.ops import crf", "from tensorflow.python.framework import ops"]
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_an_import_is_reported_exactly_if_it_fails(statement, tmp_path, capsys):
+    try:
+        exec(rewriting.compiled(statement.encode(), "script.py"), {})
+        works = True
+    except ImportError:
+        works = False
+    told = report(statement + "\n", tmp_path, capsys)
+    assert bool(told) is not works, told
+
+
+def test_imports_that_are_not_checked_are_listed(tmp_path, capsys):
+    (tmp_path / "run.py").write_text(
+        "import importlib\nimport scipy\nname = input()\nimportlib.import_module(name)\n"
+        "importlib.import_module('scipy.sparse')\ndef f():\n  import no_such_package_either\n")
+    code, lines = check(tmp_path, capsys)
+    assert code == 0
+    note, summary = lines
+    assert note.endswith("run.py:4: note: `importlib.import_module(name)`: the checker does not follow this "
+                         "import")
+    assert summary == ("Nothing found in 1 file; 1 note; imports not checked: no_such_package_either (not "
+                       "installed), scipy.")

@@ -3,6 +3,7 @@
 
 import importlib
 import sys
+import types
 
 from graphs import names, normal, run
 import numpy as np
@@ -421,3 +422,14 @@ def test_the_f1_score_is_the_best_of_all_thresholds(kind):
         scores.append(2 * (chosen & (labels == 1)).sum() / (chosen.sum() + labels.sum()))
     # With a threshold below 0, all examples are predicted as positive.
     assert found == pytest.approx(max(*scores, 2 * labels.sum() / (60 + labels.sum())), abs=1e-5)
+
+
+def test_the_projector_is_that_of_tensorboard(monkeypatch):
+    projector = importlib.import_module("tensorflow.contrib.tensorboard.plugins").projector
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(AttributeError, match="pip install tensorboard"):
+        projector.ProjectorConfig  # noqa: B018
+    installed = types.ModuleType("projector")
+    installed.ProjectorConfig = dict
+    monkeypatch.setitem(sys.modules, "tensorboard.plugins.projector", installed)
+    assert projector.ProjectorConfig is dict

@@ -275,3 +275,19 @@ def test_layers_in_both_directions_refuse(graph, change, error, message):
 def test_a_coupled_lstm_refuses_what_it_does_not_do():
     with pytest.raises(ValueError, match="num_unit_shards, num_proj_shards and layer_norm are not supported"):
         tf.contrib.rnn.CoupledInputForgetGateLSTMCell(2, layer_norm=True)
+
+
+@pytest.mark.parametrize("cell, scope", [
+    ("LSTMBlockCell", "lstm_cell"), ("SRUCell", "sru_cell"), ("GRUCell", "gru_cell"),
+    ("LSTMCell", "lstm_cell"), ("LSTMBlockFusedCell", "lstm_fused_cell")])
+def test_a_second_cell_gets_a_scope_with_a_number(cell, scope):
+    with tf.Graph().as_default():
+        for _ in range(2):
+            made = getattr(tf.contrib.rnn, cell)(UNITS)
+            for _ in range(2):  # a cell keeps its variables
+                if "Fused" in cell:
+                    made(tf.ones([1, 2, UNITS]), dtype=tf.float32)
+                else:
+                    made(tf.ones([2, UNITS]), made.zero_state(2, tf.float32))
+        assert {variable.op.name.split("/")[0] for variable in tf.global_variables()} == {scope, f"{scope}_1"}
+        assert "Fused" in cell or made.trainable_weights

@@ -17,6 +17,7 @@ ATTRIBUTES = {
     "lookup_ops": "FastHashSpec StrongHashSpec index_table_from_tensor index_table_from_file "
                   "index_to_string_table_from_tensor",
     "summary_ops_v2": "create_file_writer summary_writer_initializer_op graph_v1",
+    "inner_python": "framework ops training",
     "normalization": "BatchNormalization batch_normalization",
     "ResourceVariable": "handle read_value is_initialized initial_value __add__ __pow__",
 }
@@ -27,6 +28,7 @@ ARGUMENTS = {
     "deprecated": "date instructions",
     "deprecated_args": "date instructions",
     "should_record_summaries": "",
+    "find_initialized_value": "variable_op",
     "smart_cond": "pred true_fn false_fn",
     "smart_constant_value": "pred",
     "register_fetch": "tensor_type fetch_function feed_function feed_function_for_partial_run",
@@ -56,7 +58,12 @@ def test_optimizers_have_the_steps_that_subclasses_define(name, arguments):
     ("replace_confusion_matrix", internals.metrics_impl, "_streaming_confusion_matrix",
      ["labels", "predictions", "num_classes", "weights"]),
     ("replace_resource_update", internals.optimizers._DenseResourceVariableProcessor, "update_op",
-     ["self", "optimizer", "g"])])
+     ["self", "optimizer", "g"]),
+    ("replace_variable_import", internals.resource_variable_ops.ResourceVariable, "_init_from_proto",
+     ["self", "variable_def", "import_scope", "validate_shape"]),
+    ("replace_initial_value", internals.variables, "_safe_initial_value_from_op", ["name", "op", "op_cache"]),
+    ("replace_metric_lookup", internals.training_utils_v1, "get_metric_function",
+     ["metric", "output_shape", "loss_fn"])])
 def test_a_function_of_tensorflow_is_replaced(monkeypatch, replace, owner, name, arguments):
     original = getattr(owner, name)
     assert list(inspect.signature(inspect.unwrap(original)).parameters) == arguments

@@ -145,3 +145,66 @@ def test_the_error_of_a_generated_op_says_what_to_do():
         assert values(tf.assign(reference, [1.0], validate_shape=False)) == [[1]]
     finally:
         tf.enable_resource_variables()
+
+
+def test_a_variable_is_true():
+    variable = ones()
+    assert (1 if variable else 2, not variable, [v for v in (variable, None) if v]) == (1, False, [variable])
+
+
+@pytest.mark.parametrize("initial", [
+    lambda first: first * 2, lambda first: first, lambda first: tf.gather(tf.stack([first, first * 2]), 1)])
+def test_an_initial_value_uses_the_initial_values_of_other_variables(initial):
+    first = tf.Variable([3.0], name="first")
+    second = tf.Variable(initial(first))
+    with tf.Session() as session:
+        session.run(second.initializer)  # the first variable has no value yet
+        assert session.run(second)[0] in (3, 6)
+
+
+def test_a_variable_is_fed_by_name_or_as_an_object():
+    variable = ones()
+    doubled, total = variable * 2, tf.reduce_sum(variable) + variable.read_value()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run([doubled, total], {variable: [3, 4]})[0].tolist() == [6, 8]
+        assert session.run(total, {"v:0": [3, 4]}).tolist() == [10, 11]
+        assert session.run(doubled).tolist() == [2, 2]
+        looked_up = tf.nn.embedding_lookup(variable, [0])
+        with pytest.raises(ValueError, match="v:0 cannot be fed, because the op ResourceGather.*disable_res"):
+            session.run(looked_up, {variable: [3, 4]})
+
+
+def test_the_tensor_with_the_name_of_a_variable_is_its_value():
+    variable = ones()
+    found = tf.get_default_graph().get_tensor_by_name("v:0")
+    assert values(found * 3, tf.gradients(found * 2, found)[0]) == [[3, 3], [2, 2]]
+    assert found is variable
+    step = tf.get_variable("global_step", [], tf.int64, tf.zeros_initializer(), trainable=False)
+    assert tf.train.get_global_step() is step  # the variable is in no collection of steps
+
+
+def test_an_imported_variable_has_what_a_new_one_has(tmp_path):
+    tf.get_variable("w", [3, 1])
+    tf.train.export_meta_graph(str(tmp_path / "w.meta"))
+
+    class Layer(tf.keras.layers.Layer):
+        def build(self, shape):
+            tf.train.import_meta_graph(str(tmp_path / "w.meta"), import_scope="module")
+            self._trainable_weights.extend(tf.global_variables())
+            super().build(shape)
+
+        def call(self, x):
+            return tf.matmul(x, self._trainable_weights[0])
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.keras.layers.Input([3])
+        model = tf.keras.Model(x, Layer()(x))
+        model.compile("sgd", "mse")
+        imported, = model.weights
+        assert not vars(tf.get_variable("new", [1])).keys() - vars(imported).keys()
+        session.run(tf.global_variables_initializer())
+        tf.keras.backend.set_session(session)
+        before = session.run(imported)
+        model.fit(np.ones([4, 3]), np.ones([4, 1]), verbose=0)
+        assert not np.array_equal(before, session.run(imported))

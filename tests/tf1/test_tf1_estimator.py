@@ -291,6 +291,25 @@ def test_a_run_config_keeps_what_a_script_adds_to_it(tmp_path):
         config.replace(other=1)
 
 
+@pytest.mark.parametrize("settings", [
+    dict(save_checkpoints_steps=0), dict(save_checkpoints_secs=0), dict(save_checkpoints_secs=None),
+    dict(save_checkpoints_steps=None, save_checkpoints_secs=None)])
+@pytest.mark.parametrize("config", [tf.estimator.RunConfig, tf.contrib.tpu.RunConfig])
+def test_a_run_can_save_no_checkpoints(settings, config, tmp_path):
+    config = config(**settings, save_summary_steps=0, keep_checkpoint_max=0, log_step_count_steps=0)
+    model = tf.estimator.Estimator(scheduled_model, str(tmp_path), config.replace(tf_random_seed=1), {})
+    model.train(endless, steps=2)
+    assert model.latest_checkpoint() is None and not list(tmp_path.glob("model.ckpt*"))
+
+
+def test_the_directory_of_a_checkpoint_means_its_newest(trained, tmp_path):
+    directory = trained.model_dir + "/"
+    assert trained.evaluate(once, checkpoint_path=directory)["global_step"] == 2
+    assert next(trained.predict(once, checkpoint_path=directory))["sum"] == 3
+    with pytest.raises(ValueError, match="is a directory without a checkpoint"):
+        trained.evaluate(once, checkpoint_path=str(tmp_path))
+
+
 def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
     input_fn = tf.estimator.inputs.numpy_input_fn(X, Y, 10, num_epochs=2, shuffle=True)
     first, second = batches(input_fn)

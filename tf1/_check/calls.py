@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import tf1
-from tf1._check import rules
+from tf1._check import modules, rules
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
 
 _VIEWS = {"keys", "values", "items"}
@@ -442,8 +442,16 @@ def names_in_graphs(call, names):
                     '`tf.identity(x, name="…")` where the tensor is made, and look up that name here', True)
 
 
+def imports_by_name(call, names):
+    """Notes imports of modules that are not installed, or whose names only the running program knows."""
+    is_import = names.of(call.func) in ("importlib.import_module", "builtins.__import__") and call.args
+    if is_import and not (_is_text(call.args[0]) and modules.not_installed(call.args[0].value) is None):
+        yield wrong(call, PACKAGE, "the checker does not follow this import", "", True)
+
+
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,
-               levels, names_in_graphs)
+               levels, names_in_graphs,
+               imports_by_name)
 RULES = {ast.Call: _EVERY_CALL, ast.Subscript: (lists_no_more, divisions, prints, tables),
          ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints, argument_specs), ast.Expr: (prints,),
          ast.Compare: (literals,), ast.Constant: (variable_ops,), ast.Raise: (raised,),

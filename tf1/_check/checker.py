@@ -108,6 +108,7 @@ class _Total:
       lines: number of lines that will not run.
       notes: number of notes.
       unread: list of (path, reason) of the files that were not read.
+      not_followed: set of the imports that were not checked.
       kinds: number of findings of each kind, without notes.
     """
 
@@ -117,6 +118,7 @@ class _Total:
     notes: int = 0
     notebooks: int = 0
     unread: list = dataclasses.field(default_factory=list)
+    not_followed: set = dataclasses.field(default_factory=set)
     kinds: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
@@ -146,6 +148,7 @@ def _check_program(root, total, seen):
     total.read += len(texts)
     total.notebooks += notebooks
     total.unread += unread
+    total.not_followed |= fork.not_followed
 
 
 def _summary(total):
@@ -157,7 +160,8 @@ def _summary(total):
     more = [text for count, text in (
         (total.notes, _number(total.notes, "note")),
         (total.notebooks, f"{_number(total.notebooks, 'notebook')} not read"),
-        (len(total.unread), f"{_number(len(total.unread), 'other file')} not read")) if count]
+        (len(total.unread), f"{_number(len(total.unread), 'other file')} not read"),
+        (total.not_followed, f"imports not checked: {', '.join(sorted(total.not_followed))}")) if count]
     return "; ".join([found, *more]) + "."
 
 

@@ -3,7 +3,6 @@
 import collections
 import functools
 import importlib
-import importlib.util
 import itertools
 import os
 import pathlib
@@ -12,10 +11,8 @@ import sys
 import types
 import warnings
 
-import numpy as np
-import tensorflow as plain
-
 import tf1
+from tf1._run import modules as program_modules
 
 _DEFINITION = re.compile(r"^\s*def (\w+)", re.MULTILINE)
 _FROM_PACKAGE = re.compile(r"^\s*from \.*([\w.]+) import ([^#\n]+)", re.MULTILINE)
@@ -31,9 +28,18 @@ def _imported(name):
         return None, error
 
 
+def _module_of_tf(name):
+    """Returns the module that `import tensorflow.<name>` gives to a program, or None. An import by the
+    checker would bind the module as an attribute of the package above it."""
+    try:
+        return program_modules.find(f"tf1.{name}")
+    except ImportError:
+        return None
+
+
 @functools.cache
 def missing(name):
-    """Looks up a dotted name of `tf` (the module `tf1`), `tensorflow` or `numpy`.
+    """Looks up a dotted name of `tf` (the module `tf1`), or of another module that the checker imports.
 
     The function checks the attributes of modules. It does not check the attributes of other objects, such as
     classes.
@@ -43,31 +49,55 @@ def missing(name):
       parts exist.
     """
     root, *parts = name.split(".")
-    value = {"tf": tf1, "tensorflow": plain, "numpy": np}[root]
+    value = tf1 if root == "tf" else _imported(root)[0]
     for index, part in enumerate(parts, 1):
         if not isinstance(value, types.ModuleType):
             return None
-        so_far = ".".join([root, *parts[:index]])
+        so_far = ".".join(parts[:index])
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 value = getattr(value, part)
         except Exception as error:  # a lazily loaded module can raise any exception
-            value = None if root == "tf" else _imported(so_far)[0]
+            value = _module_of_tf(so_far) if root == "tf" else _imported(f"{root}.{so_far}")[0]
             if value is None:
-                return so_far, " ".join(str(error).split())
+                return f"{root}.{so_far}", " ".join(str(error).split())
     return None
 
 
 @functools.cache
-def is_installed(name):
-    """Returns whether `import name` finds a module. The name has no dot."""
-    if name in sys.modules or name in sys.stdlib_module_names:
-        return True
+def _spec(name):
+    """Finds a module without running it or the packages above it. Returns its spec; None if there is none."""
+    package = name.rpartition(".")[0]
+    above = package and _spec(package)
+    if package and (above is None or above.submodule_search_locations is None):
+        return None
+    path = above.submodule_search_locations if package else None
     try:
-        return importlib.util.find_spec(name) is not None
+        return next(filter(None, (finder.find_spec(name, path) for finder in sys.meta_path)), None)
     except (ImportError, ValueError):
-        return False
+        return None
+
+
+def is_namespace(name):
+    """Returns whether a module is a namespace package, such as `google`. Several installed packages can have
+    folders in it, and it has no names except those of its modules."""
+    spec = _spec(name)
+    return spec is not None and spec.origin is None and spec.submodule_search_locations is not None
+
+
+@functools.cache
+def not_installed(name):
+    """Returns the shortest part of a module's dotted name that `import` does not find; None if it finds all.
+
+    A package may create a module when it runs. So a package is imported if the file of a module is not found.
+    """
+    parts = name.split(".")
+    for part in (".".join(parts[:length]) for length in range(1, len(parts) + 1)):
+        is_found = part in sys.modules or _spec(part) is not None
+        if not is_found and ("." not in part or _imported(part)[0] is None):
+            return part
+    return None
 
 
 class Fork:
@@ -75,6 +105,7 @@ class Fork:
 
     Attributes:
       methods: set of the names of all functions that the files define.
+      not_followed: set of the imports that are not checked.
     """
 
     def __init__(self, root, files):
@@ -85,6 +116,7 @@ class Fork:
           files: {path of a Python file below root: text of the file}.
         """
         self._root, self._files = root, files
+        self.not_followed = set()
         self._homes = collections.defaultdict(set)  # {module: folders that contain it}
         for path in files:
             self._homes[path.stem].add(path.parent)
@@ -142,7 +174,7 @@ class Fork:
         package = path.parent
         return (not self._changes_path and (package.name, path.stem) in self._parts
                 and self._homes.get(name) == {package} and (package / "__init__.py").exists()
-                and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
+                and not any(_is_module(folder, name) for folder in self._above) and not_installed(name))
 
     def only_elsewhere(self, name, path):
         """Returns the folder of a module that an import in the given file does not find.
@@ -156,7 +188,7 @@ class Fork:
           no folder or several folders of the program contain the module; or the program has a setup.py.
         """
         homes = self._homes.get(name, set())
-        is_found = homes & {path.parent, *path.parents} or self._changes_path or is_installed(name)
+        is_found = homes & {path.parent, *path.parents} or self._changes_path or not_installed(name) is None
         if len(homes) != 1 or is_found or self._root / "setup.py" in self._files:
             return None
         home = next(iter(homes))

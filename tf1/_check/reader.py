@@ -24,7 +24,7 @@ _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # `tf`.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
 # The checker imports these modules and looks up names in them.
-_INSPECTED = ("tf", "tensorflow", "tf1", "numpy")
+_INSPECTED = ("tf", "tensorflow", "tf1", "numpy", "horovod", "tensorflow_hub")
 
 
 class Reader(ast.NodeVisitor):
@@ -217,19 +217,36 @@ class Reader(ast.NodeVisitor):
             instead = statement.replace("keras", "tensorflow.keras", 1)
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: imports Keras 3, whose layers cannot be used "
                        "in graphs of TensorFlow 1", f"`{instead}`", True)
-        elif self._runs_at_import and root not in self._packages and not modules.is_installed(root):
-            self._packages.add(root)
-            self._import_missing(node, root, statement)
+        else:
+            self._import_package(node, module, full, statement)
 
-    def _import_missing(self, node, root, statement):
-        """Reports the first import of a package that is not installed."""
-        if root not in rules.PACKAGES and self._fork.is_called(root):
+    def _import_package(self, node, module, full, statement):
+        """Checks an import from the standard library or from an installed package. The names in an installed
+        package are not looked up, because this could need an import of the package."""
+        root = module.split(".")[0]
+        missing = modules.not_installed(full if modules.is_namespace(module) else module)
+        if missing is None and root in sys.stdlib_module_names:
+            lacking = modules.missing(full)
+            if lacking and not full.startswith("__future__."):
+                self._emit(_IMPORT, node, PYTHON3, f"`{statement}`: Python has no {lacking[0]}", "")
+        elif missing is None:
+            self._fork.not_followed.add(root)
+        elif not self._runs_at_import:
+            self._fork.not_followed.add(f"{missing} (not installed)")
+        elif missing not in self._packages:
+            self._packages.add(missing)
+            self._import_missing(node, missing, full, statement)
+
+    def _import_missing(self, node, root, full, statement):
+        """Reports the first import of a package or module that is not installed."""
+        package = next((rules.PACKAGES[name] for name in (full, root) if name in rules.PACKAGES), None)
+        if package is None and self._fork.is_called(root):
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed; it may be another "
                        "name of the checked folder", "PYTHONPATH=… with the folder above the checked folder",
                        True)
-        elif root in rules.PACKAGES:
+        elif package:
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
-                       f"`pip install {rules.PACKAGES[root]}` in a shell")
+                       f"`pip install {package}` in a shell")
         else:  # no advice to `pip install`: on PyPI, anybody may own a package with this name
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is neither installed nor in the "
                                                "folder of the file",
@@ -259,16 +276,7 @@ class Reader(ast.NodeVisitor):
 
     def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
-        name = canonical(full)
-        # In `from tensorflow import X`, the full name of X is "tensorflow.X". The checker knows this name as
-        # "tf.X".
-        if canonical(module) == "tf" and name.startswith("tensorflow."):
-            name = "tf" + name.removeprefix("tensorflow")
-        lacking = modules.missing(name)
-        # If TensorFlow lacks a name, tf1 may have it. A program under `python -m tf1` then gets the name from
-        # tf1.
-        if lacking and not (name.startswith("tensorflow.") and modules.missing(
-                "tf" + name.removeprefix("tensorflow")) is None):
+        if lacking := modules.missing(canonical(full)):
             self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
 
     # --- Names -------------------------------------------------------------------------------------------
@@ -324,7 +332,7 @@ def _moved(name, first=1):
     parts = name.split(".")
     for length in range(first, len(parts) + 1):
         part = ".".join(parts[:length])
-        if part in rules.MODULES and not modules.is_installed(part):
+        if part in rules.MODULES and modules.not_installed(part):
             return PYTHON2, "the module has another name", rules.MODULES[part], False
         if part in rules.GONE:
             version, instead = rules.GONE[part]
@@ -368,7 +376,7 @@ def _lacks(code, part, reason):
         advice = re.search(r"[Uu]se (`[^`]+`)", reason)
         instead = f"`{rules.NUMPY_NAMES[name]}`" if name in rules.NUMPY_NAMES else advice[1] if advice else ""
         return NUMPY, f"{code}: NumPy has no {name}", instead
-    if explained := re.match(r"(?:tf\.[\w.]+): (.*?)\.?(?: Use (.*?)\.?)?$", reason):
+    if explained := re.match(r"[\w.]+: (.*?)\.?(?: Use (.*?)\.?)?$", reason):
         return TENSORFLOW, f"{code}: {explained[1]}", explained[2] or ""
     if root == "tf" and modules.missing(f"tf.compat.v2.{name}") is None:
         return TENSORFLOW, f"{code}: {part} is a name of TensorFlow 2", f"`tf.compat.v2.{name}`"

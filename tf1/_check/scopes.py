@@ -8,6 +8,7 @@ import ast
 import builtins
 
 from tf1._check.rules import BUILTINS
+from tf1._run.rewriting import our_name
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -21,10 +22,10 @@ def canonical(name):
 
     For example, "tensorflow.compat.v1.nn" becomes "tf.nn". Other names are returned unchanged.
     """
-    for root in ("tensorflow.compat.v1", "tensorflow_core.compat.v1", "tf1", "tensorflow"):
-        if name == root or (root != "tensorflow" and name.startswith(root + ".")):
-            return "tf" + name[len(root):]
-    return name
+    if name.split(".")[0] == "tensorflow_core":
+        name = name.replace("tensorflow_core", "tensorflow", 1)
+    ours = name if name.split(".")[0] == "tf1" else our_name(name)
+    return name if ours is None else f"tf{ours.removeprefix('tf1')}"
 
 
 class Scope:
@@ -89,8 +90,7 @@ class Scope:
             if alias.name == "*":
                 self.module.stars.add(module)
             else:
-                self._bind(alias.asname or alias.name, canonical(
-                    f"tf.{alias.name}" if canonical(module) == "tf" else f"{module}.{alias.name}"))
+                self._bind(alias.asname or alias.name, canonical(f"{module}.{alias.name}"))
 
     def find(self, name):
         """Returns the scope that binds a name, or None."""

@@ -5,6 +5,8 @@ The parts contain the names that forks of BERT use. For example, the functions o
 `_NAMES_OF_PARTS` lists the names of all parts.
 """
 
+import importlib
+
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf as core_crf
@@ -24,6 +26,7 @@ from tf1._contrib import (
 from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
+from tf1._run import keras_modules
 
 # If one of these parts of `tf.contrib` lacks a name, the error message recommends the module of `tf` with the
 # same name as the part. For example, for a missing name of `tf.contrib.losses`, it recommends `tf.losses`.
@@ -79,6 +82,16 @@ def _contrib_namespace(part, own, base=None):
     return Namespace(f"tf.contrib.{part}", own, base, explain)
 
 
+def _projector():
+    """Returns the projector of the package tensorboard, or None if the package is not installed."""
+    try:
+        return importlib.import_module("tensorboard.plugins.projector")
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] != "tensorboard":
+            raise
+        return None
+
+
 # A dict. Each key is the name of a part of tf.contrib. The value is a dict with the names in this part:
 # {name: the object that tf1 provides under this name}. Most of these objects are functions or classes.
 _NAMES_OF_PARTS = {
@@ -112,7 +125,11 @@ _NAMES_OF_PARTS = {
                                   "is_strictly_increasing", "is_tensor", "sort")),
     "graph_editor": defined_names(graph_editor),
     "layers": defined_names(layers),
-    "learn": dict(ModeKeys=others.ModeKeys),
+    "learn": dict(ModeKeys=others.ModeKeys, preprocessing=Namespace(
+        "tf.contrib.learn.preprocessing",
+        own_names(others, "CategoricalVocabulary", "VocabularyProcessor", "tokenizer"))),
+    "legacy_seq2seq": dict(own_names(others, "rnn_decoder", "sequence_loss_by_example"),
+                           sequence_loss=others.sequence_loss_of_lists),
     "lookup": dict(defined_names(internals.lookup_ops), HashTable=tf.lookup.StaticHashTable,
                    MutableDenseHashTable=internals.lookup_ops.MutableDenseHashTable,
                    string_to_index_table_from_file=internals.lookup_ops.index_table_from_file,
@@ -137,6 +154,9 @@ _NAMES_OF_PARTS = {
     "sparsemax": own_names(others, "sparsemax", "sparsemax_loss"),
     "staging": dict(StagingArea=internals.StagingArea),
     "summary": summary.CONTRIB,
+    "tensorboard": dict(plugins=Namespace("tf.contrib.tensorboard.plugins", dict(projector=Namespace(
+        "tf.contrib.tensorboard.plugins.projector", {}, _projector,
+        lambda name: "tf.contrib is gone. Use the package tensorboard: pip install tensorboard.")))),
     "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
         FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation(),
         TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
@@ -149,5 +169,5 @@ contrib = Namespace(
     "tf.contrib",
     {part: _contrib_namespace(part, _NAMES_OF_PARTS.get(part, {}),
                                 slim.part(_IN_SLIM[part]) if part in _IN_SLIM else None)
-     for part in REPLACEMENTS},
+     for part in REPLACEMENTS} | dict(keras=keras_modules.find("tf.contrib.keras")),
     explain=lambda name: "tf.contrib is gone. tf1 has neither a part of this name nor a known replacement.")

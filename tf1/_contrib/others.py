@@ -1,9 +1,14 @@
 """Defines the parts of `tf.contrib` that have only a few functions.
 
-The docstring of a function names its part in brackets, such as contrib.seq2seq. The functions at the end of
-this file belong to `tf.contrib.lookup`.
+The docstring of a function names its part in brackets, such as contrib.seq2seq. Groups of functions of
+other parts have a heading.
 """
 
+import collections
+import pickle
+import re
+
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from tf1._names.internals import lookup_ops as _lookup
@@ -194,3 +199,175 @@ def string_to_index(tensor, mapping, default_value=-1, name=None):
 def index_to_string(tensor, mapping, default_value="UNK", name=None):
     """Returns the elements of `mapping` at the positions in an int64 tensor."""
     return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)
+
+
+# --- learn.preprocessing ----------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|['\w\-]+")
+
+
+def tokenizer(iterator):
+    """Yields a list of the words of each text."""
+    for text in iterator:
+        yield _WORD.findall(text)
+
+
+class CategoricalVocabulary(object):
+    """Maps words to ids. The word "<UNK>" has the id 0."""
+
+    def __init__(self, unknown_token="<UNK>", support_reverse=True):
+        """Creates a vocabulary. The argument support_reverse is ignored: `reverse` always works."""
+        self._words, self._mapping = [unknown_token], {unknown_token: 0}
+        self._counts, self._frozen = collections.Counter(), False
+
+    def __len__(self):
+        return len(self._words)
+
+    def freeze(self, freeze=True):
+        """Decides whether unknown words get the id 0. Otherwise they are added to the vocabulary."""
+        self._frozen = freeze
+
+    def get(self, category):
+        """Returns the id of a word."""
+        if category not in self._mapping and not self._frozen:
+            self._mapping[category] = len(self._words)
+            self._words.append(category)
+        return self._mapping.get(category, 0)
+
+    def add(self, category, count=1):
+        """Adds a word, and counts how often it was added."""
+        if self.get(category):
+            self._counts[category] += count
+
+    def trim(self, min_frequency, max_frequency=-1):
+        """Keeps the words whose count is above min_frequency and, if max_frequency is positive, below
+        max_frequency. The most frequent word gets the id 1."""
+        kept = sorted((word for word, count in self._counts.items() if count > min_frequency and not
+                       0 < max_frequency <= count), key=lambda word: (-self._counts[word], word))
+        self._words = [self._words[0], *kept]
+        self._mapping = {word: index for index, word in enumerate(self._words)}
+        self._counts = collections.Counter({word: self._counts[word] for word in kept})
+
+    def reverse(self, class_id):
+        """Returns the word with an id."""
+        return self._words[class_id]
+
+
+class VocabularyProcessor(object):
+    """Turns texts into arrays of word ids of a fixed length."""
+
+    def __init__(self, max_document_length, min_frequency=0, vocabulary=None, tokenizer_fn=None):
+        """Creates a processor.
+
+        Args:
+          max_document_length: length of the arrays. Longer texts are truncated, shorter ones padded with 0.
+          min_frequency: words that occur this number of times, or less often, are unknown words.
+          vocabulary: a `CategoricalVocabulary`; None for a new one.
+          tokenizer_fn: function like `tokenizer`, the default.
+        """
+        self.max_document_length, self.min_frequency = max_document_length, min_frequency
+        self.vocabulary_ = vocabulary or CategoricalVocabulary()
+        self._tokenizer = tokenizer_fn or tokenizer
+
+    def fit(self, raw_documents, unused_y=None):
+        """Adds the words of all texts to the vocabulary, and freezes the vocabulary."""
+        for words in self._tokenizer(raw_documents):
+            for word in words:
+                self.vocabulary_.add(word)
+        if self.min_frequency > 0:
+            self.vocabulary_.trim(self.min_frequency)
+        self.vocabulary_.freeze()
+        return self
+
+    def fit_transform(self, raw_documents, unused_y=None):
+        """Calls `fit`, and then returns the result of `transform`."""
+        return self.fit(raw_documents).transform(raw_documents)
+
+    def transform(self, raw_documents):
+        """Yields an int64 array [max_document_length] of word ids for each text."""
+        for words in self._tokenizer(raw_documents):
+            ids = [self.vocabulary_.get(word) for word in words[:self.max_document_length]]
+            yield np.pad(np.array(ids, np.int64), [0, self.max_document_length - len(ids)])
+
+    def reverse(self, documents):
+        """Yields the text of each array of word ids."""
+        for ids in documents:
+            yield " ".join(self.vocabulary_.reverse(word_id) for word_id in ids)
+
+    def save(self, filename):
+        """Writes the processor to a file."""
+        with tf.gfile.GFile(filename, "wb") as file:
+            file.write(pickle.dumps(self))
+
+    @classmethod
+    def restore(cls, filename):
+        """Returns the processor in a file that `save` wrote. The file is a pickle, which can run any code
+        while it is read: read only your own files."""
+        with tf.gfile.GFile(filename, "rb") as file:
+            return pickle.loads(file.read())
+
+
+# --- legacy_seq2seq: sequences are lists of tensors --------------------------------------------------------
+
+
+def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=None):
+    """Runs a cell over a list of inputs.
+
+    Args:
+      decoder_inputs: list of tensors [B, D].
+      initial_state: state of the cell before the first input.
+      cell: an RNN cell.
+      loop_function: function that takes the previous output and the index of the step. If it is given, its
+        results replace all inputs after the first.
+      scope: scope of the variables, by default rnn_decoder.
+
+    Returns:
+      (list of the outputs, state after the last input).
+    """
+    outputs, state = [], initial_state
+    with tf.variable_scope(scope or "rnn_decoder"):
+        for step, inputs in enumerate(decoder_inputs):
+            if loop_function is not None and outputs:
+                with tf.variable_scope("loop_function", reuse=True):
+                    inputs = loop_function(outputs[-1], step)
+            if step:
+                tf.get_variable_scope().reuse_variables()
+            output, state = cell(inputs, state)
+            outputs.append(output)
+    return outputs, state
+
+
+def sequence_loss_by_example(logits, targets, weights, average_across_timesteps=True,
+                             softmax_loss_function=None, name=None):
+    """Returns the cross-entropy of each sequence, [B].
+
+    Args:
+      logits: list of tensors [B, number of classes], one for each position.
+      targets: list of integer tensors [B].
+      weights: list of float tensors [B].
+      average_across_timesteps: whether to divide by the sum of the weights of the sequence.
+      softmax_loss_function: function of (labels, logits) that returns losses [B]. None means cross-entropy.
+      name: name of the ops.
+
+    Raises:
+      ValueError: the lists have different lengths.
+    """
+    if not len(logits) == len(targets) == len(weights):
+        raise ValueError("sequence_loss_by_example: logits, targets and weights must have the same length; "
+                         f"they have {len(logits)}, {len(targets)} and {len(weights)}.")
+    compute = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
+    with tf.name_scope(name, "sequence_loss_by_example"):
+        losses = [compute(labels=target if softmax_loss_function else tf.reshape(target, [-1]), logits=logit)
+                  * weight for logit, target, weight in zip(logits, targets, weights)]
+        total = tf.add_n(losses)
+        return total / (tf.add_n(weights) + 1e-12) if average_across_timesteps else total
+
+
+def sequence_loss_of_lists(logits, targets, weights, average_across_timesteps=True,
+                           average_across_batch=True, softmax_loss_function=None, name=None):
+    """Returns the sum of `sequence_loss_by_example` over the batch, or its mean if average_across_batch is
+    true."""
+    with tf.name_scope(name, "sequence_loss"):
+        losses = sequence_loss_by_example(logits, targets, weights, average_across_timesteps,
+                                          softmax_loss_function)
+        return tf.reduce_mean(losses) if average_across_batch else tf.reduce_sum(losses)

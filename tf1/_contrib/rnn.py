@@ -1,5 +1,7 @@
 """Defines the names of tf.contrib.rnn that `tf.nn` lacks. Variable names are those of TensorFlow 1.15."""
 
+import functools
+
 import tensorflow.compat.v1 as tf
 
 from tf1._contrib import layers
@@ -29,6 +31,14 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
     @property
     def output_size(self):
         return self._num_units
+
+
+class _LayerCell(_Cell):
+    """Base class of the cells that create their variables in `build`. If two cells are called in one scope,
+    the second cell gets a new scope, such as lstm_cell_1."""
+
+    def __call__(self, inputs, state, scope=None):
+        return super(tf.nn.rnn_cell.RNNCell, self).__call__(inputs, state, scope=scope)
 
 
 class LayerNormBasicLSTMCell(_Cell):
@@ -154,7 +164,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
         return hidden, _StateTuple(cell, hidden) if self._tuple else tf.concat([cell, hidden], 1)
 
 
-class SRUCell(_Cell):
+class SRUCell(_LayerCell):
     """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
     The variables are `kernel` and `bias`. The inputs are added to the output, so the last dimension of the
@@ -170,37 +180,40 @@ class SRUCell(_Cell):
     def state_size(self):
         return self._num_units
 
-    def call(self, inputs, state):
-        units, depth = self._num_units, _in_depth(inputs)
+    def build(self, inputs_shape):
+        units, depth = self._num_units, inputs_shape[-1]
         if depth != units:
             raise ValueError(f"SRUCell: num_units is {units}, but the last dimension of the inputs is "
                              f"{depth}. Both must be the same.")
-        kernel = tf.get_variable("kernel", [depth, 3 * units], inputs.dtype)
-        bias = tf.get_variable("bias", [2 * units], inputs.dtype, tf.zeros_initializer())
-        new, *gates = tf.split(tf.matmul(inputs, kernel), 3, 1)
-        forget, reset = tf.split(tf.sigmoid(tf.concat(gates, 1) + bias), 2, 1)
+        self._kernel = self.add_weight("kernel", [units, 3 * units])
+        self._bias = self.add_weight("bias", [2 * units], initializer=tf.zeros_initializer())
+        self.built = True
+
+    def call(self, inputs, state):
+        new, *gates = tf.split(tf.matmul(inputs, self._kernel), 3, 1)
+        forget, reset = tf.split(tf.sigmoid(tf.concat(gates, 1) + self._bias), 2, 1)
         cell = forget * state + (1 - forget) * new
         return reset * self._activation(cell) + (1 - reset) * inputs, cell
 
 
-def _block_variables(layer, depth):
+def _block_variables(create, units, depth, use_peephole):
     """Returns the variables of an LSTM, with the names of `tf.nn.rnn_cell.LSTMCell`.
 
     Args:
-      layer: LSTMBlockCell or LSTMBlockFusedCell.
+      create: function that creates a variable, such as `tf.get_variable`.
+      units: size of the state.
       depth: size of the last dimension of the inputs.
+      use_peephole: whether the gates depend on the state of the cell.
 
     Returns:
       (kernel, bias, {gate: peephole variable or None}).
     """
-    units = layer._num_units
-    kernel = tf.get_variable("kernel", [depth + units, 4 * units], layer._dtype_of_variables)
-    bias = tf.get_variable("bias", [4 * units], layer._dtype_of_variables, tf.zeros_initializer())
-    return kernel, bias, {gate: tf.get_variable(f"w_{gate}_diag", [units], layer._dtype_of_variables)
-                          if layer._use_peephole else None for gate in "ifo"}
+    kernel = create("kernel", [depth + units, 4 * units])
+    bias = create("bias", [4 * units], initializer=tf.zeros_initializer())
+    return kernel, bias, {gate: create(f"w_{gate}_diag", [units]) if use_peephole else None for gate in "ifo"}
 
 
-class LSTMBlockCell(_Cell):
+class LSTMBlockCell(_LayerCell):
     """Implements an LSTM (arXiv:1409.2329) with the variable names of `tf.nn.rnn_cell.LSTMCell`."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
@@ -221,10 +234,14 @@ class LSTMBlockCell(_Cell):
         self._num_units, self._forget_bias, self._use_peephole = num_units, forget_bias, use_peephole
         self._cell_clip = cell_clip if cell_clip is not None and cell_clip > 0 else None
 
+    def build(self, inputs_shape):
+        self._variables_of_lstm = _block_variables(self.add_weight, self._num_units, inputs_shape[-1],
+                                                   self._use_peephole)
+        self.built = True
+
     def call(self, inputs, state):
         cell, hidden = state
-        self._dtype_of_variables = inputs.dtype
-        kernel, bias, peepholes = _block_variables(self, _in_depth(inputs))
+        kernel, bias, peepholes = self._variables_of_lstm
         i, j, f, o = tf.split(tf.matmul(tf.concat([inputs, hidden], 1), kernel) + bias, 4, 1)
         if self._use_peephole:
             i, f = i + peepholes["i"] * cell, f + peepholes["f"] * cell
@@ -248,8 +265,7 @@ class LSTMBlockFusedCell(object):
         self._forget_bias, self._use_peephole = forget_bias, use_peephole
         self._reuse, self._name = reuse, name
         self._cell_clip = -1.0 if cell_clip is None else cell_clip
-        self._dtype_of_variables = dtype
-        self._scope = None
+        self._dtype, self._scope = dtype, None
 
     def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
         """Runs the LSTM over sequences.
@@ -269,16 +285,18 @@ class LSTMBlockFusedCell(object):
         """
         is_list = isinstance(inputs, (list, tuple))
         inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
-        # A second call reuses the variables of the first call.
-        with tf.variable_scope(scope or self._scope or self._name,
-                               reuse=True if self._scope is not None else self._reuse) as variables:
+        # A second call reuses the variables of the first call. A second cell without a scope gets a new
+        # scope, such as lstm_fused_cell_1.
+        scope = self._scope or scope or (self._name if self._reuse else None)
+        with tf.variable_scope(scope, self._name, reuse=bool(self._scope) or self._reuse) as variables:
             self._scope = variables
             outputs, state = self._run(inputs, initial_state, dtype or inputs.dtype, sequence_length)
         return tf.unstack(outputs) if is_list else outputs, state
 
     def _run(self, inputs, initial_state, dtype, lengths):
-        self._dtype_of_variables = self._dtype_of_variables or dtype
-        kernel, bias, peepholes = _block_variables(self, _in_depth(inputs))
+        create = functools.partial(tf.get_variable, dtype=self._dtype or dtype)
+        kernel, bias, peepholes = _block_variables(create, self._num_units, _in_depth(inputs),
+                                                   self._use_peephole)
         steps, batch = tf.shape(inputs)[0], tf.shape(inputs)[1]
         if initial_state is None:
             initial_state = [tf.zeros([batch, self._num_units], dtype)] * 2

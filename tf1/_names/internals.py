@@ -8,6 +8,7 @@ above a name says why the name is needed, and why a similar public name does not
 for a new release of TensorFlow. The modules that programs import by name are in `tf1/_run/modules.py`.
 """
 
+from tensorflow import python as tensorflow_python
 import tensorflow.compat.v1 as tf
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.client import session
@@ -20,10 +21,12 @@ from tensorflow.python.ops import (
     resource_variable_ops,
     state_ops,
     summary_ops_v2,
+    variables,
 )
 from tensorflow.python.saved_model.model_utils import export_output
 from tensorflow.python.training import optimizer as optimizers
 from tensorflow.python.util import deprecation, nest
+from tf_keras.src.engine import training_utils_v1
 from tf_keras.src.layers.rnn import legacy_cell_wrappers
 from tf_keras.src.legacy_tf_layers import normalization
 
@@ -44,6 +47,8 @@ should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 # `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` provide only the ops of a StagingArea, not the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
+# This package is `tf.python`. Programs read other names of it than the public names of `tf`.
+inner_python = tensorflow_python
 # The next two names are in tf.contrib.framework. TensorFlow has no public names for them.
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
 # tf.contrib.framework.smart_cond accepts a Python bool, which the public `tf.cond` refuses.
@@ -112,6 +117,9 @@ def noise_shape(layer, inputs):
 # The class of resource variables. `tf.Variable` cannot be used instead, because it is also the base class of
 # reference variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
+# Returns the `initialized_value` of the variable with a given op, or None. `tf.global_variables` alone would
+# not find a local variable.
+find_initialized_value = variables._find_initialized_value_for_variable
 # Registers a function for one class. If a program fetches an object of this class, the session fetches the
 # tensors that the function returns. A replacement of `tf.Session.run` would not be enough, because it would
 # miss such objects inside lists and dicts.
@@ -130,6 +138,38 @@ def add_reference(variable_class):
     """Gives resource variables the method `_ref` of reference variables, because some programs call
     `_ref`."""
     variable_class._ref = lambda self: self
+
+
+def replace_variable_import(wrapper):
+    """Replaces the method that creates a resource variable from its description in a MetaGraph. There is no
+    public function that every import of a MetaGraph calls.
+
+    Args:
+      wrapper: function that takes the original method and returns its replacement.
+    """
+    resource_variable_ops.ResourceVariable._init_from_proto = wrapper(
+        resource_variable_ops.ResourceVariable._init_from_proto)
+
+
+def replace_initial_value(wrapper):
+    """Replaces the function that makes the initial value of a variable safe: it replaces each op that reads
+    another variable. There is no public function that does this for a variable of any kind.
+
+    Args:
+      wrapper: function that takes the original function and returns its replacement. Both have the arguments
+        (name, op, op_cache) and return an op.
+    """
+    variables._safe_initial_value_from_op = wrapper(variables._safe_initial_value_from_op)
+
+
+def replace_metric_lookup(wrapper):
+    """Replaces the function with which `tf.keras.Model.compile` looks up a metric. There is no public
+    function for that.
+
+    Args:
+      wrapper: function that takes the original function and returns its replacement.
+    """
+    training_utils_v1.get_metric_function = wrapper(training_utils_v1.get_metric_function)
 
 
 def replace_assign(function):

@@ -33,6 +33,8 @@ class Namespace(types.ModuleType):
         vars(self).update(own)
 
     def __getattr__(self, name):
+        if name == "__all__":  # for `from … import *`
+            return [public for public in dir(self) if not public.startswith("_")]
         if not name.startswith("__"):
             base = self._base()
             if hasattr(base, name):

@@ -5,6 +5,7 @@ uses ops that accept only reference variables. Such a program can call `tf.disab
 get reference variables. The error of such an op gives this advice.
 """
 
+import contextlib
 import functools
 
 import tensorflow.compat.v1 as tf
@@ -71,6 +72,31 @@ def _for_published_optimizers(update_op):
     return update
 
 
+def _with_all_attributes(initialize):
+    """Gives a variable that is imported from a MetaGraph all attributes of a new variable. TensorFlow's
+    import forgets some of them, such as those that Keras reads."""
+    @functools.wraps(initialize)
+    def initialize_all(self, *args, **kwargs):
+        _VARIABLE.__init__(self, dtype=tf.float32, in_graph_mode=True)  # the import sets the right dtype
+        initialize(self, *args, **kwargs)
+    return initialize_all
+
+
+def _from_initialized_values(replace):
+    """Makes the initial value of a variable use the initialized values of other variables.
+
+    TensorFlow does this only for reference variables. Otherwise, the other variables may have no value yet
+    when tf.global_variables_initializer() runs.
+    """
+    @functools.wraps(replace)
+    def replaced(name, op, op_cache):
+        value = None
+        if op.type == "ReadVariableOp" and op.inputs[0].op.type == "VarHandleOp":
+            value = internals.find_initialized_value(op.inputs[0].op)
+        return replace(name, op, op_cache) if value is None else value.op
+    return replaced
+
+
 def _with_advice(apply_op):
     """Adds advice to the error of an op that accepts only reference variables."""
     @functools.wraps(apply_op)
@@ -84,35 +110,68 @@ def _with_advice(apply_op):
     return apply
 
 
-def _fetched(fetch):
-    """Returns the object that a session must fetch if a program asks for `fetch`.
+def _variable_of(tensor):
+    """Returns the variable if a tensor is the handle of a variable, and the tensor otherwise."""
+    if not isinstance(tensor, tf.Tensor) or tensor.dtype != tf.resource:
+        return tensor
+    return next((variable for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES)
+                 for variable in tensor.graph.get_collection(collection)
+                 if isinstance(variable, _VARIABLE) and variable.handle is tensor), tensor)
 
-    For a reference variable v, the name "v:0" meant the value of v. For a resource variable v, "v:0" is only
-    the handle of v. So if `fetch` is the name or the tensor of such a handle, the function returns the
-    variable itself. For the name of another tensor, it returns this tensor. Otherwise, it returns `fetch`.
-    """
-    graph = tf.get_default_graph()
+
+_get_tensor_by_name = tf.Graph.get_tensor_by_name
+
+
+@functools.wraps(_get_tensor_by_name)
+def get_tensor_by_name(self, name):
+    """Calls the method of tf.Graph. For a reference variable v, the name "v:0" meant the value of v. For a
+    resource variable v, it is only the name of the handle of v. So the function returns v itself."""
+    return _variable_of(_get_tensor_by_name(self, name))
+
+
+def _fetched(fetch):
+    """Returns the object that a session must fetch if a program asks for `fetch`: a variable, if `fetch` is
+    the name or the handle of a variable. An unknown name is returned unchanged, because the session raises
+    an error for it."""
     if isinstance(fetch, str) and ":" in fetch:
-        try:
-            fetch = graph.get_tensor_by_name(fetch)
-        except (KeyError, ValueError):  # the session will raise an error for the unknown name
-            return fetch
-    if isinstance(fetch, tf.Tensor) and fetch.dtype == tf.resource:
-        return next((variable for variable in tf.global_variables() + tf.local_variables()
-                     if isinstance(variable, _VARIABLE) and variable.handle is fetch), fetch)
-    return fetch
+        with contextlib.suppress(KeyError, ValueError):
+            return tf.get_default_graph().get_tensor_by_name(fetch)
+    return _variable_of(fetch)
+
+
+def _fed(fed, value):
+    """Returns the tensors that a session must feed if a program feeds a variable, as (tensor, value) pairs.
+
+    A reference variable had one tensor with its value. A resource variable has one for each place where the
+    program uses the variable.
+
+    Raises:
+      ValueError: an op uses the variable itself, and not a tensor with its value.
+    """
+    variable = _fetched(fed)
+    if not isinstance(variable, _VARIABLE):
+        return [(fed, value)]
+    uses = variable.handle.consumers()
+    if others := sorted({op.type for op in uses} & {"Enter", "ResourceGather", "ResourceGatherNd", "Switch"}):
+        raise ValueError(f"The variable {variable.name} cannot be fed, because the op {others[0]} uses it"
+                         f"{_ADVICE}")
+    return [(op.outputs[0], value) for op in uses if op.type == "ReadVariableOp"]
 
 
 def install():
     """Changes TensorFlow's classes so that code for reference variables works with resource variables."""
     _VARIABLE.initialized_value = _initialized_value
+    # As an object without a method `__bool__`, a variable of TensorFlow 1 was true.
+    _VARIABLE.__bool__ = lambda self: bool(self.numpy()) if tf.executing_eagerly() else True
+    tf.Graph.get_tensor_by_name = get_tensor_by_name
     internals.add_reference(_VARIABLE)
+    internals.replace_variable_import(_with_all_attributes)
+    internals.replace_initial_value(_from_initialized_values)
     for name in ("add", "sub", "mul", "truediv", "pow"):
         setattr(_VARIABLE, f"__i{name}__", _new_tensor(f"__{name}__"))
     internals.replace_assign(assign)
     internals.replace_resource_update(_for_published_optimizers)
     internals.replace_apply_op(_with_advice)
-    for kind in (str, tf.Tensor):
+    for kind in (str, tf.Tensor, _VARIABLE):
         internals.register_fetch(
-            kind, lambda fetch: ([_fetched(fetch)], lambda values: values[0]),
-            lambda fed, value: [(fed, value)], lambda fed: [fed])
+            kind, lambda fetch: ([_fetched(fetch)], lambda values: values[0]), _fed, lambda fed: [fed])

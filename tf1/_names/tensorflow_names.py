@@ -64,6 +64,15 @@ def _run_app(main=None, argv=None):
     _tf.app.run(main or sys.modules["__main__"].main, argv)
 
 
+def _write(self, file_content):
+    """Writes a text, bytes or a buffer to a file of tf.gfile. Buffers come from Python's pickle, which writes
+    large arrays in this form."""
+    is_buffer = not isinstance(file_content, (str, bytes))
+    _write_text(self, memoryview(file_content).tobytes() if is_buffer else file_content)
+
+
+_FILE = _tf.gfile.GFile.__base__
+_write_text, _FILE.write = _FILE.write, _write
 DATA = own_names(keyed_random, "parallel_interleave", "shuffle_and_repeat")
 app = _extended("app", dict(run=_run_app))
 nn = _extended("nn", dict(dropout=keyed_random.dropout))

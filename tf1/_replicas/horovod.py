@@ -1,20 +1,20 @@
 """Provides `import horovod.tensorflow as hvd` for the replicas of `python -m tf1 --num_replicas`.
 
-This module contains only the functions of Horovod that scripts with an Estimator use, such as NVIDIA's BERT.
-Such a script divides the work itself: each process reads its own input, and only the process with rank 0 uses
-the model_dir. Every other process has a different model_dir, or none. Without `--num_replicas`, there is one
-process.
+This module contains only some functions of Horovod. A script with Horovod divides the work itself: each
+process reads its own input, and only the process with rank 0 uses the model_dir. Every other process has a
+different model_dir, or none. The script trains with an Estimator or in its own sessions; see
+`session_exchange`. Without `--num_replicas`, there is one process.
 """
 
 import sys
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import collectives
 from bertlib.replicas import replica_group
 from tf1._contrib.optimizers import WrappedOptimizer
 from tf1._names.namespace import ModuleFinder, Namespace, defined_names
-from tf1._replicas import broadcast, gradients, horovod_mode
+from tf1._replicas import broadcast as broadcasting
+from tf1._replicas import gradients, horovod_mode, session_exchange
 
 
 def init(*args, **kwargs):
@@ -68,9 +68,6 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
       average: whether to return the mean. If false, the sum is returned.
       device_dense, device_sparse: ignored.
       compression: an attribute of `Compression`.
-
-    Raises:
-      ValueError: there are several processes, and this is not the training graph of an Estimator.
     """
     all_reduce = _exchange()
     if all_reduce is None:
@@ -86,16 +83,26 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
 
 
 def _exchange():
-    """Returns the all-reduce of the current graph, or None if there is only one process.
+    """Returns the all-reduce of the current graph, or None if there is only one process."""
+    return session_exchange.of_graph(_group()) if size() > 1 else None
 
-    Raises:
-      ValueError: there are several processes, and the current graph has no all-reduce.
-    """
-    all_reduce = collectives.current_all_reduce()
-    if all_reduce is None and size() > 1:
-        raise ValueError("hvd.allreduce and hvd.DistributedOptimizer work only in the training graph of a "
-                         "tf.estimator.Estimator, not in a session that the script creates.")
-    return all_reduce
+
+def broadcast(tensor, root_rank, name=None):
+    """Returns the value that a tensor of numbers has in the process with the rank root_rank."""
+    tensor, all_reduce = tf.convert_to_tensor(tensor), _exchange()
+    if all_reduce is None:
+        return tensor
+    return tf.identity(all_reduce.sum(tensor if rank() == root_rank else tf.zeros_like(tensor)), name)
+
+
+def broadcast_variables(variables, root_rank):
+    """Returns an op that gives variables the values that they have in the process with the rank root_rank."""
+    return tf.group(*[variable.assign(broadcast(variable, root_rank)) for variable in variables])
+
+
+def broadcast_global_variables(root_rank):
+    """Returns an op that gives all global variables the values of one process; see `broadcast_variables`."""
+    return broadcast_variables(tf.global_variables(), root_rank)
 
 
 class DistributedOptimizer(WrappedOptimizer):
@@ -125,7 +132,7 @@ class DistributedOptimizer(WrappedOptimizer):
                         [variable for _, variable in pairs]))
 
 
-class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
+class BroadcastGlobalVariablesHook(broadcasting.BroadcastHook):
     """Broadcasts the starting values of one process's global variables to all processes."""
 
     def __init__(self, root_rank, device=""):

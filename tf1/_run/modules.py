@@ -18,7 +18,7 @@ from tf1._contrib.contrib_parts import contrib
 from tf1._names import hub, tensorflow_names
 from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
-from tf1._run import bert_package, ours
+from tf1._run import bert_package, keras_modules, ours
 
 # Maps each folder that TensorFlow 1.15 had below `tf.contrib` to the files in this folder. Old programs
 # import these files as modules. In this project, such a module has all names of its part of `tf.contrib`. For
@@ -36,6 +36,7 @@ _CONTRIB_FILES = {
     "layers.python.layers": "embedding_ops encoders feature_column initializers layers normalization "
                             "optimizers regularizers summaries utils",
     "learn.python": "learn",
+    "legacy_seq2seq.python.ops": "seq2seq",
     "lookup": "lookup_ops",
     "losses.python.losses": "loss_ops",
     "metrics.python.ops": "metric_ops",
@@ -104,9 +105,15 @@ _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tf1.": None}
 
 
-def _find(name):
-    """Finds a module by its full name, such as "tensorflow.contrib.crf". Returns None if another finder has
-    to find the module."""
+def find(name):
+    """Finds a module by its full name, such as "tensorflow.contrib.crf".
+
+    Returns:
+      the module; None if another finder has to find it.
+
+    Raises:
+      ImportError: a part of `tf` lacks the module. The message says what to use instead.
+    """
     # Case 1: the module moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
@@ -114,22 +121,26 @@ def _find(name):
     # the prefix "tensorflow.".
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
-    # Case 2: the name is a file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The
+    # Case 2: the module is Keras under a name of TensorFlow 1.
+    if f"{file}.".startswith(("tensorflow.contrib.keras.", "tensorflow.python.keras.")) and (
+            root or file.startswith("tensorflow.contrib.")):
+        return keras_modules.find(file.replace("tensorflow", "tf", 1))
+    # Case 3: the name is a file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The
     # returned module has all names of the part of `tf` to which the file belonged, such as tf.contrib.crf.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
-    # Case 3: the name consists of a file of TensorFlow 1.15 and one more part. For example,
+    # Case 4: the name consists of a file of TensorFlow 1.15 and one more part. For example,
     # tensorflow_estimator.estimator.export consists of tensorflow_estimator.estimator and the part `export`.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # Case 4: TensorFlow still contains the module, or the name does not belong to `tf`. Return None, so that
+    # Case 5: TensorFlow still contains the module, or the name does not belong to `tf`. Return None, so that
     # another finder finds the module.
     path = name[len(root):].split(".")
     is_public_part = root and not path[0].startswith("_")
     if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
         return None
-    # Case 5: the module is an attribute of `tf1`. Either TensorFlow lacks the module, such as
+    # Case 6: the module is an attribute of `tf1`. Either TensorFlow lacks the module, such as
     # tensorflow.contrib.crf, or the program imports the module from `tf1`, such as tf1.nn.
     module = sys.modules["tf1"]
     for part in path:
@@ -181,5 +192,5 @@ def _put_back():
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())
 # These finders are the last ones, so that an installed package `bert` or `horovod` is found first.
-sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
+sys.meta_path += [ModuleFinder(find), bert_package.Finder(), horovod.FINDER]
 _put_back()

@@ -8,6 +8,7 @@ files and in the packages that `--also` names. All other libraries keep TensorFl
 import ast
 import importlib.abc
 import importlib.machinery
+import itertools
 import os
 import sys
 import sysconfig
@@ -16,6 +17,8 @@ from tf1._run import ours
 
 # Imports of these parts of TensorFlow are not changed.
 _INNER = ("core", "python", "tools")
+# This part of `tensorflow.python` is changed: it would be another Keras than that of `tf.keras`.
+_KERAS = ["tensorflow", "python", "keras"]
 
 
 def rewritten(tree):
@@ -29,7 +32,7 @@ class _Imports(ast.NodeTransformer):
     def visit_Import(self, node):
         statements, aliases = [], []
         for alias in node.names:
-            replacement = _our_name(alias.name)
+            replacement = our_name(alias.name)
             if replacement is None:
                 aliases.append(alias)
             elif alias.asname or "." not in alias.name:
@@ -44,16 +47,24 @@ class _Imports(ast.NodeTransformer):
         return [ast.copy_location(statement, node) for statement in statements]
 
     def visit_ImportFrom(self, node):
-        replacement = None if node.level else _our_name(node.module)
-        if replacement is None:
-            return node
-        return ast.copy_location(ast.ImportFrom(replacement, node.names, 0), node)
+        statements = []
+        for name, aliases in itertools.groupby(
+                node.names, lambda alias: None if node.level else our_name(node.module, alias.name)):
+            statements.append(ast.ImportFrom(name or node.module, list(aliases), 0 if name else node.level))
+        return [ast.copy_location(statement, node) for statement in statements]
 
 
-def _our_name(module):
+def our_name(module, name=None):
     """Returns the name that replaces a TensorFlow module in an import, such as "tf1.nn". Returns None if
-    imports of the module are not changed."""
+    imports of the module are not changed.
+
+    Args:
+      module: dotted name of the module.
+      name: the name that is imported from the module, or None.
+    """
     parts = module.split(".")
+    if [*parts, name][:3] == _KERAS:
+        return ".".join(["tf1", *parts[1:]])
     if parts[0] != "tensorflow" or parts[1:2] and parts[1] in _INNER:
         return None
     if parts[1:2] == ["compat"] and parts[2:3] != ["v1"]:

@@ -32,7 +32,12 @@ class RunConfig(run_config.RunConfig):
         """
         if not self.group:
             refuse_clusters()
+        intervals = [settings[name] for name in ("save_checkpoints_steps", "save_checkpoints_secs")
+                     if name in settings]
         super().__init__(*arguments, **settings)
+        # In TensorFlow 1, a script says by a None that it saves no checkpoints.
+        if set(intervals) == {None} and self.save_checkpoints_steps is None:
+            self.save_checkpoints_secs = 0
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
             if not self.group and strategy is not None and strategy.num_replicas_in_sync > 1:
                 count = strategy.num_replicas_in_sync
