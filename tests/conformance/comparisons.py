@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 
 # Fields of JSON files, at any depth, whose values differ between two equal runs: the time, the code, the
 # speed and the memory. The last two are fingerprints of files with such values.
-FIELDS = {"git", "started", "time", "seconds", "peak_memory_gb", "examples_per_second", "steps_per_second",
-          "cpu_seconds", "waiting_seconds", "global_step/sec", "examples/sec", "run.json", "model.onnx"}
+FIELDS = {"git", "code", "started", "time", "seconds", "cpu_seconds", "waiting_seconds", "peak_memory_gb",
+          "examples_per_second", "steps_per_second", "run.json", "model.onnx"}
 # Lines of HTML pages with such values, and the values in texts.
-LINES = re.compile(r"<bdi>environment\.git")
+LINES = re.compile(r"<bdi>(environment\.git|code\b)")
 WORDS = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?([.,]\d+)?(\+00:00)?"
                    r"|\b\d+(\.\d+)? (s|ms|seconds?|[KMG]B)\b|0x[0-9a-f]{6,}"
                    r"|\b\d+\.\d+ (steps|examples|sentences) (a|per) second\b|(?<=/)\d{10}\b")
