@@ -26,7 +26,7 @@ def test_killed_between_checkpoints(trained, untrained):
 
 @promises.of("killed in the evaluation")
 def test_killed_in_the_evaluation(trained, untrained):
-    killed = interrupt(untrained, "Weights for evaluating: ")
+    killed = interrupt(untrained, "Weights for ")
     assert killed.code == -signal.SIGKILL and f"step {STEPS}/{STEPS}" in killed.err, killed.err
     assert not (untrained.output / trained.row.results).exists()
     done = untrained.train()
