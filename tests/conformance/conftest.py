@@ -8,9 +8,9 @@ from rows import Workspace
 def workspaces(scripts, tiny_model, tmp_path_factory):
     """A function (row, untrained, changes) that returns a `Workspace`. Tests must not change its files.
 
-    With `untrained`, the workspace contains only the data. Otherwise it is trained: `changes` are changed flags
-    of the training, and each combination is trained once. The attribute `finished` is the `scripts.Finished`
-    of the training.
+    With `untrained`, the workspace contains only the data. Otherwise it is trained. `changes` are changed
+    flags of the training, and each combination is trained once. The attribute `finished` is the
+    `scripts.Finished` of the training.
     """
     prepared, trained = {}, {}
 
