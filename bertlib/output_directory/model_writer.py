@@ -5,10 +5,11 @@ complete. Files of an older model in this directory are removed.
 """
 
 import contextlib
+import errno
 import fnmatch
 import os
 import shutil
-import tempfile
+import uuid
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files, tokenizer_files
@@ -72,8 +73,10 @@ def check_directory(directory, kind, given, force=None):
 
 
 def write(directory, kind, source, names, contents):
-    """Writes a model to a temporary directory, and then moves the files to `directory`. Files of an older
-    model that are not replaced by new files are removed.
+    """Writes a model to a temporary directory, and then moves it to `directory`.
+
+    A new directory appears with all of its files, or not at all. Into an existing directory, the files are
+    moved one by one, and files of an older model that are not replaced by new files are removed.
 
     Args:
       directory: str, the directory of the model.
@@ -90,14 +93,16 @@ def write(directory, kind, source, names, contents):
       locks.InUseError: another process is writing to the directory.
     """
     with files.translate_disk_errors(directory), contextlib.ExitStack() as stack:
-        if os.path.isdir(directory):
+        is_new = not os.path.isdir(directory)
+        if not is_new:
             stack.enter_context(locks.lock_directory(directory))
         before = list_replaced_files(directory, kind)
-        # The temporary directory is on the same file system as the model. So a file can be moved by renaming
-        # it, without a copy.
-        temporary = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(directory))
+        # The temporary directory is on the same file system as the model, so it can be renamed. It is locked
+        # before it exists, so that `check_directory` can find out whether it is abandoned.
+        temporary = os.path.join(files.existing_parent(directory), f"{_TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         stack.enter_context(locks.lock_file(temporary))
-        stack.callback(shutil.rmtree, temporary)
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+        os.mkdir(temporary)
         if kind == "tensorflow":
             checkpoint_formats.write_tensorflow(os.path.join(temporary, TENSORFLOW_WEIGHTS), source, names)
         else:
@@ -105,15 +110,39 @@ def write(directory, kind, source, names, contents):
                                                  names)
         for name, content in contents.items():
             files.write_bytes(os.path.join(temporary, name), content)
-        os.makedirs(directory, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        # A directory that `makedirs` has just created is not locked yet.
-        with locks.lock_directory(directory):
-            if list_replaced_files(directory, kind) != before:
-                raise FileExistsError(f"{directory}: another process wrote to this directory at the same "
-                                      "time. Name another directory, or run the command again.")
-            for name in new:
-                os.replace(os.path.join(temporary, name), os.path.join(directory, name))
+        if is_new:
+            _move_directory(temporary, directory)
+        else:
+            _move_files(temporary, directory, new)
             for name in set(before) - set(new):
                 os.remove(os.path.join(directory, name))
     return new
+
+
+def _move_directory(model, directory):
+    """Renames a directory with a whole model to `directory`, which must not exist or must be empty."""
+    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
+    try:
+        os.rename(model, directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise FileExistsError(f"{directory}: another process wrote to this directory at the same time. Name "
+                              "another directory, or run the command again.") from None
+
+
+def _move_files(model, directory, names):
+    """Moves files into an existing directory. If this fails, the files that were already moved and replaced
+    no older file are removed."""
+    created = []
+    try:
+        for name in names:
+            target = os.path.join(directory, name)
+            is_created = not os.path.lexists(target)
+            os.replace(os.path.join(model, name), target)
+            created += [target] * is_created
+    except BaseException:
+        for path in created:
+            os.remove(path)
+        raise

@@ -1,7 +1,9 @@
 """convert_checkpoint.py as a user runs it: conversions in both directions, and errors."""
 
 import contextlib
+import errno
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -445,6 +447,34 @@ def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, ki
     with pytest.raises((ValueError, tf.errors.OpError), match="cannot be read"):
         model_writer.write(str(out), kind, source, names, {"vocab.txt": b"new"})
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["a directory", "no directory"])
+def test_a_file_that_cannot_be_moved_leaves_no_part_of_a_model(tiny_model, tmp_path, existing, monkeypatch):
+    out = tmp_path / "out"
+    if existing:
+        out.mkdir()
+        (out / "README.md").write_text("other")
+    source = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
+
+    def write():
+        model_writer.write(str(out), "hugging_face", source, sorted(source.shapes), {"vocab.txt": b"new"})
+
+    def failing(move):
+        def fail(path, target):
+            if os.fspath(target) in (str(out), str(out / "vocab.txt")):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            move(path, target)
+        return fail
+
+    before = snapshot(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
+        for name in ("replace", "rename"):
+            patch.setattr(os, name, failing(getattr(os, name)))
+        write()
+    assert snapshot(tmp_path) == before
+    write()
+    assert {"model.safetensors", "vocab.txt"} <= {path.name for path in out.iterdir()}
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
