@@ -482,6 +482,7 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
 
 @pytest.mark.parametrize("change", [
     lambda found: [], lambda found: None, lambda found: {}, lambda found: {**found, "sizes": "x"},
+    lambda found: {**found, "files": [["out-0"]]}, lambda found: {**found, "files": [1]},
     lambda found: {**found, "sizes": [1, 2]}, lambda found: {**found, "sizes": [-1]},
     lambda found: {**found, "sizes": [None]}, lambda found: {**found, "blocks_done": 2},
     lambda found: {**found, "statistics": {"instances": "5"}}, lambda found: {**found, "settings": []}])
@@ -490,7 +491,7 @@ def test_a_manifest_that_was_not_written_here_is_refused(tmp_path, change):
 
 
 @pytest.mark.parametrize("change, complaint", [
-    (lambda found: {**found, "files": [1]}, "the output files were 1"),
+    (lambda found: {**found, "files": ["other"]}, "the output files were other"),
     (lambda found: {**found, "blocks": 3}, "the number of blocks was 3 and is now 1"),
     (lambda found: {**found, "blocks": 10**30, "blocks_done": 10**30}, "and is now 1")])
 def test_a_manifest_of_another_output_is_refused(tmp_path, change, complaint):

@@ -32,6 +32,7 @@ def has_form(stored):
     numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
                *stored["statistics"].values()]
     return (len(stored["files"]) == len(stored["sizes"]) and stored["blocks_done"] <= stored["blocks"]
+            and all(isinstance(name, str) for name in stored["files"])
             and all(type(number) is int and number >= 0 for number in numbers))
 
 
