@@ -5,8 +5,8 @@
 # make gpu: installs TensorFlow's CUDA libraries, for a machine with an NVIDIA card, and lists the cards.
 # make test: the fast tests.
 # make test-slow: the slow tests: real memory, compilers and models, statistics over many draws, whole scripts.
-# make soak: faults and attacks with many processes, then long runs of the commands, which must not need more and
-#   more threads, open files or memory. It takes one to two hours.
+# make soak: kills and faults, property tests with many examples, then long runs of the commands, which must not
+#   need more and more threads, open files or memory. It takes two to three hours.
 # make docs: builds the pages of docs/ as a site with search, in site/. Show it with `python -m http.server -d site`.
 # make lint: checks the style of the code.
 # make clean: removes the environment, output/ and site/.
@@ -40,7 +40,7 @@ test-slow: $(VENV)/.installed-dev
 	$(PYTEST) -m "slow and not soak"
 
 soak: $(VENV)/.installed-dev
-	$(PYTEST) -m soak
+	$(PYTEST) -m "soak or hypothesis" --hypothesis-profile=soak
 	$(BIN)/python benchmarks/soak.py
 
 lint: $(VENV)/.installed-dev

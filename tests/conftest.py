@@ -6,12 +6,19 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from hypothesis import Phase, settings  # noqa: E402
 import pytest  # noqa: E402
 from scripts import Scripts  # noqa: E402
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit this setting. Some tests
 # send SIGINT, so the default is restored here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Property tests draw the same examples in each run. With --hypothesis-profile=soak, they draw more of them.
+settings.register_profile("tests", max_examples=30, derandomize=True, database=None, deadline=None,
+                          phases=[Phase.explicit, Phase.generate, Phase.shrink])
+settings.register_profile("soak", settings.get_profile("tests"), max_examples=1500)
+settings.load_profile("tests")
 
 
 def pytest_collectstart():

@@ -22,7 +22,7 @@ SENTENCES = [
     "The quick brown fox, 2010, 2011.",
     "Москва — столица России.", "القاهرة عاصمة مصر", "हिन्दी भाषा भारत की है।", "한국어 사람이 말한다",
     "東京は日本の首都です。人口は1400万人。", "北京是中国的首都。", "กรุงเทพเป็นเมืองหลวง", "…½ ﬁn"]
-repeatable = settings(max_examples=150, derandomize=True, database=None, deadline=None)
+repeatable = settings(max_examples=150)
 
 
 def train(**options):

@@ -29,7 +29,7 @@ RECORDED_CASES = [
 ]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
-repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+repeatable = settings(max_examples=60)
 
 
 def released_vocab():

@@ -1,9 +1,10 @@
 """The development set of --dev_fraction: how it is drawn, stored and found again."""
 
 import collections
-import random
 import unicodedata
 
+from hypothesis import given
+from hypothesis import strategies as some
 import pytest
 
 from bertlib.rows import text_keys
@@ -52,18 +53,6 @@ def test_no_label_is_lost_to_the_evaluation(draw, fraction):
     assert {row.label for row in train.rows} == {row.label for row in part.rows}
 
 
-@pytest.mark.parametrize("labels", [
-    ["x", "y"] * 30, [float(index % 7) for index in range(60)],
-    [("a", "b")[:index % 3] for index in range(60)]])
-def test_a_split_depends_on_contents_and_not_on_the_order_of_rows(labels):
-    part = part_of(labels)
-    expected = contents(dev_split.stratified_split(part, 0.2).dev.rows)
-    for seed in range(5):
-        rows = random.Random(seed).sample(part.rows, len(part.rows))
-        moved = [row._replace(line=line) for line, row in enumerate(rows, 2)]
-        assert contents(dev_split.stratified_split(part._replace(rows=moved), 0.2).dev.rows) == expected
-
-
 def test_a_split_is_the_same_on_each_machine():
     # These lines were recorded. If a new version drew other rows, models of both versions could not be
     # compared.
@@ -96,30 +85,68 @@ def test_the_same_texts_are_on_one_side_and_those_of_two_labels_stay():
     assert len(dev_split.stratified_split(row_examples.Split("train.csv", pairs, True), 0.2).dev.rows) == 2
 
 
-VARIANTS = [str.upper, str.title, lambda text: f"  {text}", lambda text: text.replace(" ", "\u00a0 "),
+# Other spellings of the same text.
+VARIANTS = [str, str.upper, str.title, lambda text: f"  {text}", lambda text: text.replace(" ", "\u00a0 "),
             lambda text: f"\ufeff{text}", lambda text: text.replace(" ", "\u200b "),
             lambda text: unicodedata.normalize("NFD", text)]
+LABELS = [some.sampled_from("xyz"), some.integers(0, 6).map(float),
+          some.lists(some.sampled_from("ab"), unique=True).map(tuple)]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_near_duplicates_are_on_one_side(variant):
-    """Each of 40 texts occurs twice: unchanged, and in another spelling of the same text."""
-    texts = [f"café weiß {chr(0x390)} {number}" for number in range(40)]
-    rows = [row_examples.Row(index + 1, text, None, "xy"[index % 40 % 2])
-            for index, text in enumerate([*texts, *map(variant, texts)])]
-    assert len({row.text_a for row in rows}) == 80
-    train, dev, _ = dev_split.stratified_split(row_examples.Split("train.csv", rows, True), 0.25)
-    on_dev, on_train = ({(row.line - 1) % 40 for row in side.rows} for side in (dev, train))
-    assert len(dev.rows) == 20 and not on_dev & on_train
+@some.composite
+def splits(draw):
+    """A `Split` of texts or pairs. Some of the texts are equal, or are spellings of the same text."""
+    texts = some.builds(lambda number, spell: spell(f"café weiß {chr(0x390)} {number}"), some.integers(0, 30),
+                        some.sampled_from(VARIANTS))
+    pairs = some.tuples(texts, draw(some.sampled_from([some.none(), texts])))
+    labels = draw(some.sampled_from(LABELS))
+    rows = draw(some.lists(some.tuples(pairs, labels), min_size=4, max_size=40))
+    return row_examples.Split("train.csv", [row_examples.Row(line, *pair, label)
+                                            for line, (pair, label) in enumerate(rows, 2)], True)
 
 
-def test_swapped_pairs_are_on_one_side():
-    pairs = [(f"left {number}", f"right {number}") for number in range(40)]
-    rows = [row_examples.Row(index + 1, *pair, "xy"[index % 40 % 2])
-            for index, pair in enumerate([*pairs, *((second, first) for first, second in pairs)])]
-    train, dev, _ = dev_split.stratified_split(row_examples.Split("train.csv", rows, True), 0.25)
-    on_dev, on_train = ({(row.line - 1) % 40 for row in side.rows} for side in (dev, train))
-    assert len(dev.rows) == 20 and not on_dev & on_train
+def shuffled(rows, chance):
+    """Returns the rows in another order, with new line numbers."""
+    return [row._replace(line=line) for line, row in enumerate(chance.sample(rows, len(rows)), 2)]
+
+
+def keys(part):
+    return set(map(dev_split.text_key_of_row, part.rows))
+
+
+@given(whole=splits(), fraction=some.floats(0.02, 0.5), seed=some.integers(0, 99), chance=some.randoms())
+def test_both_sets_have_no_common_text_and_depend_only_on_the_rows(whole, fraction, seed, chance):
+    try:
+        train, dev, unused = dev_split.stratified_split(whole, fraction)
+    except ValueError as error:
+        assert f"--dev_fraction={fraction} selects none of the {len(whole.rows)} examples in" in str(error)
+        return
+    assert sorted([*train.rows, *dev.rows]) == whole.rows and not unused and dev.rows
+    assert not keys(train) & keys(dev) and len(keys(dev)) <= round(fraction * len(keys(whole)))
+    again = dev_split.stratified_split(whole._replace(rows=shuffled(whole.rows, chance)), fraction)
+    assert contents(again.dev.rows) == contents(dev.rows)
+    by_seed = dev_split.split_by_seed(whole, fraction, seed)
+    assert sorted([*by_seed.train.rows, *by_seed.dev.rows]) == whole.rows
+    assert by_seed == dev_split.split_by_seed(whole, fraction, seed)
+
+
+@given(whole=splits(), more=splits(), chance=some.randoms())
+def test_stored_rows_are_found_in_a_file_that_was_shuffled_and_got_more_rows(whole, more, chance):
+    try:
+        train, dev, _ = dev_split.stratified_split(whole, 0.3)
+    except ValueError:
+        return
+    stored = dev_split.parse_dev_rows(dev_split.format_dev_rows(dev), "dev_rows.txt")
+    changed = whole._replace(rows=shuffled([*whole.rows, *more.rows], chance))
+    found = dev_split.split_by_dev_rows(changed, stored, "dev_rows.txt")
+    assert contents(found.dev.rows) == contents(dev.rows)
+    assert sorted([*found.train.rows, *found.dev.rows, *found.unused]) == changed.rows
+    assert not keys(found.train) & keys(found.dev)
+    assert set(map(dev_split.text_key_of_row, found.unused)) <= keys(dev)
+    lost = chance.choice(dev.rows)
+    fewer = whole._replace(rows=[row for row in whole.rows if row != lost])
+    with pytest.raises(ValueError, match="^train.csv lacks 1 of the .* rows that dev_rows.txt lists"):
+        dev_split.split_by_dev_rows(fewer, stored, "dev_rows.txt")
 
 
 def test_texts_that_differ_in_words_are_told_apart():
@@ -175,14 +202,6 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
               ROWS[2]._replace(label="0.1"), ROWS[1]._replace(label=("a",))]
     assert len({dev_split.row_digest(row) for row in [*ROWS, *others]}) == 8
     assert dev_split.row_digest(ROWS[1]._replace(label=("a", "b"), line=9)) == dev_split.row_digest(ROWS[1])
-
-
-def test_stored_rows_are_found_wherever_they_are():
-    more = [row_examples.Row(1, "a bird", None, "x"), row_examples.Row(7, "7", None, 0.2)]
-    rows = [more[0], ROWS[2]._replace(line=2), ROWS[0]._replace(line=3), ROWS[1]._replace(line=4)]
-    train, dev, unused = found_in(rows)
-    assert contents(dev.rows) == contents(ROWS) and train.rows == more[:1] and not unused
-    assert [row.line for row in dev.rows] == [2, 3, 4]
 
 
 def test_later_rows_with_the_texts_of_stored_ones_are_on_neither_side():

@@ -28,7 +28,7 @@ from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 LABELS = ["0", "1"]
-repeatable = settings(max_examples=150, derandomize=True, database=None, deadline=None)
+repeatable = settings(max_examples=150)
 
 
 @pytest.fixture(scope="module")

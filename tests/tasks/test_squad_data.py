@@ -26,7 +26,7 @@ import tokenization
 SAMPLES = ROOT / "samples" / "squad"
 VERSIONS = {"v1": False, "v2": True}
 LENGTHS = collections.namedtuple("Lengths", ["max_seq_length", "doc_stride", "max_query_length"])
-repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+repeatable = settings(max_examples=60)
 
 
 class PlainTokenizer(tokenization.FullTokenizer):

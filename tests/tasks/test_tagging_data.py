@@ -16,7 +16,7 @@ from bertlib.tasks.tagging import tagging_data
 from bertlib.tasks.tagging.tagging_data import Sentence
 import tokenization
 
-repeatable = settings(max_examples=200, derandomize=True, database=None, deadline=None)
+repeatable = settings(max_examples=200)
 
 # --- Files -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,397 @@
+"""All readers of a user's file read the same examples from any form of the file, or refuse the same line.
+
+`written_files` draws the files. The readers are those of training, evaluation, test data, export, and
+predict.py on a file and on a pipe.
+"""
+
+import functools
+import gzip
+import json
+
+from hypothesis import given
+from hypothesis import strategies as some
+import pytest
+import tiny
+import written_files as written
+
+from bertlib.output_directory import model_directory
+from bertlib.rows import tables
+from bertlib.runs.classification import training_texts
+from bertlib.serving import answers, prediction_inputs
+from bertlib.tasks.classification import row_examples
+from bertlib.tasks.multiple_choice import choice_data
+from bertlib.tasks.squad import squad_data
+from bertlib.tasks.tagging import tagged_json_lines
+import modeling
+import tokenization
+
+ANSWERS = {"classification": answers.Classification, "regression": answers.Regression,
+           "multiple choice": answers.MultipleChoice}
+KINDS = pytest.mark.parametrize("kind", written.KINDS)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory):
+    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in tiny.VOCABULARY), encoding="utf-8")
+    return tokenization.FullTokenizer(str(directory / "vocab.txt"))
+
+
+def model(kind, settings, path, tokenizer, labels=None):
+    """Returns the `ModelDirectory` of a training with these settings on this file."""
+    record = {"task": row_examples.TASK, "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
+              "files": {"train_file": path}}
+    config = modeling.BertConfig.from_dict(tiny.CONFIG)
+    return model_directory.ModelDirectory("out", kind.replace(" ", "_"), config, None, tokenizer, labels,
+                                          record)
+
+
+def asked(task, its_model, path, ahead):
+    """Reads a file like predict.py. Returns [(line, texts)]."""
+    found, source = [], prediction_inputs.InputReader(its_model, task.fields, task.required)
+    with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
+        for item in source.read(stream, path, prediction_inputs.format_from_name(path), ahead):
+            if item.problem:
+                raise ValueError(f"{path}:{item.line}: {item.problem}")
+            with tables.name_file_in_errors(path):
+                try:
+                    task.windows(*item.values)  # checks the texts, too
+                except ValueError as error:
+                    raise tables.RowError(item.line, str(error)) from None
+            found.append((item.line, item.values))
+    return found
+
+
+# --- Rows ------------------------------------------------------------------------------------------------
+
+
+def _rows(split):
+    return [(row.line, tuple(text for text in (row.text_a, row.text_b) if text is not None), row.label)
+            for row in split.rows]
+
+
+def _questions(file):
+    return [(one.line, (one.sent1, one.sent2, *one.endings), str(one.label)) for one in file.questions]
+
+
+def readers_of_rows(table, path, tokenizer, **more):
+    """Returns {name: function that reads the file} for each reader of rows. `more` are further flags."""
+    settings = {**table.flags, **more}
+    labels = written.LABELS if table.kind == "classification" else None
+    if table.kind == "multiple choice":
+        def read(**options):
+            return _questions(choice_data.read_questions(path, settings.get, **more, **options))
+        settings["num_choices"] = len(table.texts) - 2
+        found = {"training": read, "test data": lambda: read(needs_labels=False)}
+    else:
+        check = labels and row_examples.label_checker(labels, "the labels")
+
+        def create():
+            return row_examples.create_reader(table.kind, settings.get)
+        found = {"training": lambda: _rows(create().read(path)),
+                 "evaluation": lambda: _rows(create().read(path, known=labels, find_problem=check)),
+                 "test data": lambda: _rows(create().read(path, needs_labels=False, known=labels))}
+        # A training records the columns that its reader found. The readers below get these columns as flags.
+        settings.setdefault("text_column", ",".join(table.texts))
+        settings.setdefault("label_column", table.label)
+        found["export"] = lambda: list(training_texts.read_training_texts(
+            model(table.kind, settings, path, tokenizer, labels)))
+    its_model = model(table.kind, settings, path, tokenizer, labels)
+    task = ANSWERS[table.kind](its_model)
+    return {**found, "prediction": lambda: asked(task, its_model, path, 1000),
+            "prediction from a pipe": lambda: asked(task, its_model, path, 0)}
+
+
+def write(directory, table, data):
+    path = directory / table.name
+    path.write_bytes(data)
+    return str(path)
+
+
+def expected(examples, name):
+    """Returns the examples as the reader with this name returns them."""
+    if name == "export":
+        return [text for _, texts, *_ in examples for text in texts]
+    return [example[:2] for example in examples] if name.startswith("prediction") else examples
+
+
+@KINDS
+@given(data=some.data())
+def test_rows_are_the_same_in_any_form_for_all_readers(kind, directory, tokenizer, data):
+    table = data.draw(written.tables(kind))
+    path = write(directory, table, table.content()[0])
+    for name, read in readers_of_rows(table, path, tokenizer).items():
+        assert read() == expected(table.examples(), name), (name, table.flags)
+
+
+def assert_refused(readers, path, line=None):
+    """Asserts that each reader refuses the file, with its path, and with the number of the bad line."""
+    for name, read in readers.items():
+        try:
+            found = read()
+        except (ValueError, EOFError, OSError) as error:
+            place = path if line is None else f":{line}: "
+            assert place in str(error) or f"line {line} " in str(error), (name, line, str(error))
+        else:
+            raise AssertionError(f"{name} reads {found}, but line {line} is bad")
+
+
+@KINDS
+@given(data=some.data())
+def test_all_readers_refuse_a_bad_row_and_training_can_skip_it(kind, directory, tokenizer, data):
+    table = data.draw(written.tables(kind, min_rows=3))
+    index = data.draw(some.integers(1, len(table.rows) - 1))
+    table.rows[index].update(dict.fromkeys(table.texts, written.PLAIN))
+    others = table.examples()
+    needs_label, is_json = data.draw(some.booleans()), table.delimiter is None
+    faults = written.ROW_FAULTS[table.ending]
+    if needs_label:
+        faults = {**written.LABEL_FAULTS[kind], **(written.JSON_LABEL_FAULTS if is_json else {})}
+    what = data.draw(some.sampled_from(sorted(faults)))
+    faults[what](table, index)
+    content, _, lines = table.content()
+    path = write(directory, table, content)
+    readers = readers_of_rows(table, path, tokenizer)
+    assert_refused({name: readers[name] for name in readers if not needs_label
+                    or name in ("training", "evaluation", "export")}, path, lines[index])
+    kept = [example[1:] for place, example in enumerate(others) if place != index or what == "a blank line"]
+    read = readers_of_rows(table, path, tokenizer, skip_bad_lines=True)["training"]
+    assert [row[1:] for row in read()] == kept
+
+
+@KINDS
+@given(data=some.data())
+def test_all_readers_refuse_a_bad_header_or_file(kind, directory, tokenizer, data):
+    table, line = data.draw(written.tables(kind)), None
+    has_names = table.names and table.by != "numbers"
+    faults = {**written.file_faults(table), **(written.HEADER_FAULTS if has_names else {})}
+    what = data.draw(some.sampled_from(sorted(faults)))
+    if what in written.HEADER_FAULTS:
+        faults[what](table)
+        content, line, _ = table.content()
+    else:
+        content = faults[what](table.content()[0])
+    path = write(directory, table, content)
+    readers = readers_of_rows(table, path, tokenizer)
+    # A file without inputs gets no answers. For a file that is not gzip, the error of predict.py is tested in
+    # tests/commands/test_predict.py.
+    if what in ("empty", "white space", "a header row alone") or "gzip" in what:
+        readers = {name: read for name, read in readers.items() if "prediction" not in name}
+    assert_refused(readers, path, line)
+
+
+@given(data=some.data())
+def test_an_unknown_label_is_refused_by_an_evaluation(directory, tokenizer, data):
+    table = data.draw(written.tables("classification"))
+    index = data.draw(some.integers(0, len(table.rows) - 1))
+    table.rows[index][table.label] = data.draw(some.sampled_from(["YES", "ye", "0", "no\u200b", "ne\u0301"]))
+    path = write(directory, table, table.content()[0])
+    readers = readers_of_rows(table, path, tokenizer)
+    assert_refused({"evaluation": readers["evaluation"]}, path, table.content()[2][index])
+    assert readers["training"]() == table.examples()
+
+
+# --- Sentences -------------------------------------------------------------------------------------------
+
+TAG_FAULTS = {
+    "a column more": lambda line, separator: line + separator + "more",
+    "a column less": lambda line, separator: line.split()[0],
+    "no tag": lambda line, separator: line.replace("B-X", "X").replace(" O", "PER"),
+    "NUL": lambda line, separator: line + "\0",
+    "not UTF-8": lambda line, separator: line + "\udcff"}
+LIST_FAULTS = {
+    "tags of another number": lambda row: row["ner_tags"].append("O"),
+    "no tags": lambda row: row.pop("ner_tags"), "tags null": lambda row: row.update(ner_tags=None),
+    "numbers": lambda row: row.update(ner_tags=[0] * len(row["ner_tags"])),
+    "no such tag": lambda row: row.update(ner_tags=["PER"] * len(row["ner_tags"])),
+    "an empty word": lambda row: row["tokens"].__setitem__(0, " "),
+    "no words": lambda row: row.update(tokens=[], ner_tags=[]),
+    "a text": lambda row: row.update(tokens="the cat"), "two keys": lambda row: row.update(words=["the"])}
+
+
+@some.composite
+def sentences(draw):
+    """Returns [[(word, tag), …], …]."""
+    word = written.visible_texts(" \t\r\n\ufeff").map(lambda text: text[4:-4] + "x")
+    return draw(some.lists(some.lists(some.tuples(word, some.sampled_from(["O", "B-X", "I-X", "S-a-b"])),
+                                      min_size=1, max_size=4), min_size=2, max_size=4))
+
+
+@some.composite
+def columns_of(draw, found):
+    """Returns (lines, flags, numbers of the first lines of the sentences, separator) of a file with columns.
+    """
+    order = draw(some.sampled_from([["word", "tag"], ["id", "word", "tag"], ["tag", "x", "word"]]))
+    separator, lines, firsts = draw(some.sampled_from([" ", "\t", " \t "])), [], []
+    for sentence in found:
+        lines += draw(some.sampled_from([[], ["-DOCSTART- O", ""], ["# a comment of five words"]]))
+        firsts.append(len(lines) + 1)
+        for number, (word, tag) in enumerate(sentence):
+            row = {"word": word, "tag": tag, "id": str(number), "x": "NN"}
+            lines.append(separator.join(row[name] for name in order))
+        lines += [""] * draw(some.integers(1, 2))
+    ends = draw(some.sampled_from([0, len(order) + 1]))
+    flags = {"token_column": order.index("word") + 1 - ends, "tag_column": order.index("tag") + 1 - ends}
+    return lines, flags, firsts, separator
+
+
+def readers_of_sentences(path, flags, tokenizer):
+    def read(**options):
+        file = tagged_json_lines.read_tagged(path, *flags.values(), **options)
+        return [(one.lines[0], list(one.words), one.tags) for one in file.sentences]
+
+    its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
+    task = answers.Tagging(its_model)
+    return {"training": read, "test data": lambda: read(tagged=None),
+            "export": lambda: list(training_texts.read_training_texts(its_model)),
+            **{f"prediction {ahead}": lambda ahead=ahead: [
+                (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]
+               for ahead in (0, 1000)}}
+
+
+def expected_sentences(found, firsts, name):
+    words = [[word for word, _ in sentence] for sentence in found]
+    if name == "export":
+        return list(map(" ".join, words))
+    tags = [[tag for _, tag in sentence] for sentence in found]
+    if name == "test data" and not any(set(one) - {"O"} for one in tags):
+        tags = [None] * len(tags)
+    return list(zip(firsts, words)) if name.startswith("prediction") else list(zip(firsts, words, tags))
+
+
+def write_sentences(directory, data, lines, ending):
+    """Writes lines with a drawn line end, byte-order mark and compression. Returns the path."""
+    end, has_mark, is_packed = data.draw(some.tuples(some.sampled_from(["\n", "\r\n"]), some.booleans(),
+                                                     some.booleans()))
+    content = "".join(line + end for line in lines).encode("utf-8", "surrogateescape")
+    content = written.MARK * has_mark + content
+    path = directory / f"given{ending}{'.gz' * is_packed}"
+    path.write_bytes(gzip.compress(content, 1) if is_packed else content)
+    return str(path)
+
+
+@given(found=sentences(), data=some.data())
+def test_sentences_are_the_same_in_columns_and_in_json_lines(directory, tokenizer, found, data):
+    lines, flags, firsts, _ = data.draw(columns_of(found))
+    keys = data.draw(some.sampled_from([("tokens", "ner_tags"), ("words", "tags")]))
+    objects = [json.dumps(dict(zip(keys, map(list, zip(*sentence)))), ensure_ascii=data.draw(some.booleans()))
+               for sentence in found]
+    for path, places in ((write_sentences(directory, data, lines, ".conll"), firsts),
+                         (write_sentences(directory, data, objects, ".jsonl"), range(1, len(found) + 1))):
+        for name, read in readers_of_sentences(path, flags, tokenizer).items():
+            assert read() == expected_sentences(found, places, name), (name, path, flags)
+
+
+@given(found=sentences(), data=some.data())
+def test_all_readers_refuse_a_bad_sentence(directory, tokenizer, found, data):
+    index = data.draw(some.integers(1, len(found) - 1))
+    found[index][0] = "cat", "B-X"
+    found[0][0] = found[0][0][0], "B-X"  # without any tag, test data have no tags
+    if data.draw(some.booleans()):
+        lines, flags, firsts, separator = data.draw(columns_of(found))
+        place, what = firsts[index], data.draw(some.sampled_from(sorted(TAG_FAULTS)))
+        lines[place - 1] = TAG_FAULTS[what](lines[place - 1], separator)
+        path = write_sentences(directory, data, lines, ".conll")
+    else:
+        flags, place, what = {"token_column": 1, "tag_column": -1}, index + 1, data.draw(some.sampled_from(
+            sorted(LIST_FAULTS)))
+        rows = [dict(zip(("tokens", "ner_tags"), map(list, zip(*sentence)))) for sentence in found]
+        LIST_FAULTS[what](rows[index])
+        path = write_sentences(directory, data, map(json.dumps, rows), ".jsonl")
+    readers = readers_of_sentences(path, flags, tokenizer)
+    # Predictions need no tags, split a text into words, and prefer the first of two keys.
+    if "tag" in what or what in ("numbers", "a text", "two keys"):
+        readers = {name: read for name, read in readers.items() if "prediction" not in name}
+    assert_refused(readers, path, place)
+
+
+# --- Questions -------------------------------------------------------------------------------------------
+
+QUESTION_FAULTS = {
+    **{f"no {name}": lambda row, name=name: row.pop(name) for name in ("id", "question", "context")},
+    **{f"{name} {value}": lambda row, name=name, value=value: row.update({name: value})
+       for name in ("question", "context") for value in (None, ["a"], 7)}}
+
+
+def squad(rows):
+    """Returns the text of a SQuAD file with these questions, a paragraph for each."""
+    return json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": [{
+        "context": row.get("context"), "qas": [{name: row[name] for name in row if name != "context"}]}]}
+        for row in rows]})
+
+
+@some.composite
+def questions(draw):
+    """Returns [{"id", "question", "context", "answers"}]. The answer is a word of the context."""
+    rows = []
+    for index in range(draw(some.integers(1, 3))):
+        context = draw(written.visible_texts())
+        words = squad_data.split_context(context)
+        place = draw(some.integers(0, len(words[0]) - 1))
+        rows.append({"id": f"q{index}", "question": draw(written.visible_texts()), "context": context,
+                     "answers": [{"text": words[0][place], "answer_start": words[1][place]}]})
+    return rows
+
+
+def _examples(path, is_training):
+    return [(one.qas_id, one.question_text, one.context, one.doc_tokens, one.start_position, one.end_position)
+            for one in squad_data.read_squad_examples(str(path), is_training)]
+
+
+@given(rows=questions(), mark=some.booleans(), is_training=some.booleans())
+def test_questions_are_the_same_in_squad_and_in_json_lines(directory, tokenizer, rows, mark, is_training):
+    lines = "".join(json.dumps(row, ensure_ascii=mark) + "\n" for row in rows)
+    for path, text in ((directory / "squad.json", squad(rows)), (directory / "given.jsonl", lines)):
+        path.write_bytes(written.MARK * mark + text.encode())
+    found = _examples(directory / "squad.json", is_training)
+    assert found == _examples(directory / "given.jsonl", is_training)
+    assert [one[:3] for one in found] == [(row["id"], row["question"], row["context"]) for row in rows]
+    if is_training:
+        assert [one[3][one[4]] for one in found] == [row["answers"][0]["text"] for row in rows]
+    its_model = model("questions", {"doc_stride": 8, "max_query_length": 6}, "squad.json", tokenizer)
+    answered = asked(answers.SquadQuestions(its_model), its_model, str(directory / "given.jsonl"), 1000)
+    assert answered == [(line, (row["question"], row["context"])) for line, row in enumerate(rows, 1)]
+
+
+@given(rows=questions(), data=some.data())
+def test_a_bad_question_is_refused_with_its_place(directory, rows, data):
+    place = data.draw(some.integers(0, len(rows) - 1))
+    QUESTION_FAULTS[data.draw(some.sampled_from(sorted(QUESTION_FAULTS)))](rows[place])
+    (directory / "given.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (directory / "squad.json").write_text(squad(rows))
+    for path, where in ((directory / "given.jsonl", f":{place + 1}"),
+                        (directory / "squad.json", f"data[{place}].paragraphs[0]")):
+        with pytest.raises(ValueError) as error:
+            _examples(path, data.draw(some.booleans()))
+        assert where in str(error.value) or "first JSON object" in str(error.value), str(error.value)
+
+
+# --- Lines of text ---------------------------------------------------------------------------------------
+
+
+@given(rows=some.lists(some.tuples(*[written.visible_texts("\n\r|")] * 2), min_size=1, max_size=4),
+       number=some.sampled_from([1, 2]), mark=some.booleans(),
+       ends=some.sampled_from([(b"\n", b""), (b"\r\n", b""), (b"\n", b"\n\n")]),
+       spoiled=some.sampled_from([None, b"", b" \t", b"the \xff", b"the\0"]))
+def test_lines_of_text_are_one_or_two_texts(directory, tokenizer, rows, number, ends, mark, spoiled):
+    texts = [row[:number] for row in rows]
+    lines = [" ||| ".join(row).encode() for row in texts]
+    if spoiled is not None:
+        lines.insert(len(lines) - 1, spoiled)
+    path = directory / "given.txt"
+    path.write_bytes(written.MARK * mark + ends[0].join(lines) + ends[1])
+    settings = {"text_column": "a,b"[:2 * number - 1]}
+    its_model = model("classification", settings, "train.csv", tokenizer, ["x", "y"])
+    task = answers.Classification(its_model)
+    read = functools.partial(asked, task, its_model, str(path), 1000)
+    if spoiled is not None and spoiled.strip():
+        assert_refused({"prediction": read}, str(path), len(lines) - 1)
+    elif spoiled is not None:
+        with pytest.raises(ValueError, match="empty|missing|only one text"):
+            read()
+    else:
+        assert read() == list(enumerate(texts, 1))
