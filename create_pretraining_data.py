@@ -13,6 +13,7 @@ import collections
 import contextlib
 import gc
 import itertools
+import math
 import os
 import sys
 
@@ -21,6 +22,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch, process_role
 
 from bertlib.data import example_encoding, record_files
+from bertlib.flag_table import entries, shared
 from bertlib.runs import checks, model_config, vocabularies
 from bertlib.system import files, network_namespace
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
@@ -30,65 +32,57 @@ FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 # This environment variable is set if the command already runs in a network namespace.
 _PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 
+ENTRIES = entries.section("Files", None, [
+    entries.Path("input_file", None,
+                 "Text files, which may be compressed (.gz): paths or globs, with commas between them."),
+    entries.Path("output_file", None,
+                 "TFRecord files to write, with commas between them. The instances are distributed over the "
+                 "files in turn."),
+]) + entries.section("Instances", None, [
+    entries.Integer("max_seq_length", 128,
+                    "Maximum number of tokens in an instance, including [CLS] and [SEP]. Train with the same "
+                    "value.", least=5, most=1 << 16),
+    entries.Integer("max_predictions_per_seq", 20,
+                    "Maximum number of masked tokens in an instance. A usual value is --max_seq_length times "
+                    "--masked_lm_prob. Pass the same number to the training.", least=1, most=1 << 16),
+    entries.Number("masked_lm_prob", 0.15, "Fraction of the tokens that are masked.", above=0, most=1),
+    entries.Switch("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them."),
+    entries.Switch("next_sentence", True,
+                   "An instance is a pair of texts for next-sentence prediction. In about half of the pairs, "
+                   "the second text is random. false: an instance is a sequence of complete sentences, with "
+                   "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
+                   "next-sentence label is 0."),
+    entries.Number("short_seq_prob", 0.1,
+                   "Probability that the target length of the instances is a random number, and not the "
+                   "maximum that --max_seq_length allows. The target length is drawn once for each pass over "
+                   "a document. With --next_sentence=false, it is drawn once for each instance.",
+                   least=0, most=1),
+    entries.Integer("dupe_factor", 10,
+                    "Number of passes over the text, each with different masks and pairs.", least=1),
+    entries.Integer("random_seed", 12345, "Random seed. The same seed and text give the same files.",
+                    least=-math.inf, most=math.inf),
+    entries.Integer("shuffle_buffer_documents", 1000,
+                    "Number of documents that are shuffled together. Random second sentences also come from "
+                    "these documents. Each process keeps this number of documents and their instances in "
+                    "memory. If you change this number, the content of the files changes.", least=2),
+]) + shared.TOKENIZER + entries.section("Memory and speed", None, [
+    entries.Integer("num_workers", 1,
+                    "Number of processes; 0: one for each CPU core. The number of processes does not change "
+                    "the files. Each process works on --shuffle_buffer_documents documents at a time, so "
+                    "several processes help only if the text has more than --shuffle_buffer_documents "
+                    "documents.", least=0, most=shared.MAX_WORKERS, advanced="memory and speed"),
+    entries.Text("beam_runner", None,
+                 "Apache Beam runner that does the work: DirectRunner (on this machine), FlinkRunner, "
+                 "SparkRunner, DataflowRunner or another one. The output files are the same with every "
+                 "runner."),
+    entries.Texts("beam_options", [],
+                  "Options of the Beam runner: pairs name=value with commas between them, such as "
+                  "direct_num_workers=2,direct_running_mode=multi_processing."),
+    shared.OPEN_PORTS,
+])
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Files"):
-        flags.DEFINE_string("input_file", None, "Text files, which may be compressed (.gz): paths or globs, "
-                            "with commas between them.")
-        flags.DEFINE_string("output_file", None, "TFRecord files to write, with commas between them. The "
-                            "instances are distributed over the files in turn.")
-    with common_flags.section("Instances"):
-        flags.DEFINE_integer("max_seq_length", 128, "Maximum number of tokens in an instance, including "
-                             "[CLS] and [SEP]. Train with the same value.",
-                             lower_bound=5, upper_bound=1 << 16)
-        flags.DEFINE_integer("max_predictions_per_seq", 20,
-                             "Maximum number of masked tokens in an instance. A usual value is "
-                             "--max_seq_length times --masked_lm_prob. Pass the same number to the training.",
-                             lower_bound=1, upper_bound=1 << 16)
-        flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens that are masked.")
-        flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")
-        flags.DEFINE_bool("next_sentence", True,
-                          "An instance is a pair of texts for next-sentence prediction. In about half of "
-                          "the pairs, the second text is random. false: an instance is a sequence of "
-                          "complete sentences, with [SEP] at the end of a document. All its tokens are "
-                          "then in segment 0, and its next-sentence label is 0.")
-        flags.DEFINE_float("short_seq_prob", 0.1,
-                           "Probability that the target length of the instances is a random number, and not "
-                           "the maximum that --max_seq_length allows. The target length is drawn once for "
-                           "each pass over a document. With --next_sentence=false, it is drawn once for each "
-                           "instance.")
-        flags.DEFINE_integer("dupe_factor", 10, "Number of passes over the text, each with different masks "
-                             "and pairs.", lower_bound=1)
-        flags.DEFINE_integer("random_seed", 12345, "Random seed. The same seed and text give the same files.")
-        flags.DEFINE_integer("shuffle_buffer_documents", 1000,
-                             "Number of documents that are shuffled together. Random second sentences also "
-                             "come from these documents. Each process keeps this number of documents and "
-                             "their instances in memory. If you change this number, the content of the files "
-                             "changes.", lower_bound=2)
-    common_flags.define_tokenizer_flags()
-    with common_flags.section("Memory and speed"):
-        flags.DEFINE_integer("num_workers", 1,
-                             "Number of processes; 0: one for each CPU core. The number of processes does "
-                             "not change the files. Each process works on --shuffle_buffer_documents "
-                             "documents at a time, so several processes help only if the text has more than "
-                             "--shuffle_buffer_documents documents.",
-                             lower_bound=0, upper_bound=common_flags.MAX_WORKERS)
-        flags.DEFINE_string("beam_runner", None,
-                            "Apache Beam runner that does the work: DirectRunner (on this machine), "
-                            "FlinkRunner, SparkRunner, DataflowRunner or another one. The output files are "
-                            "the same with every runner.")
-        flags.DEFINE_list("beam_options", [],
-                          "Options of the Beam runner: pairs name=value with commas between them, such as "
-                          "direct_num_workers=2,direct_running_mode=multi_processing.")
-        common_flags.define_open_ports_flag()
-    flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
-                             "must be above 0 and at most 1")
-    flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
-                             "must be a number from 0 to 1")
+common_flags.define(ENTRIES)
 
-
-define_flags()
 
 
 # --- The published generator: lists of token strings, random numbers in the published order --------------

@@ -21,6 +21,7 @@ from bertlib.command_line import common_flags, launch
 
 from bertlib.data import unknown_tokens
 from bertlib.estimator.step_config import StepConfig
+from bertlib.flag_table import entries, shared
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, run_record, vocabularies
 from bertlib.runs.settings import refuse_directory, require_file
@@ -42,33 +43,28 @@ FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 # Formats that are recognized by the file extension.
 _FORMATS_BY_ENDING = "npz", "tfrecord"
 
+ENTRIES = entries.section("Vectors", None, [
+    entries.Path("input_file", None,
+                 'Text file in UTF-8: one text in each line, or a pair of texts with " ||| " between them.'),
+    entries.Path("output_file", None, "Output file."),
+    entries.Text("layers", "-1,-2,-3,-4",
+                 "Layers to extract, separated by commas. Layer 0 is the first layer, and layer -1 is the "
+                 "last layer."),
+    entries.Choice("pooling", "none", feature_extraction.POOLING,
+                   "Vectors to write. none: one vector for each token. cls: the vector of [CLS] for each "
+                   "line. mean: the mean vector of all tokens for each line."),
+    entries.Choice("output_format", "jsonl", ["jsonl", *_FORMATS_BY_ENDING],
+                   "Format of the output file. The default is the format of the published script. If the "
+                   "name of --output_file ends in .npz or .tfrecord, that format is the default."),
+    entries.Choice("output_dtype", "float32", ["float32", "float16"],
+                   "Data type of the vectors with --output_format=npz or --output_format=tfrecord."),
+    entries.Integer("batch_size", 32, "Number of lines in a batch.", least=1),
+    entries.Switch("use_one_hot_embeddings", False,
+                   "Compute the embedding lookup as a matrix product. The result is the same."),
+]) + shared.model(max_seq_length=128) + shared.TOKENIZER + shared.REPLICAS + shared.TPUS
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Vectors"):
-        flags.DEFINE_string("input_file", None, "Text file in UTF-8: one text in each line, or a pair of "
-                            "texts with \" ||| \" between them.")
-        flags.DEFINE_string("output_file", None, "Output file.")
-        flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, separated by commas. Layer 0 is "
-                            "the first layer, and layer -1 is the last layer.")
-        flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "Vectors to write. none: one vector for each token. cls: the vector of [CLS] for "
-                          "each line. mean: the mean vector of all tokens for each line.")
-        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", *_FORMATS_BY_ENDING],
-                          "Format of the output file. The default is the format of the published script. If "
-                          "the name of --output_file ends in .npz or .tfrecord, that format is the default.")
-        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors with "
-                          "--output_format=npz or --output_format=tfrecord.")
-        flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)
-        flags.DEFINE_bool("use_one_hot_embeddings", False, "Compute the embedding lookup as a matrix "
-                          "product. The result is the same.")
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+common_flags.define(ENTRIES)
 
-
-define_flags()
 
 
 # --- The script ------------------------------------------------------------------------------------------

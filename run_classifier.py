@@ -21,6 +21,7 @@ from absl import flags
 
 from bertlib.command_line import common_flags, launch
 
+from bertlib.flag_table import training
 from bertlib.runs import checks, estimator_setup, learning_curve, model_config, vocabularies
 from bertlib.runs.classification import classification_run
 from bertlib.runs.classification.classification_run import (  # noqa: F401  public names of this script
@@ -60,14 +61,9 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    common_flags.define_classification_flags()
-    common_flags.define_export_flags()
-    common_flags.define_fine_tuning_flags(max_seq_length=128)
+ENTRIES = training.COMMANDS["run_classifier"]
 
-
-define_flags()
+common_flags.define(ENTRIES)
 
 
 # --- The script ------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats, hub_module
+from bertlib.flag_table import training
 from bertlib.runs import checks, estimator_setup, learning_curve, run_record, vocabularies
 from bertlib.runs.classification import classification_run, classification_splits
-from bertlib.runs.settings import WEIGHTS
 from bertlib.system import files
 from bertlib.tasks import head, hub_encoder
 from bertlib.tasks.classification import classification_head
@@ -36,18 +36,9 @@ _NOT_FOR_MODULES = {
     "freeze_embeddings": (False,), "reinit_layers": (0,)}
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Model", WEIGHTS):
-        flags.DEFINE_string("bert_hub_module_handle", None,
-                            "Directory of the hub module, which contains saved_model.pb. The address of "
-                            "a module is also accepted, if the module is already in the cache "
-                            "$TFHUB_CACHE_DIR.")
-    common_flags.define_classification_flags()
-    common_flags.define_fine_tuning_flags(max_seq_length=128)
+ENTRIES = training.COMMANDS["run_classifier_with_tfhub"]
 
-
-define_flags()
+common_flags.define(ENTRIES)
 
 
 # --- Model and tokenizer ---------------------------------------------------------------------------------

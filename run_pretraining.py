@@ -22,6 +22,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch
 
 from bertlib.data import record_files
+from bertlib.flag_table import training
 from bertlib.replicas import replica_group
 from bertlib.runs import (
     checks,
@@ -33,7 +34,7 @@ from bertlib.runs import (
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, WEIGHTS, sample_path
+from bertlib.runs.settings import sample_path
 from bertlib.system import files, locks
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
@@ -59,46 +60,9 @@ _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_st
 _CHECKED_RECORDS = 100
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("input_file", None, "TFRecord files of create_pretraining_data.py for training: "
-                            "paths or globs, with commas between them.")
-        flags.DEFINE_string("eval_file", None, "TFRecord files for evaluation. The default is the value of "
-                            "--input_file.")
-    with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train the model.")
-        flags.DEFINE_bool("do_eval", False, "Evaluate on --eval_file.")
-    with common_flags.section("Task", INPUT):
-        flags.DEFINE_integer("max_predictions_per_seq", 20, "Maximum number of masked tokens in an example. "
-                             "It must be the value with which the records were written.", lower_bound=1)
-    with common_flags.section("Task", SPEED):
-        flags.DEFINE_integer("eval_batch_size", 8, "Batch size of evaluation.", lower_bound=1)
-        flags.DEFINE_integer("max_eval_steps", 100, "Maximum number of evaluation batches.", lower_bound=1)
-    common_flags.define_model_flags(max_seq_length=128)
-    with common_flags.section("Model", WEIGHTS):
-        flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, with one WordPiece in each "
-                            "line. This command only copies the file to --output_dir, for fine-tuning. "
-                            "Without this flag, the command takes the file in the directory of "
-                            "--init_checkpoint, or the file that is named in the manifest of the records.")
-        flags.DEFINE_string("spm_model_file", None, "The SentencePiece model of the records. Pass it instead "
-                            "of --vocab_file.")
-        flags.DEFINE_bool("do_lower_case", None, "Whether the text of the records was converted to lower "
-                          "case. The value is recorded in --output_dir with the vocabulary. Without this "
-                          "flag, the command takes the value from the manifest of the records, or from "
-                          "tokenizer_config.json in the directory of the vocabulary.")
-    with common_flags.section("Training", WEIGHTS):
-        flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.", lower_bound=1)
-        flags.DEFINE_integer("num_warmup_steps", 10000, "Number of training steps used for learning rate "
-                             "warm-up.", lower_bound=0)
-    common_flags.define_trimming_flags()
-    common_flags.define_training_flags()
-    common_flags.define_export_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+ENTRIES = training.COMMANDS["run_pretraining"]
 
-
-define_flags()
+common_flags.define(ENTRIES)
 
 
 # --- Checks ----------------------------------------------------------------------------------------------

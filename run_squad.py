@@ -20,6 +20,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch
 
 from bertlib.data import unknown_tokens
+from bertlib.flag_table import training
 from bertlib.runs import (
     checks,
     estimator_setup,
@@ -30,7 +31,7 @@ from bertlib.runs import (
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
+from bertlib.runs.settings import require_file, sample_path
 from bertlib.system import terminal
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
@@ -65,51 +66,9 @@ FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 _RESULT_FILES = ("eval.tf_record", *question_answering.RESULT_FILES)
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("train_file", None, "SQuAD file for training, such as train-v1.1.json.")
-        flags.DEFINE_string("predict_file", None, "File with the questions for prediction: a SQuAD file, "
-                            "such as dev-v1.1.json, or JSON Lines with the fields id, question and context. "
-                            "With --do_eval, each line of JSON Lines also needs the field answers or the "
-                            "field is_impossible.")
-    with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train the model.")
-        flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
-        flags.DEFINE_bool("do_eval", False, "Answer the questions of --predict_file, and compare the "
-                          "answers with the right answers in this file.")
-    with common_flags.section("Task", TASK):
-        flags.DEFINE_bool("version_2_with_negative", False, "The data is SQuAD 2.0, in which some questions "
-                          "have no answer.")
-    with common_flags.section("Task", SPEED):
-        flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch of the prediction.",
-                             lower_bound=1)
-    common_flags.define_example_limits("questions")
-    with common_flags.section("Windows and answers", INPUT):
-        flags.DEFINE_integer("doc_stride", 128, "Number of tokens between the starts of two windows of a "
-                             "long context.", lower_bound=1)
-        flags.DEFINE_integer("max_query_length", 64, "Maximum number of WordPieces in a question. Longer "
-                             "questions are truncated.", lower_bound=1)
-        flags.DEFINE_integer("max_answer_length", 30, "Maximum number of WordPieces in an answer.",
-                             lower_bound=1)
-        flags.DEFINE_integer("n_best_size", 20, "Number of answers in nbest_predictions.json for each "
-                             "question.", lower_bound=1)
-        flags.DEFINE_float("null_score_diff_threshold", 0.0, "With --version_2_with_negative: the predicted "
-                           "answer is empty if the score of an empty answer, minus the score of the best "
-                           "answer, is above this value. If this flag is not given, a run without training "
-                           "uses the value that the last evaluation stored in eval_results.json.")
-        common_flags.require_finite("null_score_diff_threshold")
-    with common_flags.section("Windows and answers", SPEED):
-        flags.DEFINE_bool("find_null_threshold", False, "With --version_2_with_negative and --do_eval: find "
-                          "the --null_score_diff_threshold with the best score on --predict_file, use it and "
-                          "record it.")
-        flags.DEFINE_bool("verbose_logging", False, "Log each answer whose tokens could not be aligned with "
-                          "the text of the context.")
-    common_flags.define_export_flags()
-    common_flags.define_fine_tuning_flags(max_seq_length=384)
+ENTRIES = training.COMMANDS["run_squad"]
 
-
-define_flags()
+common_flags.define(ENTRIES)
 
 
 # --- Flags, input, output --------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from absl import flags  # noqa: E402
 
 from bertlib.command_line import common_flags  # noqa: E402
 
+from bertlib.flag_table import entries  # noqa: E402
 from bertlib.system import files  # noqa: E402
 
 PAGE = os.path.join(ROOT, "docs", "reference", "flags.md")
@@ -28,8 +28,9 @@ COMMANDS = ["run_classifier", "run_classifier_with_tfhub", "run_ner", "run_squad
             "create_pretraining_data", "run_pretraining", "extract_features", "predict", "serve", "export",
             "convert_checkpoint", "build_vocab", "sweep", "plan_memory", "download", "glue_submission",
             "reproduce", "compare_results"]
-TYPES = {"int": "integer", "float": "number", "string": "text", "bool": "true, false",
-         "comma separated list of strings": "list with commas", "multi string": "text, several times"}
+TYPES = {entries.Integer: "integer", entries.Number: "number", entries.Text: "text", entries.Path: "path",
+         entries.Switch: "true, false", entries.Texts: "list with commas",
+         entries.Repeated: "text, several times"}
 
 INTRODUCTION = """# Flags
 
@@ -45,25 +46,26 @@ out, the command ends with an error that names the flag.
 Row = collections.namedtuple("Row", ["name", "values", "default", "meaning"])
 
 
+def module_of(command):
+    """Returns the module of a command, which contains its flags."""
+    installed = f"bertlib.commands.{command}"
+    path = os.path.join(ROOT, *installed.split(".")) + ".py"
+    return importlib.import_module(installed if os.path.exists(path) else command)
+
+
 def rows_of(command):
     """Returns (text, sections) for a command. `text` is the first paragraph of the command's docstring.
     `sections` is a dict {heading of a section: list with a `Row` for each flag in this section}."""
-    installed = f"bertlib.commands.{command}"
-    path = os.path.join(ROOT, *installed.split(".")) + ".py"
-    module = importlib.import_module(installed if os.path.exists(path) else command)
-    common_flags.names_by_section.clear()  # removes the flags of the previous command
-    module.define_flags()
-    common_flags.define_common_flags(None)
-    sections = {heading: [row_of(common_flags.FLAGS[name]) for name in names]
-                for heading, names in common_flags.names_by_section.items()}
+    module = module_of(command)
+    everyday, advanced = common_flags.by_section([*module.ENTRIES, *common_flags.COMMON])
+    sections = {heading: list(map(row_of, found)) for heading, found in {**everyday, **advanced}.items()}
     return inspect.getdoc(module).split("\n\n")[0], sections
 
 
-def row_of(flag):
-    """Returns the `Row` of an absl flag."""
-    is_enum = isinstance(flag, flags.EnumFlag)
-    values = ", ".join(flag.parser.enum_values) if is_enum else TYPES[flag.flag_type()]
-    return Row(flag.name, values, common_flags.default_text(flag), common_flags.meaning(flag))
+def row_of(entry):
+    """Returns the `Row` of an entry of the table of flags."""
+    values = ", ".join(entry.values) or TYPES[type(entry)]
+    return Row(entry.name, values, entry.default_text, entry.meaning)
 
 
 def table(rows, commands=None):
@@ -104,7 +106,7 @@ def render():
                 heading_of.setdefault(row, heading)
     by_heading = collections.defaultdict(list)
     for row, heading in heading_of.items():
-        if len(commands[row]) > 1 or heading in common_flags.ADVANCED:
+        if len(commands[row]) > 1 or heading in entries.ADVANCED:
             by_heading[heading].append(row)
 
     lines = [INTRODUCTION, "## Flags of one command"]
@@ -116,9 +118,9 @@ def render():
         lines += [*table(own), ""] if own else []
         lines += [f"{'Other' if own else 'All'} flags: {', '.join(map(link, others))}."]
     everyday = [heading for heading in by_heading if by_heading[heading]
-                and heading not in common_flags.ADVANCED]
+                and heading not in entries.ADVANCED]
     for title, headings in (("Flags of several commands", everyday),
-                            ("Advanced flags", common_flags.ADVANCED)):
+                            ("Advanced flags", entries.ADVANCED)):
         lines += ["", f"## {title}"]
         for heading in headings:
             lines += ["", f"### {heading}", "", *table(by_heading[heading], commands)]

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import tiny
 
+COMMANDS = {"tagging": "run_ner.py", "questions": "run_squad.py", "multiple_choice": "run_swag.py",
+            "pre-training": "run_pretraining.py"}
 TAGS = ["O", "B-ANIMAL", "I-ANIMAL", "B-THING", "I-THING"]
 
 
@@ -33,7 +35,8 @@ def write(directory, model, kind, head, labels=None, task="mine", config=tiny.CO
     if labels:
         (directory / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
     (directory / "run.json").write_text(json.dumps({
-        "format": 1, "task": task, "task_type": kind, "labels": labels, "bert_config": config,
+        "format": 1, "command": COMMANDS.get(kind, "run_classifier.py"), "task": task,
+        "task_type": kind, "labels": labels, "bert_config": config,
         "do_lower_case": True, "changes": [], "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings}}))
     return directory
 

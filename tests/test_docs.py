@@ -12,6 +12,12 @@ import pytest
 import test_rooms
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import render_flags  # noqa: E402  after the path
+
+from bertlib.command_line import common_flags  # noqa: E402
+
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -216,34 +222,16 @@ def flags_defined_in(node):
     return found
 
 
-def shared_flags(trees):
-    """Returns the names of those shared flags that the code of a command defines."""
-    functions = names_in(tree_of(ROOT / "bertlib" / "command_line" / "common_flags.py").body)
-    for tree in trees:  # serve.py defines flags of predict.py
-        for module in re.findall(r"from bertlib\.commands import (\w+)", ast.unparse(tree)):
-            others = names_in(tree_of(ROOT / "bertlib" / "commands" / f"{module}.py").body)
-            functions.update({name: node for name, node in others.items()
-                              if re.fullmatch(r"define_\w+_flags", name)})
-    mentioned = {getattr(part, "attr", None) for tree in trees for part in ast.walk(tree)} & set(functions)
-    used, more = set(), mentioned | {"define_common_flags"}
-    while more:  # these functions call each other
-        used |= more
-        called = {getattr(part, "id", None) for name in more for part in ast.walk(functions[name])}
-        more = called & set(functions) - used
-    return {"help", "flagfile"}.union(*(flags_defined_in(functions[name]) for name in used))
-
-
 @functools.cache
 def flags_of(script):
-    """Returns the names of all flags of a script: its own flags, and shared flags."""
+    """Returns the names of all flags of a script: its own flags, and those that it passes on."""
     path = paths_of(script)[0]
-    files = [path, ROOT / "bertlib" / "commands" / path.name]
-    trees = [tree_of(file) for file in (files if path.parent == ROOT else files[:1]) if file.exists()]
-    own = set().union(*map(flags_defined_in, trees))
+    if path.parent == ROOT:
+        entries = [*render_flags.module_of(path.stem).ENTRIES, *common_flags.COMMON]
+        return {"help", "helpfull", "flagfile", *(entry.name for entry in entries)}
+    own = flags_defined_in(tree_of(path))
     if "results.add_flag(" in path.read_text(encoding="utf-8"):
         own |= flags_defined_in(tree_of(ROOT / "benchmarks" / "results.py"))
-    if path.parent == ROOT:
-        return own | shared_flags(trees)
     source = path.read_text(encoding="utf-8")
     # A script with `parse_known_args` passes unknown flags on to a command whose name is in its code.
     handed_to = [command for command in COMMANDS if command in source] if "parse_known_args" in source else []

@@ -85,9 +85,10 @@ def test_masked_lm_instance_is_the_published_named_tuple():
 @functools.lru_cache
 def defined_flags(script):
     """Returns the flags of a command, {name: flag}."""
-    # The flags are defined again, because a command that was imported later may have replaced them.
-    load(script).define_flags()
-    return {name: flags.FLAGS[name] for name in flags.FLAGS}
+    defined = flags.FlagValues()
+    for entry in load(script).ENTRIES:
+        entry.define_in(defined)
+    return {name: defined[name] for name in defined}
 
 
 @pytest.mark.parametrize("script, name",

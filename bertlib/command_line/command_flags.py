@@ -1,52 +1,36 @@
-"""Reads and checks the command line of another command of this project, without running that command."""
+"""Reads and checks the command line of a training command, without running that command."""
 
 import copy
-import importlib
-import importlib.util
 
 from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
-_HELP = "help", "helpshort", "helpfull", "helpxml"
+from bertlib.flag_table import training
 
 
 class CommandFlags:
     """The flags of a command.
 
     Attributes:
-      names: list of str, the names of the command's flags, without the flags of absl.
+      names: names of the command's flags, without the flags of absl.
     """
 
     def __init__(self, command):
-        """Imports the command and copies its flags. The flags of this process do not change.
+        """Stores the command's flags with their defaults. The flags of this process do not change.
 
         Args:
-          command: name of the module, such as "run_classifier".
+          command: one of `training.COMMANDS`.
         """
-        flag_values, own = common_flags.FLAGS, list(common_flags.FLAGS)
-        sections = dict(common_flags.names_by_section)
-        common_flags.names_by_section.clear()
-        # The command is imported here and not at the top of this file, because the user chooses the command.
-        # A module of `bertlib.commands` defines its flags in `define_flags`. A script of google-research/bert
-        # defines its flags when it is imported.
-        installed = f"bertlib.commands.{command}"
-        if importlib.util.find_spec(installed):
-            importlib.import_module(installed).define_flags()
-        else:
-            importlib.import_module(command)
-        self.names = common_flags.flag_names()
-        # Names of the flags that this process has, but the other command does not have. These flags are not
-        # copied. So if `arguments` contain one of them, `parse` raises an error.
-        foreign = {name for part in sections.values() for name in part} - {*self.names, "traceback"}
         self._values = flags.FlagValues()
-        for name in flag_values:
-            if name not in foreign and name not in _HELP and flag_values[name].name == name:
-                self._values[name] = copy.deepcopy(flag_values[name])
-        for name in set(flag_values) - set(own):
-            delattr(flag_values, name)
-        common_flags.names_by_section.clear()
-        common_flags.names_by_section.update(sections)
+        process = common_flags.FLAGS
+        for name in set(process) - set(common_flags.defined):  # the flags of absl
+            if process[name].name == name and not name.startswith("help"):
+                self._values[name] = copy.deepcopy(process[name])
+        entries = training.COMMANDS[command]
+        for entry in (*entries, *common_flags.COMMON):
+            entry.define_in(self._values)
+        self.names = [entry.name for entry in entries]
 
     def parse(self, arguments):
         """Reads a command line and returns the values of its flags. Flags of absl are left out.
@@ -73,14 +57,9 @@ class CommandFlags:
         if rest:
             raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "
                              f"correct: {' '.join(rest)}.")
-        return {name: self._text(name) for name in self.names if self._values[name].present}
+        return {name: self.effective(name) for name in self.names if self._values[name].present}
 
     def effective(self, name):
         """Returns the value of a flag as text: the value that `parse` read, or the default."""
-        return self._text(name)
-
-    def _text(self, name):
         value = self._values[name].value
-        if isinstance(value, list):
-            return ",".join(value)
         return str(value).lower() if isinstance(value, bool) else str(value)

@@ -16,9 +16,9 @@ from absl import flags, logging
 from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.flag_table.entries import WEIGHTS
 from bertlib.output_directory import output_files
 from bertlib.replicas import replica_launcher
-from bertlib.runs.settings import WEIGHTS
 from bertlib.system import files
 
 FLAGS = flags.FLAGS
@@ -97,8 +97,8 @@ def _evaluate(signals):
     """
     record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
     recorded = record["settings"] if record else {}
-    changes = {**{name: recorded[name] for name in settings.names_of_class(WEIGHTS)
-                  if recorded.get(name) is not None},
+    changes = {**{entry.name: recorded[entry.name] for entry in settings.entries(WEIGHTS)
+                  if recorded.get(entry.name) is not None},
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "eval_each_checkpoint": "false", "weights": "last",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}

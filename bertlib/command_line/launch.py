@@ -44,14 +44,14 @@ def keep_freed_memory():
 
 
 def start(command):
-    """Runs a module of `bertlib.commands`: calls its `define_flags`, and then its `main`.
+    """Runs a module of `bertlib.commands`: defines the flags in its `ENTRIES`, and calls its `main`.
 
     Args:
       command: the module. `--help` prints the module's docstring. With `TAKES_PATHS = True` in the module,
         the command accepts arguments other than flags. `RESUMABLE = True` in the module means that an
         interrupted command continues its work if it is run again.
     """
-    command.define_flags()
+    common_flags.define(command.ENTRIES)
     run(command.main, getattr(command, "RESUMABLE", False), command.__doc__,
         getattr(command, "TAKES_PATHS", False))
 
@@ -125,7 +125,7 @@ def _call(main, argv, resumable, takes_paths):
 
 
 def _set_up_gpus():
-    """Applies the flags of `common_flags.define_gpu_flags`, and hides all GPUs except one.
+    """Applies the flags in `shared.GPUS`, and hides all GPUs except one.
 
     Call this function before TensorFlow uses a GPU for the first time. At that time, TensorFlow reads these
     settings, and it does not read them again.

@@ -1,1 +1,1 @@
-"""Contains the commands that google-research/bert did not have. Each module has `define_flags` and `main`."""
+"""Contains the commands that google-research/bert did not have. Each has `ENTRIES`, its flags, and `main`."""

@@ -19,12 +19,13 @@ import collections
 import itertools
 import os
 
-from absl import flags, logging
+from absl import logging
 import tokenizers
 
 from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.flag_table import entries
 from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, model_config, vocabularies
 from bertlib.runs.settings import refuse_directory
@@ -46,38 +47,38 @@ _MAX_ENTRIES = 1 << 24
 _MAX_REPEATS = 10000
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Vocabulary"):
-        flags.DEFINE_string("input_file", None,
-                            "Comma-separated paths or glob patterns of text files in UTF-8. The files may be "
-                            "compressed (.gz).")
-        flags.DEFINE_string("output_file", None, "Vocabulary file to write, with one token in each line.")
-        flags.DEFINE_integer("vocab_size", 30522, "Number of entries of the vocabulary, including special "
-                             "tokens and single characters.",
-                             lower_bound=1, upper_bound=_MAX_ENTRIES)
-        flags.DEFINE_bool("do_lower_case", True, "Convert the text to lower case and strip accents. Training "
-                          "and prediction must use the same value.")
-        flags.DEFINE_integer("min_frequency", 2, "Minimum number of occurrences of a character and of a "
-                             "merged pair. Rarer characters are left out: words that contain them become "
-                             "[UNK]. Rarer pairs are not merged. With --extend: minimum number of "
-                             "occurrences of a new word.", lower_bound=1)
-        flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD]. You "
-                             "can rename these entries later. With --num_unused=99, the "
-                             "special tokens have the same ids as in the published English vocabularies.",
-                             lower_bound=0, upper_bound=_MAX_ENTRIES)
-    with common_flags.section("Extension of a vocabulary"):
-        flags.DEFINE_string("extend", None, "The vocab.txt of a model. Its tokens keep their ids. Words of "
-                            "--input_file that are not in this vocabulary are added after these tokens, "
-                            "until the vocabulary has --vocab_size entries. The words that save the most "
-                            "tokens are chosen.")
-        flags.DEFINE_string("init_checkpoint", None, "With --extend: the weights of the model, in a format "
-                            "that the training commands read. The command writes a model with the extended "
-                            "vocabulary to the directory of --output_file. The embedding of a new word "
-                            "starts as the mean of the embeddings of its old pieces.")
-        flags.DEFINE_string("bert_config_file", None, "The bert_config.json or config.json of "
-                            "--init_checkpoint. By default, the command reads this file from the directory "
-                            "of the weights.")
+ENTRIES = entries.section("Vocabulary", None, [
+    entries.Path("input_file", None,
+                 "Comma-separated paths or glob patterns of text files in UTF-8. The files may be compressed "
+                 "(.gz)."),
+    entries.Path("output_file", None, "Vocabulary file to write, with one token in each line."),
+    entries.Integer("vocab_size", 30522,
+                    "Number of entries of the vocabulary, including special tokens and single characters.",
+                    least=1, most=_MAX_ENTRIES),
+    entries.Switch("do_lower_case", True,
+                   "Convert the text to lower case and strip accents. Training and prediction must use the "
+                   "same value."),
+    entries.Integer("min_frequency", 2,
+                    "Minimum number of occurrences of a character and of a merged pair. Rarer characters are "
+                    "left out: words that contain them become [UNK]. Rarer pairs are not merged. With "
+                    "--extend: minimum number of occurrences of a new word.", least=1),
+    entries.Integer("num_unused", 0,
+                    "Number of entries [unused0], [unused1], … after [PAD]. You can rename these entries "
+                    "later. With --num_unused=99, the special tokens have the same ids as in the published "
+                    "English vocabularies.", least=0, most=_MAX_ENTRIES),
+]) + entries.section("Extension of a vocabulary", None, [
+    entries.Path("extend", None,
+                 "The vocab.txt of a model. Its tokens keep their ids. Words of --input_file that are not in "
+                 "this vocabulary are added after these tokens, until the vocabulary has --vocab_size "
+                 "entries. The words that save the most tokens are chosen."),
+    entries.Path("init_checkpoint", None,
+                 "With --extend: the weights of the model, in a format that the training commands read. The "
+                 "command writes a model with the extended vocabulary to the directory of --output_file. The "
+                 "embedding of a new word starts as the mean of the embeddings of its old pieces."),
+    entries.Path("bert_config_file", None,
+                 "The bert_config.json or config.json of --init_checkpoint. By default, the command reads "
+                 "this file from the directory of the weights."),
+])
 
 
 # --- Words and pieces ------------------------------------------------------------------------------------

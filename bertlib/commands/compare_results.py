@@ -10,26 +10,23 @@ differ only in the compared settings. For example, both runs have the same seed.
 
 import os
 
-from absl import flags
-
 from bertlib.command_line import common_flags
 
 from bertlib.comparison import paired_predictions, paired_sweeps, paired_tests
+from bertlib.flag_table import entries
 from bertlib.system import files
 
 TAKES_PATHS = True
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Comparison"):
-        flags.DEFINE_string("metric", None, "Compare only this metric, such as f1. By default, the command "
-                            "compares all metrics of two tables of predictions, or only the first metric of "
-                            "two sweeps.")
-        flags.DEFINE_integer("resamples", 9999, "Number of bootstrap resamples.", lower_bound=100)
-        flags.DEFINE_integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.",
-                             lower_bound=0)
-        flags.DEFINE_enum("output_format", "text", ["text", "json"], "Format of the answer.")
+ENTRIES = entries.section("Comparison", None, [
+    entries.Text("metric", None,
+                 "Compare only this metric, such as f1. By default, the command compares all metrics of two "
+                 "tables of predictions, or only the first metric of two sweeps."),
+    entries.Integer("resamples", 9999, "Number of bootstrap resamples.", least=100),
+    entries.Integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.", least=0),
+    entries.Choice("output_format", "text", ["text", "json"], "Format of the answer."),
+])
 
 
 def find_tables(paths):

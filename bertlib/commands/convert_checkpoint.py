@@ -13,11 +13,12 @@ This command copies the weights of a training checkpoint, without the state of t
 
 import os
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.flag_table import entries
 from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, head_labels, model_config, run_record
 from bertlib.runs.settings import require_file
@@ -47,36 +48,41 @@ _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG
 _MAX_NAMES_SHOWN = 20
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Conversion"):
-        flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, the output directory of a "
-                            "training, a Hugging Face BERT directory, a .safetensors file, or hf: followed "
-                            "by the name of a model on the Hugging Face Hub.")
-        flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
-                            f"{model_writer.TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging "
-                            f"Face format consists of {model_writer.HUGGING_FACE_WEIGHTS} and "
-                            f"{_CONFIG['hugging_face']}. Both formats also contain {_VOCABULARY} and "
-                            f"{_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. With --weights_only, "
-                          "the default is --to=tensorflow. Otherwise, it is --to=hugging_face for a "
-                          "TensorFlow input, and --to=tensorflow for a Hugging Face input.")
-        flags.DEFINE_bool("weights_only", False, "Copy a TensorFlow checkpoint in the same format, without "
-                          "the state of the training, such as the step and the optimizer's variables. "
-                          "A conversion to the other format always leaves this state out.")
-        flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
-        flags.DEFINE_bool("published_config", False, "With --to=tensorflow: write a bert_config.json that "
-                          "the published modeling.py can read. If the activation is gelu_erf, the command "
-                          "writes gelu, the tanh form. Each activation then changes by up to 0.0005.")
-    with common_flags.section("Configuration and vocabulary"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
-                            "this flag, the command reads this file from the directory of --input.")
-        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, with one WordPiece in each line. "
-                            "Without this flag, the command reads the vocabulary from the directory of "
-                            "--input.")
-        flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case. "
-                          f"The value is written to {_TOKENIZER_CONFIG}. Without this flag, the command "
-                          f"takes the value from {_TOKENIZER_CONFIG} in the directory of the vocabulary.")
+ENTRIES = entries.section("Conversion", None, [
+    entries.Path("input", None,
+                 "A TensorFlow checkpoint prefix, the output directory of a training, a Hugging Face BERT "
+                 "directory, a .safetensors file, or hf: followed by the name of a model on the Hugging Face "
+                 "Hub."),
+    entries.Path("output", None,
+                 f"Output directory. The TensorFlow format consists of {model_writer.TENSORFLOW_WEIGHTS}.* "
+                 f"and {_CONFIG['tensorflow']}. The Hugging Face format consists of "
+                 f"{model_writer.HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both formats also "
+                 f"contain {_VOCABULARY} and {_TOKENIZER_CONFIG}."),
+    entries.Choice("to", None, sorted(_CONFIG),
+                   "Format of the output. With --weights_only, the default is --to=tensorflow. Otherwise, it "
+                   "is --to=hugging_face for a TensorFlow input, and --to=tensorflow for a Hugging Face "
+                   "input."),
+    entries.Switch("weights_only", False,
+                   "Copy a TensorFlow checkpoint in the same format, without the state of the training, such "
+                   "as the step and the optimizer's variables. A conversion to the other format always "
+                   "leaves this state out."),
+    entries.Switch("force", False, "Replace existing model files in --output."),
+    entries.Switch("published_config", False,
+                   "With --to=tensorflow: write a bert_config.json that the published modeling.py can read. "
+                   "If the activation is gelu_erf, the command writes gelu, the tanh form. Each activation "
+                   "then changes by up to 0.0005."),
+]) + entries.section("Configuration and vocabulary", None, [
+    entries.Path("bert_config_file", None,
+                 "The model's bert_config.json or config.json. Without this flag, the command reads this "
+                 "file from the directory of --input."),
+    entries.Path("vocab_file", None,
+                 "The model's vocabulary, with one WordPiece in each line. Without this flag, the command "
+                 "reads the vocabulary from the directory of --input."),
+    entries.Switch("do_lower_case", None,
+                   "Whether the model's tokenizer converts text to lower case. The value is written to "
+                   f"{_TOKENIZER_CONFIG}. Without this flag, the command takes the value from "
+                   f"{_TOKENIZER_CONFIG} in the directory of the vocabulary."),
+])
 
 
 # --- Input -----------------------------------------------------------------------------------------------

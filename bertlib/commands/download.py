@@ -10,27 +10,27 @@ and data.
 
 import os
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
 from bertlib.downloads import published_files
+from bertlib.flag_table import entries
 from bertlib.system import files, http_download
 
 RESUMABLE = True
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Checkpoints and data sets"):
-        flags.DEFINE_list("model", None, "Comma-separated names of checkpoints. --list prints all names.")
-        flags.DEFINE_list("data", None, "Comma-separated names of data sets; 'glue' means all tasks of "
-                          "GLUE.")
-        flags.DEFINE_bool("list", False, "Print the known names and their addresses, and download nothing.")
-    with common_flags.section("Source and destination"):
-        flags.DEFINE_string("output_dir", ".", "Directory in which checkpoints/ and data/ are created.")
-        flags.DEFINE_string("base_url", None, "Address of a mirror, for example http://mirror.example/bert. "
-                            "It replaces the beginning of each published address: https:// and the host.")
+ENTRIES = entries.section("Checkpoints and data sets", None, [
+    entries.Texts("model", None, "Comma-separated names of checkpoints. --list prints all names."),
+    entries.Texts("data", None, "Comma-separated names of data sets; 'glue' means all tasks of GLUE."),
+    entries.Switch("list", False, "Print the known names and their addresses, and download nothing."),
+]) + entries.section("Source and destination", None, [
+    entries.Path("output_dir", ".", "Directory in which checkpoints/ and data/ are created."),
+    entries.Text("base_url", None,
+                 "Address of a mirror, for example http://mirror.example/bert. It replaces the beginning of "
+                 "each published address: https:// and the host."),
+])
 
 
 def format_list():

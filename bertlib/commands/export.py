@@ -16,12 +16,13 @@ of the model in TensorFlow; see docs/howto/onnx.md.
 
 import os
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
 from bertlib.comparison import answer_differences
 from bertlib.estimator.step_config import StepConfig
+from bertlib.flag_table import entries, shared
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
 from bertlib.runs import checks, final_export
@@ -43,40 +44,41 @@ _VECTORS = "_vectors"
 SAVED_MODEL = "saved_model"
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Model"):
-        flags.DEFINE_string("model_dir", None, "Output directory of a training.")
-        flags.DEFINE_enum("task", None, list(answers.TASKS), "Task of the exported model. The default is "
-                          "the task for which the model was trained. Every model can also be exported with "
-                          "--task=vectors.")
-        common_flags.define_weights_flag()
-    with common_flags.section("Export"):
-        flags.DEFINE_enum("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS], "Format of the "
-                          "export. saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX "
-                          "Runtime. tflite: a TFLite file, for classification, regression and multi-label "
-                          "classification.")
-        flags.DEFINE_enum("quantize", None, ["int8"], "Number format of the weights in matrix products, for "
-                          "--format=onnx or --format=tflite. By default, the weights are in fp32.")
-        flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
-        flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is a folder "
-                            "in --model_dir: export/ for a SavedModel, export_text/ with --text, "
-                            "export_vectors/ with --task=vectors, export_text_vectors/ with both flags, "
-                            "export_onnx/ with --format=onnx, and export_tflite/ with --format=tflite.")
-        flags.DEFINE_string("compare_file", None, "File for a comparison. With --text, each line contains a "
-                            "text, and the command compares the tokens of the exported graph with the tokens "
-                            "of the Python tokenizer. The default is the training data, if it still exists. "
-                            "With --format=onnx or --format=tflite, the file has the form of an input "
-                            "file of predict.py, and the command compares the answers of the exported file "
-                            "with the answers of the model. The default is the development set, if it still "
-                            "exists.")
-        flags.DEFINE_integer("compare_examples", 1000, "Largest number of examples for the comparison of "
-                             "answers. If there are more examples, the command compares examples that are "
-                             "evenly spaced in the data.", lower_bound=1)
-        flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature. "
-                             "TensorFlow Serving runs these requests, from the shortest to the longest, when "
-                             "it loads the model. 0: no warm-up requests.",
-                             lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
+ENTRIES = entries.section("Model", None, [
+    entries.Path("model_dir", None, "Output directory of a training."),
+    entries.Choice("task", None, list(answers.TASKS),
+                   "Task of the exported model. The default is the task for which the model was trained. "
+                   "Every model can also be exported with --task=vectors."),
+    shared.WEIGHTS_TO_USE,
+]) + entries.section("Export", None, [
+    entries.Choice("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS],
+                   "Format of the export. saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX "
+                   "Runtime. tflite: a TFLite file, for classification, regression and multi-label "
+                   "classification."),
+    entries.Choice("quantize", None, ["int8"],
+                   "Number format of the weights in matrix products, for --format=onnx or --format=tflite. "
+                   "By default, the weights are in fp32."),
+    entries.Switch("text", False, "Export a model that takes text and tokenizes it in the graph."),
+    entries.Path("output_dir", None,
+                 "Directory of the exported versions. The default is a folder in --model_dir: export/ for a "
+                 "SavedModel, export_text/ with --text, export_vectors/ with --task=vectors, "
+                 "export_text_vectors/ with both flags, export_onnx/ with --format=onnx, and export_tflite/ "
+                 "with --format=tflite."),
+    entries.Path("compare_file", None,
+                 "File for a comparison. With --text, each line contains a text, and the command compares "
+                 "the tokens of the exported graph with the tokens of the Python tokenizer. The default is "
+                 "the training data, if it still exists. With --format=onnx or --format=tflite, the file has "
+                 "the form of an input file of predict.py, and the command compares the answers of the "
+                 "exported file with the answers of the model. The default is the development set, if it "
+                 "still exists."),
+    entries.Integer("compare_examples", 1000,
+                    "Largest number of examples for the comparison of answers. If there are more examples, "
+                    "the command compares examples that are evenly spaced in the data.", least=1),
+    entries.Integer("warmup_requests", 1,
+                    "Number of warm-up requests for each signature. TensorFlow Serving runs these requests, "
+                    "from the shortest to the longest, when it loads the model. 0: no warm-up requests.",
+                    least=0, most=warmup.MAX_REQUESTS // 3),
+])
 
 
 def main(_):

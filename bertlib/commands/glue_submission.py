@@ -10,10 +10,11 @@ the benchmark, and each label must be a label of the task. docs/howto/glue.md ha
 import collections
 import os
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
+from bertlib.flag_table import entries
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files
@@ -21,11 +22,10 @@ from bertlib.tasks.classification import glue_submission_files
 TAKES_PATHS = True
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Submission"):
-        flags.DEFINE_string("output_file", "glue_submission.zip", "The zip file to write.")
-        flags.DEFINE_bool("partial", False, "Accept missing tasks. The benchmark itself requires all tasks.")
+ENTRIES = entries.section("Submission", None, [
+    entries.Path("output_file", "glue_submission.zip", "The zip file to write."),
+    entries.Switch("partial", False, "Accept missing tasks. The benchmark itself requires all tasks."),
+])
 
 
 def find_predictions(paths, names):

@@ -14,7 +14,7 @@ import itertools
 import os
 import time
 
-from absl import flags, logging
+from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import common_flags
@@ -23,6 +23,7 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
+from bertlib.flag_table import entries, shared
 from bertlib.reports import charts
 from bertlib.runs import checks, estimator_setup, model_config
 from bertlib.runs.settings import refuse_directory
@@ -52,52 +53,48 @@ TASKS = {
 }
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Model"):
-        flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model. The models base and "
-                          "large are uncased.")
-        flags.DEFINE_string("bert_config_file", None, "bert_config.json of your own model, or a Hugging Face "
-                            "config.json. Pass it instead of --model.")
-        flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
-                          "them.")
-        flags.DEFINE_enum("task", "classifier", sorted(TASKS), "Task of the model. classifier: two classes. "
-                          "ner: the nine tags of CoNLL-2003. squad: answers in a text. swag: four endings; "
-                          "each example has four sequences.")
-    with common_flags.section("Step"):
-        flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
-                          "Gradient checkpointing: which activations are computed again in the backward pass "
-                          "instead of being kept in memory. --recompute=all prints a row of the table for "
-                          "each of the other values.")
-        flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer.")
-        flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
-                          "Number format of the encoder's computation.")
-        flags.DEFINE_integer("freeze_layers", 0, "Number of layers, counted from the lowest one, that are "
-                             "not trained. If it is not 0, the embeddings are not trained either.",
-                             lower_bound=0)
-        flags.DEFINE_bool("freeze_embeddings", False, "Do not train the embeddings.")
-        flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Phase whose memory is "
-                          "predicted. Pass --phase=prediction also for an evaluation: prediction and "
-                          "evaluation need neither gradients nor an optimizer.")
-        flags.DEFINE_integer("batch_size", None, "Size of a micro-batch. With this flag, the command prints "
-                             "how much memory a micro-batch of this size needs. Without this flag, it prints "
-                             "the largest size that fits.", lower_bound=1)
-        flags.DEFINE_integer("gradient_accumulation_steps", 1, "Number of micro-batches of a training step. "
-                             "With two or more, the memory includes the sums of the gradients.",
-                             lower_bound=1)
-    with common_flags.section("Card"):
-        flags.DEFINE_enum("card", None, list(gpu_cards.CARDS), "GPU whose usable memory is known from logs "
-                          "of TensorFlow or from a formula. Pass --card instead of --gpu_memory_gb and "
-                          "--reserve_gb.")
-        flags.DEFINE_float("gpu_memory_gb", 12, "Memory of the card in GB.", lower_bound=0,
-                           upper_bound=common_flags.MAX_GB)
-        flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
-                           "Memory in GB that TensorFlow cannot use: driver, CUDA context and the reserve "
-                           "for CUDA's libraries.", lower_bound=0)
-    common_flags.require_finite("gpu_memory_gb", "reserve_gb")
-    with common_flags.section("Output"):
-        flags.DEFINE_string("output_file", None, "Write the chart also to this file. Its name must end in "
-                            ".svg.")
+ENTRIES = entries.section("Model", None, [
+    entries.Choice("model", "base", sorted(MODELS),
+                   "Published model. The models base and large are uncased."),
+    entries.Path("bert_config_file", None,
+                 "bert_config.json of your own model, or a Hugging Face config.json. Pass it instead of "
+                 "--model."),
+    entries.Texts("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between them."),
+    entries.Choice("task", "classifier", sorted(TASKS),
+                   "Task of the model. classifier: two classes. ner: the nine tags of CoNLL-2003. squad: "
+                   "answers in a text. swag: four endings; each example has four sequences."),
+]) + entries.section("Step", None, [
+    entries.Choice("recompute", "none", [*modeling.RECOMPUTE, "all"],
+                   "Gradient checkpointing: which activations are computed again in the backward pass "
+                   "instead of being kept in memory. --recompute=all prints a row of the table for each of "
+                   "the other values."),
+    entries.Choice("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer."),
+    entries.Choice("precision", "fp32", sorted(modeling.PRECISIONS),
+                   "Number format of the encoder's computation."),
+    entries.Integer("freeze_layers", 0,
+                    "Number of layers, counted from the lowest one, that are not trained. If it is not 0, "
+                    "the embeddings are not trained either.", least=0),
+    entries.Switch("freeze_embeddings", False, "Do not train the embeddings.", advanced="training"),
+    entries.Choice("phase", "training", ["training", "prediction"],
+                   "Phase whose memory is predicted. Pass --phase=prediction also for an evaluation: "
+                   "prediction and evaluation need neither gradients nor an optimizer."),
+    entries.Integer("batch_size", None,
+                    "Size of a micro-batch. With this flag, the command prints how much memory a micro-batch "
+                    "of this size needs. Without this flag, it prints the largest size that fits.", least=1),
+    entries.Integer("gradient_accumulation_steps", 1,
+                    "Number of micro-batches of a training step. With two or more, the memory includes the "
+                    "sums of the gradients.", least=1),
+]) + entries.section("Card", None, [
+    entries.Choice("card", None, list(gpu_cards.CARDS),
+                   "GPU whose usable memory is known from logs of TensorFlow or from a formula. Pass --card "
+                   "instead of --gpu_memory_gb and --reserve_gb."),
+    entries.Number("gpu_memory_gb", 12, "Memory of the card in GB.", least=0, most=shared.MAX_GB),
+    entries.Number("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
+                   "Memory in GB that TensorFlow cannot use: driver, CUDA context and the reserve for CUDA's "
+                   "libraries.", least=0),
+]) + entries.section("Output", None, [
+    entries.Path("output_file", None, "Write the chart also to this file. Its name must end in .svg."),
+])
 
 
 def load_config(settings, lengths):

@@ -18,12 +18,13 @@ import sys
 import threading
 import zlib
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
 from bertlib import serving
 from bertlib.estimator import replica_sync
+from bertlib.flag_table import entries, shared
 from bertlib.output_directory import output_files
 from bertlib.replicas import replica_group
 from bertlib.reports import prediction_files
@@ -37,25 +38,7 @@ from bertlib.tasks.multiple_choice import choice_data
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.
 _BATCHES = 16
-
-
-def define_predictor_flags():
-    """Defines the flags that decide which model is loaded, and how the model is run. `serve.py` has the same
-    flags."""
-    with common_flags.section("Model"):
-        flags.DEFINE_string("model_dir", None, "Output directory of a training. Instead, you can pass an "
-                            "ONNX or TFLite file that export.py wrote, or the directory of such a file.")
-        common_flags.define_weights_flag()
-        flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. The default is the "
-                          "task for which the model was trained. For a model that was only pre-trained, the "
-                          "default is --task=masked_words. --task=vectors works with every model.")
-        flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"],
-                          "Number format of the encoder's computation.")
-        flags.DEFINE_enum("engine", None, list(serving.ENGINES), "Program that runs the model. onnx: ONNX "
-                          "Runtime, with the newest export in export_onnx/ of --model_dir. The default is "
-                          "onnx if --model_dir is an ONNX file, otherwise tensorflow.")
-        flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts. Each window of "
-                             "a long text counts as one text.", lower_bound=1)
+_COLUMNS = "Columns, by default those of the training"  # heading in --help
 
 
 def check_model(settings):
@@ -65,29 +48,42 @@ def check_model(settings):
         checks.check_model_dir(settings)
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    common_flags.define_gpu_flags()
-    define_predictor_flags()
-    with common_flags.section("Lines"):
-        flags.DEFINE_string("input_file", "-", "Input file. By default (-), the command reads the standard "
-                            "input.")
-        flags.DEFINE_string("output_file", "-", "Output file. By default (-), the command writes to the "
-                            "standard output.")
-        flags.DEFINE_enum("input_format", None, list(prediction_inputs.FORMATS), "Format of the input. "
-                          "By default, the command derives it from the file extension. If the extension is "
-                          "unknown, the format is 'text': each line contains one text, or two texts "
-                          f"with{prediction_inputs.PAIR}between them.")
-        flags.DEFINE_enum("output_format", None, list(prediction_files.FORMATS), "Format of the answers: a "
-                          "CSV table or JSON Lines. The default is csv if the name of the output file ends "
-                          "in .csv or .csv.gz, otherwise jsonl.")
-        flags.DEFINE_bool("skip_bad_lines", False, "Answer an unusable line with an error message and "
-                          "continue. By default, the command stops at such a line.")
-        flags.DEFINE_bool("interactive", False, "Ask for the texts on the terminal, one after the other.")
-    common_flags.define_csv_safe_flag("Lines")
-    common_flags.define_column_flags("Columns, by default those of the training")
-    common_flags.define_word_column_flags("Columns, by default those of the training")
-    common_flags.define_replica_flags()
+# The flags of a predictor; serve.py has them, too.
+PREDICTOR = entries.section("Model", None, [
+    entries.Path("model_dir", None,
+                 "Output directory of a training. Instead, you can pass an ONNX or TFLite file that "
+                 "export.py wrote, or the directory of such a file."),
+    shared.WEIGHTS_TO_USE,
+    entries.Choice("task", None, list(serving.TASKS),
+                   "Task of the prediction. The default is the task for which the model was trained. For a "
+                   "model that was only pre-trained, the default is --task=masked_words. --task=vectors "
+                   "works with every model."),
+    entries.Choice("precision", "fp32", ["fp32", "bf16"], "Number format of the encoder's computation."),
+    entries.Choice("engine", None, list(serving.ENGINES),
+                   "Program that runs the model. onnx: ONNX Runtime, with the newest export in export_onnx/ "
+                   "of --model_dir. The default is onnx if --model_dir is an ONNX file, otherwise "
+                   "tensorflow."),
+    entries.Integer("batch_size", serving.BATCH_SIZE,
+                    "Batch size: number of texts. Each window of a long text counts as one text.", least=1),
+])
+
+ENTRIES = shared.GPUS + PREDICTOR + entries.section("Lines", None, [
+    entries.Path("input_file", "-", "Input file. By default (-), the command reads the standard input."),
+    entries.Path("output_file", "-",
+                 "Output file. By default (-), the command writes to the standard output."),
+    entries.Choice("input_format", None, list(prediction_inputs.FORMATS),
+                   "Format of the input. By default, the command derives it from the file extension. If the "
+                   "extension is unknown, the format is 'text': each line contains one text, or two texts "
+                   f"with{prediction_inputs.PAIR}between them."),
+    entries.Choice("output_format", None, list(prediction_files.FORMATS),
+                   "Format of the answers: a CSV table or JSON Lines. The default is csv if the name of the "
+                   "output file ends in .csv or .csv.gz, otherwise jsonl."),
+    entries.Switch("skip_bad_lines", False,
+                   "Answer an unusable line with an error message and continue. By default, the command "
+                   "stops at such a line."),
+    entries.Switch("interactive", False, "Ask for the texts on the terminal, one after the other."),
+    shared.CSV_SAFE,
+]) + shared.columns(_COLUMNS) + shared.word_columns(_COLUMNS) + shared.REPLICAS
 
 
 @contextlib.contextmanager

@@ -18,12 +18,13 @@ import contextlib
 import os
 import sys
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
 from bertlib.api import child_command
 from bertlib.comparison import reproduction, run_differences
+from bertlib.flag_table import entries
 from bertlib.output_directory import output_files
 from bertlib.system import files
 
@@ -31,15 +32,16 @@ TAKES_PATHS = True
 DIFFERENT = 3
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Repetition"):
-        flags.DEFINE_string("output_dir", None, "Output directory of the repeated training. The default is "
-                            "the directory of the training, with -reproduced added to its name.")
-        flags.DEFINE_integer("until", None, "Last step to repeat and to compare. By default, all steps are "
-                             "repeated and compared.", lower_bound=1)
-        flags.DEFINE_bool("anyway", False, "Repeat the training even if its data files or starting weights "
-                          "were changed.")
+ENTRIES = entries.section("Repetition", None, [
+    entries.Path("output_dir", None,
+                 "Output directory of the repeated training. The default is the directory of the training, "
+                 "with -reproduced added to its name."),
+    entries.Integer("until", None,
+                    "Last step to repeat and to compare. By default, all steps are repeated and compared.",
+                    least=1),
+    entries.Switch("anyway", False,
+                   "Repeat the training even if its data files or starting weights were changed."),
+])
 
 
 def main(argv):

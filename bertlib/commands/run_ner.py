@@ -15,12 +15,13 @@ import itertools
 import os
 from typing import NamedTuple
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline, unknown_tokens
+from bertlib.flag_table import training
 from bertlib.output_directory import output_files, record_fields
 from bertlib.reports import prediction_files, tagging_report, tagging_rows
 from bertlib.rows import faults, text_keys
@@ -35,7 +36,7 @@ from bertlib.runs import (
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, TASK, find_split_file, require_file, sample_path
+from bertlib.runs.settings import find_split_file, require_file, sample_path
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
@@ -62,38 +63,7 @@ _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], output_files.SKIPPED_LINES, 
 _SHOWN = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("data_dir", None, "Directory of train.txt, dev.txt and test.txt. The names of "
-                            "these files may also end in .conll, .tsv, .iob, .bio, .jsonl or .json. "
-                            "--train_file, --dev_file and --test_file override this flag.")
-        flags.DEFINE_string("train_file", None, "Training file. Each line contains a word and its tag, in "
-                            "columns separated by spaces or tabs. A blank line follows each sentence. If the "
-                            "name ends in .jsonl or .json, each line is instead an object such as "
-                            '{"tokens": ["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
-        flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
-        flags.DEFINE_string("test_file", None, "Test file, for prediction. Its tags are optional.")
-        common_flags.define_skip_flag()
-    common_flags.define_word_column_flags()
-    with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train the model.")
-        flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
-        flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file with an additional "
-                          "column of predicted tags. If the test file is in JSON Lines, write "
-                          f"{_JSON_PREDICTIONS} instead.")
-        flags.DEFINE_integer("predict_batch_size", 8,
-                             "Batch size of evaluation and prediction: number of sentences. Each window of a "
-                             "long sentence counts as one sentence.", lower_bound=1)
-    with common_flags.section("Task", TASK):
-        flags.DEFINE_bool("crf", False, "Predict the tags of a sentence jointly, with a conditional random "
-                          "field (CRF) on top of the model.")
-    with common_flags.section("Task", INPUT):
-        flags.DEFINE_bool("label_all_pieces", False, "Train on all WordPieces of a word. By default, only "
-                          "the first WordPiece of a word has a label.")
-    common_flags.define_example_limits("sentences")
-    common_flags.define_export_flags()
-    common_flags.define_fine_tuning_flags(max_seq_length=128)
+ENTRIES = training.COMMANDS["run_ner"]
 
 
 # --- Flags and files -------------------------------------------------------------------------------------
@@ -202,7 +172,7 @@ def _scheme(settings, tagged):
         return scheme, f"fits most of {tagged[0].path}"
     record = run_record.record_of_weights(settings)
     scheme = record["settings"].get("tag_scheme") if record else None
-    return scheme or record_fields.default_in_older_versions("tag_scheme", "tagging"), "the training had"
+    return scheme or record_fields.default_of_setting("tag_scheme", "run_ner.py"), "the training had"
 
 
 def describe_training_file(data):

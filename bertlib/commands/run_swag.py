@@ -13,13 +13,14 @@ This command trains and evaluates the installed model on the sample data. The ne
 import functools
 import os
 
-from absl import flags, logging
+from absl import logging
 import numpy as np
 
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline, unknown_tokens
+from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 from bertlib.reports import choice_report, choice_rows, prediction_files
 from bertlib.rows import tables
@@ -34,7 +35,7 @@ from bertlib.runs import (
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, find_split_file, require_file, sample_path
+from bertlib.runs.settings import find_split_file, require_file, sample_path
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks.multiple_choice import choice_data, choice_head
 
@@ -59,35 +60,7 @@ _SHOWN = {"eval_accuracy": "accuracy"}
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_rate": 1e-4}
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("data_dir", None, "Directory of train.csv, val.csv and test.csv. The development "
-                            "file may also have the name dev.csv. The names may also end in .tsv, .jsonl or "
-                            ".json, and .gz may follow. --train_file, --dev_file and --test_file override "
-                            "this flag.")
-        flags.DEFINE_string("train_file", None, "Training file, with a question in each row. The columns are "
-                            "sent1 (a sentence), sent2 (the start of the next sentence), ending0, ending1 "
-                            "and so on (possible endings of the next sentence), and label (the number of the "
-                            "right ending, counted from 0).")
-        flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
-        flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
-        common_flags.define_skip_flag()
-    common_flags.define_column_flags("Columns", "Columns of the texts, separated by commas: the sentence, "
-                                     "the start of the next sentence, and each ending. A column is a name, "
-                                     "or a number that counts from 1; -1 is the last column. The default is "
-                                     "sent1,sent2,ending0,ending1 and so on.",
-                                     "Column that contains the number of the right ending, counted from 0. "
-                                     "The default is label.")
-    with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train the model.")
-        flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
-        flags.DEFINE_bool("do_predict", False, "Choose an ending for each question of the test file.")
-        flags.DEFINE_integer("predict_batch_size", 8, "Batch size of evaluation and prediction: number of "
-                             "questions.", lower_bound=1)
-    common_flags.define_example_limits("questions")
-    common_flags.define_export_flags()
-    common_flags.define_fine_tuning_flags(max_seq_length=128)
+ENTRIES = training.COMMANDS["run_swag"]
 
 
 # --- Flags and files -------------------------------------------------------------------------------------

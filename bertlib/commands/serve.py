@@ -9,53 +9,51 @@ describes requests, answers and limits. The command needs the packages of requir
 
 import re
 
-from absl import flags, logging
+from absl import logging
 
 from bertlib.command_line import common_flags
 
 from bertlib import serving
 from bertlib.commands import predict
+from bertlib.flag_table import entries, shared
 from bertlib.server import request_batches
 from bertlib.system import stopping
 
 _TOKEN_CHARACTERS = 16
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    common_flags.define_gpu_flags()
-    predict.define_predictor_flags()
-    with common_flags.section("Server"):
-        flags.DEFINE_string("host", "127.0.0.1", "Address of this machine at which the server listens. An "
-                            "address that other machines can reach requires --token.")
-        flags.DEFINE_integer("port", 8000, "Port of the server. 0: any unused port. The log shows its "
-                             "number.", lower_bound=0, upper_bound=65535)
-        flags.DEFINE_string("token", None, "Secret that each request to /predict must have in the header "
-                            "Authorization: Bearer TOKEN. A secret on the command line is not safe: other "
-                            "users of this machine can read it in the list of processes. To avoid this, "
-                            "write --token=TOKEN into a file, and pass --flagfile=FILE.")
-    with common_flags.section("Limits"):
-        flags.DEFINE_float("batch_wait_ms", 2.0, "Waiting time in milliseconds: if a batch is not full, a "
-                           "text waits at most this long for more texts. 0: no waiting.")
-        flags.DEFINE_integer("max_body_kb", 1024, "Largest size of a request in units of 1,024 bytes. The "
-                             "server answers larger requests with HTTP status 413.",
-                             lower_bound=1, upper_bound=2**20)
-        flags.DEFINE_integer("max_texts", 256, "Largest number of texts in a request. Each window of a long "
-                             "text counts as one text. The server answers larger requests with HTTP status "
-                             "413.", lower_bound=1)
-        flags.DEFINE_integer("max_queue", 1024, "Largest number of texts that wait for an answer. While the "
-                             "queue is full, the server answers requests with HTTP status "
-                             "503.", lower_bound=1)
-        flags.DEFINE_integer("max_requests", 256, "Largest number of requests that the server handles at the "
-                             "same time. Further requests are answered with HTTP status 503.",
-                             lower_bound=1, upper_bound=2**16)
-        flags.DEFINE_float("request_timeout", 30.0, "Time limit in seconds, from the arrival of the head of "
-                           "a request to its answer. After this time, the answer has HTTP status 408 if the "
-                           "body of the request has not arrived completely, otherwise 504.")
-    flags.register_validator("batch_wait_ms", lambda value: 0 <= value <= 60_000,
-                             "must be a number from 0 to 60000")
-    flags.register_validator("request_timeout", lambda value: 0.1 <= value <= 86_400,
-                             "must be a number from 0.1 to 86400")
+ENTRIES = shared.GPUS + predict.PREDICTOR + entries.section("Server", None, [
+    entries.Text("host", "127.0.0.1",
+                 "Address of this machine at which the server listens. An address that other machines can "
+                 "reach requires --token."),
+    entries.Integer("port", 8000,
+                    "Port of the server. 0: any unused port. The log shows its number.", least=0, most=65535),
+    entries.Text("token", None,
+                 "Secret that each request to /predict must have in the header Authorization: Bearer TOKEN. "
+                 "A secret on the command line is not safe: other users of this machine can read it in the "
+                 "list of processes. To avoid this, write --token=TOKEN into a file, and pass "
+                 "--flagfile=FILE."),
+]) + entries.section("Limits", None, [
+    entries.Number("batch_wait_ms", 2.0,
+                   "Waiting time in milliseconds: if a batch is not full, a text waits at most this long for "
+                   "more texts. 0: no waiting.", least=0, most=60_000),
+    entries.Integer("max_body_kb", 1024,
+                    "Largest size of a request in units of 1,024 bytes. The server answers larger requests "
+                    "with HTTP status 413.", least=1, most=2 ** 20),
+    entries.Integer("max_texts", 256,
+                    "Largest number of texts in a request. Each window of a long text counts as one text. "
+                    "The server answers larger requests with HTTP status 413.", least=1),
+    entries.Integer("max_queue", 1024,
+                    "Largest number of texts that wait for an answer. While the queue is full, the server "
+                    "answers requests with HTTP status 503.", least=1),
+    entries.Integer("max_requests", 256,
+                    "Largest number of requests that the server handles at the same time. Further requests "
+                    "are answered with HTTP status 503.", least=1, most=2 ** 16),
+    entries.Number("request_timeout", 30.0,
+                   "Time limit in seconds, from the arrival of the head of a request to its answer. After "
+                   "this time, the answer has HTTP status 408 if the body of the request has not arrived "
+                   "completely, otherwise 504.", least=0.1, most=86_400),
+])
 
 
 def _load_server():

@@ -12,46 +12,43 @@ the sweep is interrupted, run the same command again: finished runs are not repe
 import os
 import re
 
-from absl import flags
-
 from bertlib.command_line import command_flags, common_flags
 
 from bertlib.api import child_command
+from bertlib.flag_table import entries, shared, training
 from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
 from bertlib.system import files
 
-COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad",
-            "run_swag")
 # These flags name directories that runs cannot share.
 _DIRECTORIES = ("output_dir", "results_dir")
 TAKES_PATHS = True  # the training command
 RESUMABLE = True
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    with common_flags.section("Runs"):
-        flags.DEFINE_string("sweep_dir", None, "Directory of the sweep: results, logs, and the output "
-                            "directories of the runs. An existing sweep in this directory is continued.")
-        flags.DEFINE_multi_string("grid", None, "A flag of the training command and its values, such as "
-                                  "seed=0,1,2. Pass --grid once for each flag. All combinations of the "
-                                  "values are trained.")
-        flags.DEFINE_integer("samples", None, "Train only this number of combinations, drawn at random. If "
-                             "you increase the number later, the sweep adds runs. By default, all "
-                             "combinations are trained.",
-                             lower_bound=1)
-        flags.DEFINE_integer("sample_seed", 0, "Random seed of --samples.")
-        flags.DEFINE_integer("jobs", 1, "Number of parallel runs. On a machine with GPUs, each run uses one "
-                             "GPU. Otherwise, each run uses a part of the CPU cores.", lower_bound=1,
-                             upper_bound=common_flags.MAX_WORKERS)
-    with common_flags.section("Results"):
-        flags.DEFINE_string("metric", None, "Metric by which the runs are compared, such as eval_accuracy, "
-                            "eval_f1 or f1. It must be a name in the eval_results.json of the runs. A lower "
-                            "value is better if the name of the metric ends in loss, perplexity, mae, rmse "
-                            "or error. For all other metrics, a higher value is better.")
-        flags.DEFINE_enum("keep_checkpoints", "best", sweep_directory.KEPT, "Runs whose checkpoints are "
-                          "kept. best: only the run with the best metric. The results of all runs are always "
-                          "kept.")
+ENTRIES = entries.section("Runs", None, [
+    entries.Path("sweep_dir", None,
+                 "Directory of the sweep: results, logs, and the output directories of the runs. An existing "
+                 "sweep in this directory is continued."),
+    entries.Repeated("grid", None,
+                     "A flag of the training command and its values, such as seed=0,1,2. Pass --grid once "
+                     "for each flag. All combinations of the values are trained."),
+    entries.Integer("samples", None,
+                    "Train only this number of combinations, drawn at random. If you increase the number "
+                    "later, the sweep adds runs. By default, all combinations are trained.", least=1),
+    entries.Integer("sample_seed", 0, "Random seed of --samples."),
+    entries.Integer("jobs", 1,
+                    "Number of parallel runs. On a machine with GPUs, each run uses one GPU. Otherwise, each "
+                    "run uses a part of the CPU cores.", least=1, most=shared.MAX_WORKERS),
+]) + entries.section("Results", None, [
+    entries.Text("metric", None,
+                 "Metric by which the runs are compared, such as eval_accuracy, eval_f1 or f1. It must be a "
+                 "name in the eval_results.json of the runs. A lower value is better if the name of the "
+                 "metric ends in loss, perplexity, mae, rmse or error. For all other metrics, a higher value "
+                 "is better."),
+    entries.Choice("keep_checkpoints", "best", sweep_directory.KEPT,
+                   "Runs whose checkpoints are kept. best: only the run with the best metric. The results of "
+                   "all runs are always kept."),
+])
 
 
 def _script_of(words):
@@ -68,7 +65,7 @@ def _script_of(words):
                          "of sweep.py, for example: -- python run_classifier.py --task_name=MRPC.")
     rest = words[1:] if re.fullmatch(r"python[\d.]*", os.path.basename(words[0])) else words
     name = os.path.basename(rest[0]) if rest else ""
-    for command in COMMANDS:
+    for command in training.COMMANDS:
         script = f"{command}.py"
         if name == child_command.program_name(script):
             return command, rest[1:]
@@ -78,8 +75,9 @@ def _script_of(words):
                 raise ValueError(f"{rest[0]} does not belong to this project. Pass the command of this "
                                  f"project: {ours}.")
             return command, rest[1:]
+    known = ", ".join(f"{command}.py" for command in training.COMMANDS)
     raise ValueError(f"{' '.join(words[:2])} is not a training command of this project. Begin the words "
-                     f"after -- with python and one of {', '.join(f'{command}.py' for command in COMMANDS)}.")
+                     f"after -- with python and one of {known}.")
 
 
 def _check_base(command, own, parsed):

@@ -7,15 +7,14 @@ import os
 import re
 
 from bertlib.comparison import paired_predictions, paired_tests
-from bertlib.output_directory import best_weights, output_files, record_fields
-from bertlib.runs.settings import PATH_SUFFIXES
+from bertlib.flag_table import training
+from bertlib.output_directory import best_weights, output_files
 from bertlib.system import files
 
 TABLE, RECORD = "sweep.csv", "sweep.json"
 _FINISHED, _NOT_GIVEN = "finished", "not given"
 # Columns that describe a run. They are neither settings nor metrics.
 _OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started")
-_FLAGS_AT_TOP = ("task_name", "task_type", "do_lower_case", "max_steps", "recompute", "num_workers")
 # Runs of two sweeps that differ in these settings can be compared without pairs.
 _SEEDS = ("seed",)
 # Matches the names of the SQuAD metrics, whose values are in percent.
@@ -238,8 +237,7 @@ def _find_compared(sweeps, settings, flags):
 
 
 def _is_setting(name):
-    return (name in record_fields.SETTINGS or name in _FLAGS_AT_TOP or name.endswith(PATH_SUFFIXES)) and (
-        name not in _OTHERS)
+    return name not in _OTHERS and bool(training.find(name))
 
 
 def _choose_metric(metric, columns, other_columns, settings, directories):

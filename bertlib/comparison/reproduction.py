@@ -7,9 +7,10 @@ import re
 from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
+from bertlib.flag_table import training
 from bertlib.output_directory import model_files, output_files, record_fields
 from bertlib.runs import run_record
-from bertlib.runs.settings import PATH_SUFFIXES, absolute_paths
+from bertlib.runs.settings import absolute_paths
 from bertlib.system import files, fingerprints, locks
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
@@ -209,9 +210,9 @@ def _text(value):
 def _flags_of_older_record(record):
     """Returns {flag: value} for a record of an older version. Such a record has no entry "flags", so the
     values are read from its other entries, such as "settings"."""
-    kind = output_files.head_kind(record)
-    flags = {name: value for name, value in record["settings"].items() if name in record_fields.SETTINGS
-             and value is not None and value != record_fields.default_in_older_versions(name, kind)}
+    flags = {name: value for name, value in record["settings"].items()
+             if training.find(name) and value not in (
+                 None, record_fields.default_of_setting(name, record["command"]))}
     if str(record["task"]).lower() != "xnli":
         flags.pop("xnli_language", None)
     if str(record["task"]).lower() in PROCESSORS:
@@ -272,7 +273,7 @@ def _compare_inputs(record, flags, given, notes):
     moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in given.items()
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
-    if any(name.endswith(PATH_SUFFIXES) for name in given):
+    if any(training.is_path(name) for name in given):
         # A flag that the user passes for the repetition can name other files than the recorded ones, for
         # example if --input_file contains another pattern. So a recorded file that is missing is not an error
         # here. If the repetition needs the file, its command reports the error.

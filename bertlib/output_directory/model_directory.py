@@ -41,13 +41,12 @@ class ModelDirectory(NamedTuple):
 
         Args:
           name: the flag.
-          default: the result if neither the record nor `record_fields.default_in_older_versions` has a value
-            for the flag.
+          default: the result if neither the record nor the table of flags has a value for the flag.
         """
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        return record_fields.default_in_older_versions(name, self.kind, default)
+        return record_fields.default_of_setting(name, self.record.get("command"), default)
 
     @property
     def task(self):

@@ -4,7 +4,8 @@ import os
 
 from absl import logging
 
-from bertlib.output_directory import best_weights, record_fields
+from bertlib.flag_table import training
+from bertlib.output_directory import best_weights
 from bertlib.system import files
 
 EVALUATION = "eval_results.json"
@@ -44,10 +45,10 @@ def read(directory, step=None):
     threshold = results.get("null_score_diff_threshold")
     if threshold is None:
         return None, None
-    rule = record_fields.SETTINGS["null_score_diff_threshold"]
-    if not rule.holds(threshold):
+    entry, = training.find("null_score_diff_threshold")
+    if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
-                         f"{rule.words}. Run the evaluation again, or remove the file.")
+                         f"{entry.words}. Run the evaluation again, or remove the file.")
     if step is not None and results.get("global_step", step) != step:
         logging.warning("%s contains the null threshold of an evaluation after step %s, but the weights of "
                         "the model are those of step %d. To get the threshold of these weights, evaluate "

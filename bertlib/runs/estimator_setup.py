@@ -20,7 +20,7 @@ from bertlib.kernels import kernel_choice
 from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
-from bertlib.runs.settings import PHASES, last_training_step, parse_profile_steps
+from bertlib.runs.settings import PHASES, last_training_step
 from bertlib.system import files, locks, stopping, terminal
 import modeling
 import optimization
@@ -458,7 +458,7 @@ def _profile_hooks(settings, num_train_steps):
     """
     if settings.profile_steps is None:
         return []
-    first, last = parse_profile_steps(settings.profile_steps)
+    first, last = profiling.parse_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
                          "--do_train=true, or leave --profile_steps out.")

@@ -17,11 +17,12 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
+from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
 from bertlib.output_directory import best_weights, environment, model_files, output_files
 from bertlib.replicas import replica_group
 from bertlib.rows import tables
 from bertlib.runs import learning_curve
-from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
+from bertlib.runs.settings import last_training_step
 from bertlib.system import code_fingerprint, files
 from bertlib.system.fingerprints import hash_files, hash_texts
 from bertlib.tasks.classification import classifier_data
@@ -29,11 +30,8 @@ import modeling
 import optimization
 import tokenization
 
-# Names of flags that affect the speed of a training. They also affect the rounding or the order of sums, so
-# the last bits of the trained weights may differ. For this reason, run.json records these flags.
-_ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
 # Names of the flags that affect which weights of a training are kept as the best ones, and whether the
-# training ends early. run.json records these flags, but later commands do not inherit their values.
+# training ends early. Later commands do not inherit their values.
 _EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
@@ -138,11 +136,11 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       **effective: {name of a setting: the value that the run uses}, for settings whose value differs from the
         value of their flag.
     """
-    rounding = {*_ROUNDING, *_EVALUATIONS, *(_SPLITTING if effective.get("trim_padding") else ())}
-    shaping = settings.names_of_class(INPUT, TASK, WEIGHTS)
-    recorded = {name: getattr(settings, name) for name in settings.names()
-                if name in rounding or name in shaping and name not in _AT_TOP
-                and not name.endswith(PATH_SUFFIXES)}
+    splitting = _SPLITTING if effective.get("trim_padding") else ()
+    shaping = settings.entries(INPUT, TASK, WEIGHTS)
+    recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
+                if entry.is_recorded or entry.name in splitting
+                or entry in shaping and entry.name not in _AT_TOP and not entry.is_path}
     start = settings.init_checkpoint
     if tokenizer:
         pieces = settings.spm_model_file
@@ -170,10 +168,11 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "dev_rows": dev_rows,
         "task_module": task_module,
         "settings": {**recorded, **effective},
-        "files": {name: _absolute(getattr(settings, name)) for name in shaping
-                  if name.endswith(PATH_SUFFIXES) and name != "init_checkpoint"},
+        "files": {entry.name: _absolute(getattr(settings, entry.name)) for entry in shaping
+                  if entry.is_path and entry.name != "init_checkpoint"},
         "versions": _versions(),
-        "flags": {name: getattr(settings, name) for name in settings.names() if settings.is_given(name)},
+        "flags": {entry.name: getattr(settings, entry.name) for entry in settings.entries()
+                  if settings.is_given(entry.name)},
         "arguments": sys.argv[1:],
         "working_directory": os.getcwd(),
         "inputs": hash_inputs(settings) if "do_train" in settings and settings.do_train else {},
@@ -200,9 +199,8 @@ def check_replicas_agree(group, settings, **data):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({hash_texts([text])[:8]})"
 
-    of_machine = settings.names_of_class(MACHINE)
-    flags = {f"--{name}": getattr(settings, name) for name in settings.names()
-             if name not in of_machine and not name.endswith(PATH_SUFFIXES)}
+    flags = {f"--{entry.name}": getattr(settings, entry.name) for entry in settings.entries()
+             if entry.affects != MACHINE and not entry.is_path}
     code_fingerprint.check_replicas_agree(group)
     values = {**flags, **data, **_versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
@@ -267,7 +265,7 @@ def _differences(stored, now, training):
     # Older versions never trimmed the batches of a pre-training, and did not record --trim_padding. So a
     # missing value means false.
     untrimmed = {"trim_padding": False} if stored["task"] == "pre-training" else {}
-    old = {"num_replicas": 1, **dict.fromkeys(_EVALUATIONS), **untrimmed, **stored["settings"]}
+    old = {"num_replicas": 1, **untrimmed, **stored["settings"]}
     new = now["settings"]
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
@@ -468,7 +466,7 @@ def inherit_record(settings, record, path, without=()):
     """
     recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
     _refuse_contradictions(settings, recorded, path)
-    inputs = [name for name in settings.names_of_class(INPUT) if not name.endswith(PATH_SUFFIXES)]
+    inputs = [entry.name for entry in settings.entries(INPUT) if not entry.is_path]
     different = [f"--{name}={_format_flag(getattr(settings, name))} (in the training: {_format_flag(value)})"
                  for name, value in recorded.items()
                  if name in inputs and settings.is_given(name) and getattr(settings, name) != value]
@@ -491,7 +489,7 @@ def _recorded(record, settings):
         # Older versions did not record --version_2_with_negative. For their records, the value is derived
         # from the name of the task: the name ends in "2.0" if the flag was true.
         values.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
-    names = settings.names_of_class(INPUT, TASK, WEIGHTS)
+    names = [entry.name for entry in settings.entries(INPUT, TASK, WEIGHTS)]
     values = {name: values[name] for name in names if name in values}
     paths = record.get("files", {})
     values.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
@@ -512,8 +510,9 @@ def _refuse_contradictions(settings, recorded, path):
       path: path of the record, for the message.
     """
     wrong = []
-    for name in settings.names_of_class(TASK, WEIGHTS):
-        if not settings.is_given(name) or name not in recorded or name.endswith(PATH_SUFFIXES):
+    for entry in settings.entries(TASK, WEIGHTS):
+        name = entry.name
+        if not settings.is_given(name) or name not in recorded or entry.is_path:
             continue
         now, before = getattr(settings, name), recorded[name]
         same = classifier_data.is_compatible_task(now, before) if name == "task_name" else now == before

@@ -7,21 +7,12 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import hugging_face_cache
+from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 from bertlib.system import files
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
-# If the value of a flag is a path, the name of the flag ends in one of these texts.
-PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output", "extend")
-# Classes of flags. The definition of each flag of a training command names the class of the flag. Each
-# of the following comments describes the settings of one class.
-INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
-TASK = "task"  # settings that determine the kind of the model's answers
-WEIGHTS = "weights"  # settings that change the trained weights
-SPEED = "speed"  # settings that change the phases or the speed of a run; the weights differ only by rounding
-MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
-CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 # Maps a flag to the name of its file in the directory of a published checkpoint.
 _PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": output_files.VOCABULARY}
 
@@ -31,32 +22,26 @@ class Settings:
     starts.
     """
 
-    def __init__(self, values, given=(), names=None, classes=None):
+    def __init__(self, values, given=(), entries=None):
         """Stores the values of flags.
 
         Args:
           values: {name of a flag: its value}.
           given: names of the flags that the command line contains.
-          names: names of the flags that this project defines, list of str; None for all names in `values`.
-          classes: {name of a flag: its class, one of `CLASSES`}. Flags without a class are left out.
+          entries: {name of a flag: its `flag_table.entries.Flag`}, the flags that this project defines.
         """
         vars(self).update(values)
-        self._classes, self._taken = dict(classes or {}), set()
+        self._entries, self._taken = dict(entries or {}), set()
         self._given, self._input_files = set(given), {}
-        self._names = list(values if names is None else names)
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""
         return name in vars(self)
 
-    def names(self):
-        """Returns the names of the flags that this project defines for the command. The flags of absl are
-        left out."""
-        return list(self._names)
-
-    def names_of_class(self, *classes):
-        """Returns the names of the flags that belong to one of the given classes."""
-        return [name for name in self._names if self._classes.get(name) in classes]
+    def entries(self, *classes):
+        """Returns the entries of the command's flags that belong to one of the given classes. Without
+        classes, returns all entries. The flags of absl are left out."""
+        return [entry for entry in self._entries.values() if not classes or entry.affects in classes]
 
     def is_given(self, name):
         """Returns whether the flag was on the command line."""
@@ -124,20 +109,13 @@ def absolute_paths(name, value, directory):
       value: its value. Several paths are separated by commas.
       directory: the working directory to which relative paths refer.
     """
-    if not name.endswith(PATH_SUFFIXES) or not isinstance(value, str) or not value:
+    if not training.is_path(name) or not isinstance(value, str) or not value:
         return value
     whole = os.path.join(os.path.abspath(directory), value)
     if os.path.exists(whole):  # a single path may contain commas
         return whole
     return ",".join(part if "://" in part or part.startswith(hugging_face_cache.PREFIX)
                     else os.path.join(os.path.abspath(directory), part) for part in value.split(","))
-
-
-def parse_profile_steps(text):
-    """Returns the two numbers of --profile_steps; None if the text is not two numbers in ascending order."""
-    match = re.fullmatch(r"(\d+),(\d+)", text)
-    steps = match and tuple(map(int, match.groups()))
-    return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
 def last_training_step(settings, num_train_steps):

@@ -13,11 +13,13 @@ from absl import flags
 import pytest
 import tiny
 
+from bertlib.flag_table import training
 from bertlib.output_directory import model_files, output_files
 from bertlib.runs import model_config, run_record, vocabularies
-from bertlib.runs.settings import INPUT, TASK, WEIGHTS, Settings
+from bertlib.runs.settings import Settings
 import modeling
 
+TASK_NAME, = training.find("task_name", "run_classifier.py")
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
 
 
@@ -26,19 +28,13 @@ def settings_of(**values):
 
     `values` are the flags that are given.
     """
+    entries = {entry.name: entry for entry in (*training.COMMANDS["run_ner"], TASK_NAME)}
     defined = flags.FlagValues()
-    for name in ("vocab_file", "spm_model_file", "init_checkpoint", "output_dir", "bert_config_file",
-                 "task_name", "data_dir"):
-        flags.DEFINE_string(name, None, "", flag_values=defined)
-    for name in ("do_train", "crf", "label_all_pieces", "protect_special_tokens"):
-        flags.DEFINE_bool(name, False, "", flag_values=defined)
-    flags.DEFINE_bool("do_lower_case", True, "", flag_values=defined)
-    flags.DEFINE_integer("max_seq_length", 128, "", flag_values=defined)
+    for entry in entries.values():
+        entry.define_in(defined)
     defined(["command", *tiny.flags(**values)])
-    classes = {"task_name": TASK, "crf": TASK, "data_dir": INPUT, "label_all_pieces": INPUT,
-               "max_seq_length": INPUT, "protect_special_tokens": INPUT, "do_lower_case": WEIGHTS}
     return Settings({name: defined[name].value for name in defined},
-                    {name for name in defined if defined[name].present}, classes=classes)
+                    {name for name in defined if defined[name].present}, entries)
 
 
 def put(directory, wanted, ours=()):

@@ -24,11 +24,12 @@ import os, sys
 sys.path.insert(0, {root!r})
 from absl import flags
 from bertlib.command_line import common_flags, launch
+from bertlib.flag_table import shared
 from bertlib.replicas import replica_group
 
 flags.DEFINE_string("results_dir", None, "")
 flags.DEFINE_multi_integer("numbers", [1, 2], "")
-common_flags.define_replica_flags()
+common_flags.define(shared.REPLICAS)
 
 def main(_):
     group = replica_group.current()

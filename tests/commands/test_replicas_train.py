@@ -98,7 +98,7 @@ flags.DEFINE_multi_integer("bad_step", [-1], "Steps with a gradient that is not 
 flags.DEFINE_integer("micro_batches", 1, "")
 flags.DEFINE_bool("scaled", False, "")
 flags.DEFINE_string("output_dir", None, "")
-common_flags.define_replica_flags()
+common_flags.define(shared.REPLICAS)
 
 
 def model_fn(features, labels, mode, params):

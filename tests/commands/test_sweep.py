@@ -69,7 +69,8 @@ def test_a_sweep_is_killed_and_extended(scripts, command, tmp_path):
 
 @pytest.mark.parametrize("values, message", [
     (["--grid=learning_rat=1"], "no flag --learning_rat"), (["--grid=seed=0,x"], "x"),
-    (["--grid=seed=0,00"], "the value 00 occurs twice"), (["--grid=learning_rate=-1"], "positive"),
+    (["--grid=seed=0,00"], "the value 00 occurs twice"),
+    (["--grid=learning_rate=-1"], "must be a number above 0"),
     (["--grid=output_dir=a,b"], "--output_dir"), (["--grid=task_name=cola"], "already has --task_name"),
     ([], "--grid is missing")])
 def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, scripts, command, tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
-from bertlib.runs.settings import CLASSES
+from bertlib.flag_table.entries import CLASSES
 
 TRAINING_COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_squad", "run_pretraining", "run_ner",
                      "run_swag")
@@ -27,8 +27,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 common_flags.FLAGS(["command"])
 settings = common_flags.read_settings()
-classes = {name: kind for kind in common_flags.CLASSES for name in settings.names_of_class(kind)}
-print(json.dumps({name: classes.get(name) for name in settings.names()}))
+print(json.dumps({entry.name: entry.affects for entry in settings.entries()}))
 """
 
 

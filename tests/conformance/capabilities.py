@@ -15,6 +15,8 @@ import pathlib
 import re
 import sys
 
+from absl import flags
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CAPABILITIES = ROOT / "tests" / "data" / "capabilities.json"
 MESSAGES = ROOT / "tests" / "data" / "messages.txt"
@@ -24,6 +26,7 @@ _IMPORT = re.compile(rf"^\s*from ((?:{'|'.join(_MODULES)})[\w.]*) import ([\w, ]
 _MEMBERS = re.compile(r"^::: ([\w.]+)\n +options:\n +members: \[([\w, ]+)\]", re.M)
 _WORDS = re.compile(r"(?:^|\s)[^\W\d_]+[,.:;]?(?=\s|$)")
 _FEWEST_WORDS = 4
+_TYPES_OF_FLAGS = "Integer", "Number", "Switch", "Choice", "Text", "Path", "Texts", "Repeated"
 
 
 # --- Commands and flags ----------------------------------------------------------------------------------
@@ -37,16 +40,18 @@ def list_flags():
     from bertlib.command_line import common_flags
     found = {}
     for command in sorted(render_flags.COMMANDS):
-        _, sections = render_flags.rows_of(command)
-        found[command] = {heading: {row.name: _describe(common_flags.FLAGS[row.name], row) for row in rows}
-                          for heading, rows in sections.items()}
+        sections = common_flags.by_section([*render_flags.module_of(command).ENTRIES, *common_flags.COMMON])
+        found[command] = {heading: {entry.name: _describe(entry) for entry in entries}
+                          for part in sections for heading, entries in part.items()}
     return found
 
 
-def _describe(flag, row):
+def _describe(entry):
     """Returns the type of a flag, its values if they are listed, and its default."""
-    values = f" <{row.values}>" if flag.flag_type() == "string enum" else ""
-    return f"{flag.flag_type()}{values} = {json.dumps(flag.default)}"
+    defined = flags.FlagValues()
+    entry.define_in(defined)
+    values = f" <{', '.join(entry.values)}>" if entry.values else ""
+    return f"{defined[entry.name].flag_type()}{values} = {json.dumps(entry.default)}"
 
 
 def list_programs():
@@ -120,9 +125,11 @@ def _collect(node, found):
     children = list(ast.iter_child_nodes(node))
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
         children.remove(node.body[0])
-    if not (isinstance(node, ast.Call) and ast.unparse(node.func).startswith("flags.DEFINE_")):
-        for child in children:
-            _collect(child, found)
+    if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("entries.") in _TYPES_OF_FLAGS:
+        # The help text is no message; the words of a rule are.
+        children = [*node.args[4:], *(keyword.value for keyword in node.keywords)]
+    for child in children:
+        _collect(child, found)
 
 
 def _template(node):

@@ -3,13 +3,14 @@
 
 import json
 
-from helpers import ROOT
+from absl import flags
 import model_directories
 import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.output_directory import output_files, record_fields
+from bertlib.flag_table import training
+from bertlib.output_directory import output_files
 
 RECORD = {
     "format": 1, "command": "run_classifier.py", "started": "2026-01-31 12:00:00+01:00", "from_step": 0,
@@ -58,7 +59,7 @@ def test_a_record_that_is_right_is_read(tmp_path):
     (dict(settings={"tag_scheme": "BIO"}), "settings.tag_scheme is 'BIO', and has to be one of IOB2, "),
     (dict(settings={"header": True}), "settings.header is True, and has to be one of auto, true, false"),
     (dict(settings={"xnli_language": "../../etc"}), "settings.xnli_language is '../../etc', and"),
-    (dict(settings={"num_replicas": 0}), "settings.num_replicas is 0, and"),
+    (dict(settings={"num_replicas": -1}), "settings.num_replicas is -1, and"),
     (dict(settings=[]), "settings is [], and has to be an object"),
     (dict(labels=None), "labels is None, and has to be a list of different texts, since the model is for "
      "classification"),
@@ -89,8 +90,8 @@ def test_a_record_that_is_right_is_read(tmp_path):
     (dict(from_step="0"), "from_step is '0', and"),
     (dict(planned_steps=-1), "planned_steps is -1, and"),
     (dict(dev_rows={"rows": 3}), "dev_rows is {'rows': 3}, and"),
-    (dict(task_type="questions", labels=None, settings={"doc_stride": 0}), "settings.doc_stride is 0, and "
-     "has to be at least 1, since the model is for questions"),
+    (dict(command="run_squad.py", task_type="questions", labels=None, settings={"doc_stride": 0}),
+     "settings.doc_stride is 0, and has to be a whole number from 1 to 2147483647"),
     (dict(task_type="questions", labels=None, settings={"doc_stride": 8, "max_query_length": 125}),
      "settings.max_query_length is 125, and has to be below 125, so that settings"),
 ])
@@ -109,94 +110,54 @@ def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, t
     output = model_directories.write(tmp_path / "output", tiny_model, "classification",
                                      model_directories.linear(2), labels, max_seq_length=10**9)
     before = sorted(tmp_path.rglob("*"))
-    for command, flags in (("predict.py", dict(model_dir=output)), ("export.py", dict(model_dir=output)),
+    for command, given in (("predict.py", dict(model_dir=output)), ("export.py", dict(model_dir=output)),
                            ("run_classifier.py", dict(output_dir=output, do_predict=True))):
-        done = scripts.run(command, *tiny.flags(**flags), cwd=tmp_path)
+        done = scripts.run(command, *tiny.flags(**given), cwd=tmp_path)
         assert done.code == 1 and done.err.splitlines()[-1].startswith(
             f"{command}: error: {output}/run.json is damaged: settings.max_seq_length is 10000000"), done.err
         assert "Traceback" not in done.err and sorted(tmp_path.rglob("*")) == before
 
 
-# --- The bounds of flags ---------------------------------------------------------------------------------
+# --- The table of flags ----------------------------------------------------------------------------------
 
-# Prints, for each flag of input, task and weights, its default and which of some values it accepts.
-_PROBE = """
-import json, runpy, sys
-from absl import app, flags
-from bertlib.command_line import common_flags
-app.run = lambda main: None
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-common_flags.FLAGS(["command"])
-settings = common_flags.read_settings()
 
-def takes(name, value):
-    flag, before = common_flags.FLAGS[name], common_flags.FLAGS[name].value
-    try:
-        setattr(common_flags.FLAGS, name, flag.parser.parse(value))
-        return True
-    except (flags.Error, ValueError):
-        return False
-    finally:
-        flag.value = before
+def recorded_entries():
+    """Returns (command, entry) for each flag that run.json can record among its settings."""
+    return [(command, entry) for command, found in training.COMMANDS.items() for entry in found
+            if not entry.is_path and (entry.is_recorded or entry.affects in ("input", "task", "weights"))]
 
-print(json.dumps({name: [common_flags.FLAGS[name].default, [takes(name, value) for value in PROBES]]
-                  for name in settings.names_of_class("input", "task", "weights")}))
-"""
+
+@pytest.mark.parametrize("command", sorted(training.COMMANDS))
+def test_a_record_of_defaults_is_right(tmp_path, command):
+    settings = {entry.name: entry.default for of, entry in recorded_entries() if of == command}
+    labels = {} if command.startswith("run_classifier") else dict(task_type="regression", labels=None)
+    record = write(tmp_path, command=f"{command}.py", settings=settings, **labels)
+    assert output_files.read_record(tmp_path) == record
+
+
+# A value that a flag refuses is refused in a record, too.
 PROBES = ["-3", "-1", "0", "1", "2", "3", "0.25", "0.5", "0.75", "1.5", "inf", "nan", str(2**31), "zh",
           "true", "adamw", "linear", "\x07", "", ","]
-# Flags that are not in the settings of a record, but elsewhere in it. Paths are also elsewhere.
-_ELSEWHERE = {"task_name", "task_type", "do_lower_case"}
-_PATHS = ("_file", "_dir", "_checkpoint", "_handle", "_module")
 
 
-def as_json(probe, default):
-    """Returns a probe in the form in which a record contains a flag with this default.
-
-    Returns None if a flag of this type cannot have the value.
-    """
-    if isinstance(default, bool):
-        return {"true": True}.get(probe)
-    for kind in (int, float):
-        try:
-            return kind(probe)
-        except ValueError:
-            pass
-    return probe
-
-
-@pytest.fixture(scope="module")
-def probed(scripts, tmp_path_factory):
-    probe = tmp_path_factory.mktemp("probe") / "probe.py"
-    probe.write_text(_PROBE.replace("PROBES", repr(PROBES)))
-    return {command: json.loads(scripts.run(probe, f"{ROOT}/{command}.py", cwd=probe.parent).out)
-            for command in ("run_classifier", "run_squad", "run_pretraining", "run_ner")}
-
-
-def test_each_recorded_flag_has_a_rule_with_the_bounds_of_the_flag(probed):
-    names = {name for flags in probed.values() for name in flags
-             if not name.endswith(_PATHS) and name not in _ELSEWHERE}
-    assert names <= set(record_fields.SETTINGS) and len(names) > 25
-    for name in names:
-        found = [flags[name] for flags in probed.values() if name in flags]
-        rule, default = record_fields.SETTINGS[name], found[0][0]
-        assert all(rule.holds(value) for value, _ in found), name
-        numbers = isinstance(default, int | float) or name in ("dev_fraction", "max_train_examples")
-        for place, probe in enumerate(PROBES):
-            value = as_json(probe, default) if numbers else probe
-            taken = any(takes[place] for _, takes in found)
-            if numbers and not isinstance(value, int | float) or value is None:
-                continue
-            assert rule.holds(value) == taken, (name, probe)
-
-
-KINDS = {"run_classifier": "multilabel", "run_squad": "questions", "run_ner": "tagging"}
-
-
-def test_what_was_not_recorded_is_what_the_flag_was_by_default(probed):
-    for command, kind in KINDS.items():
-        for name, (default, _) in probed[command].items():
-            assert record_fields.default_in_older_versions(name, kind, default) == default, (command, name)
+def test_a_record_has_the_bounds_of_the_flags(tmp_path):
+    refused = 0
+    for command, entry in recorded_entries():
+        defined = flags.FlagValues()
+        entry.define_in(defined)
+        for probe in PROBES:
+            try:
+                defined(["command", f"--{entry.name}={probe}"])
+                value = defined[entry.name].value
+            except flags.Error as error:
+                value = defined[entry.name].parser.parse(probe) if "must be" in str(error) else probe
+                refused += "must be" in str(error)
+                assert "must be" not in str(error) or f"--{entry.name}=" in str(error) and str(
+                    error).endswith(f": must be {entry.rule.words}"), str(error)
+                assert not entry.accepts(value), (command, entry.name, probe)
+            else:
+                assert entry.accepts(value), (command, entry.name, probe)
+    assert refused > 40
 
 
 # --- Settings of a predictor -----------------------------------------------------------------------------
@@ -226,5 +187,5 @@ def test_no_answer_is_decided_by_the_threshold_of_the_training(tiny_model, tmp_p
     with serving.load(str(directory)) as predictor:
         assert bool(predictor("the cat", "the old cat sees a new dog")["answer"]) == answered
     (directory / "eval_results.json").write_text('{"null_score_diff_threshold": "low"}')
-    with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', but must be a number"):
+    with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', but must be a finite number"):
         serving.load(str(directory))

@@ -1,0 +1,1 @@
+"""Contains the table of flags. Definition, help, bounds, record and documentation follow from an entry."""

@@ -1,0 +1,200 @@
+"""Defines the entries of the table of flags: `Flag`, and a class for each type of flag.
+
+`section` adds the heading under which `--help` lists a flag, and the class of the flag.
+"""
+
+from collections.abc import Callable
+import copy
+import math
+import re
+from typing import Any, NamedTuple
+
+from absl import flags
+
+# Classes of flags. Each of the following comments describes the settings of one class. The class decides
+# whether run.json records a flag. It also decides whether a later command inherits the recorded value or
+# refuses a different value; see `run_record.inherit_record`.
+INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
+TASK = "task"  # settings that determine the kind of the model's answers
+WEIGHTS = "weights"  # settings that change the trained weights
+SPEED = "speed"  # settings that change the phases or the speed of a run; the weights differ only by rounding
+MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
+CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
+
+# Larger values of an integer flag would overflow in TensorFlow or NumPy.
+MAX_INT32 = 2**31 - 1
+# TensorFlow stores --seed as an int64.
+MAX_INT64 = 2**63 - 1
+# Headings of the sections that only --helpfull lists, in their order.
+ADVANCED = tuple(f"Advanced: {topic}" for topic in (
+    "text", "training", "memory and speed", "GPUs", "replicas", "TPUs"))
+
+
+class Rule(NamedTuple):
+    """A rule for a value.
+
+    Attributes:
+      holds: function that takes a value, and returns whether the value obeys the rule.
+      words: the words that follow "must be" or "has to be" in messages.
+    """
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+class Flag:
+    """A flag: an entry of the table.
+
+    Attributes:
+      name: str.
+      default: the value without this flag on the command line.
+      meaning: str, the help text.
+      advanced: topic of the flag, one of those in `ADVANCED`, if only --helpfull lists it; otherwise None.
+      is_recorded: whether run.json records the flag although its class is `SPEED`. The flags of `INPUT`,
+        `TASK` and `WEIGHTS` are always recorded.
+      rule: the `Rule` for values that are not None.
+      values: the possible values, tuple of str; () for flags that are no choice.
+      is_path: whether the value is a path of a file or directory, or several paths with commas between them.
+      heading: str, the section of `--help` that lists the flag.
+      affects: class of the flag, one of `CLASSES`; None for flags of commands that do not train.
+    """
+
+    values, is_path, heading, affects = (), False, None, None
+
+    def __init__(self, name, default, meaning, advanced=None, is_recorded=False):
+        self.name, self.default, self.meaning = name, default, meaning
+        self.advanced, self.is_recorded = advanced, is_recorded
+
+    @property
+    def default_text(self):
+        """The default as it would be written on a command line; "" if there is none."""
+        if isinstance(self.default, list):
+            return ",".join(self.default)
+        text = "" if self.default is None else str(self.default)
+        return text.lower() if isinstance(self.default, bool) else text
+
+    @property
+    def words(self):
+        """The words that follow "has to be" in messages about a value that was read from JSON."""
+        return f"{self.rule.words}, or null" if self.default is None else self.rule.words
+
+    def accepts(self, value):
+        """Returns whether the flag can have a value that was read from JSON. This may be None if the default
+        is None."""
+        return self.default is None if value is None else self.rule.holds(value)
+
+    def define_in(self, flag_values):
+        """Defines the flag in a `flags.FlagValues`. A later definition of the name replaces this one."""
+        self._define(flag_values=flag_values, allow_override=True)
+        flags.register_validator(self.name, lambda value: value is None or self.rule.holds(value),
+                                 f"must be {self.rule.words}", flag_values=flag_values)
+
+    def _define(self, **options):
+        type(self).definition(self.name, self.default, self.meaning, **options)
+
+
+def section(heading, affects, entries):
+    """Returns entries as a tuple, with their heading and class.
+
+    Args:
+      heading: str, heading of the section in `--help`. An entry with `advanced` gets that heading instead.
+      affects: one of `CLASSES`: the kind of effect that the flags have on a training. None for flags of
+        commands that do not train.
+      entries: iterable of `Flag`.
+    """
+    found = tuple(map(copy.copy, entries))
+    for entry in found:
+        entry.heading, entry.affects = f"Advanced: {entry.advanced}" if entry.advanced else heading, affects
+    return found
+
+
+# --- Types -----------------------------------------------------------------------------------------------
+
+
+class Switch(Flag):
+    """A flag with the values true and false."""
+
+    definition = flags.DEFINE_bool
+    rule = Rule(lambda value: isinstance(value, bool), "true or false")
+
+
+class Integer(Flag):
+    """A flag whose value is a whole number from `least` to `most`."""
+
+    definition = flags.DEFINE_integer
+
+    def __init__(self, name, default, meaning, least=-MAX_INT32, most=MAX_INT32, **attributes):
+        super().__init__(name, default, meaning, **attributes)
+        words = "a whole number" if math.isinf(most) else f"a whole number from {least} to {most}"
+        self.rule = Rule(lambda value: type(value) is int and least <= value <= most, words)
+
+
+class Number(Flag):
+    """A flag whose value is a finite number."""
+
+    definition = flags.DEFINE_float
+
+    def __init__(self, name, default, meaning, least=None, above=None, most=None, below=None, **attributes):
+        """Stores an entry. `least` and `most` are bounds that the value may have. `above` and `below` are
+        bounds that it may not have."""
+        super().__init__(name, None if default is None else float(default), meaning, **attributes)
+        if least is not None:
+            words = (f"from {least:g} to {most:g}" if most is not None else
+                     f"from {least:g} to below {below:g}" if below is not None else f"of at least {least:g}")
+        elif above is not None:
+            words = (f"above {above:g} and at most {most:g}" if most is not None else
+                     f"between {above:g} and {below:g}" if below is not None else f"above {above:g}")
+        self.rule = Rule(lambda value: (
+            type(value) in (int, float) and math.isfinite(value)
+            and (least is None or value >= least) and (above is None or value > above)
+            and (most is None or value <= most) and (below is None or value < below)),
+            "a finite number" if least is above is None else f"a number {words}")
+
+
+class Choice(Flag):
+    """A flag with a few possible values, texts."""
+
+    def __init__(self, name, default, values, meaning, **attributes):
+        super().__init__(name, default, meaning, **attributes)
+        self.values = tuple(values)
+        self.rule = Rule(lambda value: isinstance(value, str) and value in self.values,
+                         f"one of {', '.join(self.values)}")
+
+    def _define(self, **options):
+        flags.DEFINE_enum(self.name, self.default, list(self.values), self.meaning, **options)
+
+
+class Text(Flag):
+    """A flag whose value is a text. For `holds` and `words` see `Rule`; by default, each text is accepted."""
+
+    definition = flags.DEFINE_string
+
+    def __init__(self, name, default, meaning, holds=None, words="a text", **attributes):
+        super().__init__(name, default, meaning, **attributes)
+        # A text with surrogates is invalid, because surrogates cannot be written as UTF-8.
+        self.rule = Rule(lambda value: isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+                         and (holds is None or holds(value)), words)
+
+
+class Path(Flag):
+    """A flag whose value is a path."""
+
+    definition = flags.DEFINE_string
+    is_path = True
+    # Unlike a text, a path may contain surrogates: Python decodes file names that are not UTF-8 into
+    # surrogates.
+    rule = Rule(lambda value: isinstance(value, str), "a path")
+
+
+class Texts(Flag):
+    """A flag whose value is a list of texts, with commas between them on the command line."""
+
+    definition = flags.DEFINE_list
+    rule = Rule(lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+                "a list of texts")
+
+
+class Repeated(Texts):
+    """A flag that may be given several times. Its value is a list of texts."""
+
+    definition = flags.DEFINE_multi_string
