@@ -10,6 +10,19 @@ COMMANDS = {"tagging": "run_ner.py", "questions": "run_squad.py", "multiple_choi
 TAGS = ["O", "B-ANIMAL", "I-ANIMAL", "B-THING", "I-THING"]
 
 
+def record(labels=None, task_type=None, **fields):
+    """Returns the record of a training, the content of run.json. `fields` are fields of the record."""
+    kind = task_type or ("classification" if labels else "regression")
+    return {
+        "format": 2, "command": COMMANDS.get(kind, "run_classifier.py"),
+        "started": "2026-01-31 12:00:00+01:00", "from_step": 0, "planned_steps": 0, "finished_step": None, "task": "mine", "task_type": kind,
+        "labels": labels, "vocabulary": None, "do_lower_case": None, "bert_config": {},
+        "init_checkpoint": None, "train_data": None, "dev_data": None, "dev_rows": None, "task_module": None,
+        "settings": {}, "files": {}, "versions": {}, "flags": {}, "arguments": [], "working_directory": "/",
+        "inputs": {}, "code": "ab", "environment": {"git": None, "variables": {}}, "model_files": {},
+        "changes": [], **fields}
+
+
 def write(directory, model, kind, head, labels=None, task="mine", config=tiny.CONFIG, **settings):
     """Writes an output directory.
 
@@ -34,10 +47,9 @@ def write(directory, model, kind, head, labels=None, task="mine", config=tiny.CO
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     if labels:
         (directory / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
-    (directory / "run.json").write_text(json.dumps({
-        "format": 1, "command": COMMANDS.get(kind, "run_classifier.py"), "task": task,
-        "task_type": kind, "labels": labels, "bert_config": config,
-        "do_lower_case": True, "changes": [], "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings}}))
+    (directory / "run.json").write_text(json.dumps(record(
+        labels, kind, task=task, bert_config=config, do_lower_case=True,
+        settings={"max_seq_length": tiny.SEQ_LENGTH, **settings})))
     return directory
 
 

@@ -65,7 +65,6 @@ TABLE = {
     "tf1._replicas": rooms_below(3) | {"tf1", "tf1._contrib", "tf1._names"},
     "tf1._check": {"tf1", "tf1._run"},  # asks `tf1` for its names, and `_run` for what an import gives
     "bertlib": set(),
-    "bertlib.runtime": rooms_below(4) - MODEL,
 }
 MOST_MODULES = 13
 # Modules that need packages of an extra: they are imported only where these packages are installed.
@@ -348,7 +347,7 @@ print("built")
 
 
 def test_rooms_that_forks_import_need_nothing_that_google_research_bert_has():
-    found = {module.split(".")[0] for room in [*rooms_below(3), "bertlib.runtime", "tf1", *TF1]
+    found = {module.split(".")[0] for room in [*rooms_below(3), "tf1", *TF1]
              for path in FILES[room] for module in imports(path)}
     assert not found & PUBLISHED
 

@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      kind: kind of the head, see `output_files.head_kind`. If no run.json describes the table, the kind is
+      kind: kind of the head, see `record_fields.KINDS`. If no run.json describes the table, the kind is
         guessed from the columns of the table.
       task: name of the task; None if no run.json describes the table.
       labels: list of str, in the order of the model's outputs; None if the task has no labels, or if they are
@@ -147,7 +147,7 @@ def _without_apostrophes(row):
 
 def _kind(rows, record):
     if record:
-        return output_files.head_kind(record)
+        return record["task_type"]
     columns = rows[0]
     if {"exact_match", "f1", "question"} <= set(columns):
         return "questions"
@@ -244,7 +244,7 @@ def describe_metric(name, kind, labels):
 
     Args:
       name: name of the metric.
-      kind: kind of the head, see `output_files.head_kind`.
+      kind: kind of the head, see `record_fields.KINDS`.
       labels: list of str, the labels of the model in the order of its outputs.
     """
     if name == "eval_f1" and kind == "classification" and len(labels) == 2:

@@ -159,7 +159,7 @@ def _check_same_metric(name, records):
     """Checks that a metric has the same meaning in two sweeps; see `paired_predictions.describe_metric`."""
     known = [record for found in records for record in found if record and record.get("labels")]
     reason = len(known) == 2 and paired_predictions.explain_difference(name, [
-        paired_predictions.describe_metric(name, output_files.head_kind(record), record["labels"])
+        paired_predictions.describe_metric(name, record["task_type"], record["labels"])
         for record in known])
     if reason:
         raise ValueError(f"The sweeps cannot be compared by this metric: {reason}. Pass another --metric.")
@@ -189,7 +189,7 @@ def _is_fraction(name, records, has_module):
       records: list of the records of the runs. If there are none, the kind of the head is unknown.
       has_module: whether the sweeps have a task module, which only a classification or regression can have.
     """
-    kinds = [output_files.head_kind(record) for record in records if record] or (
+    kinds = [record["task_type"] for record in records if record] or (
         ("classification", "regression", "multilabel") if has_module else _FRACTIONS)
     return any(re.fullmatch(_FRACTIONS[kind], name) for kind in kinds if kind in _FRACTIONS)
 

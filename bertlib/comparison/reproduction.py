@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
 from bertlib.flag_table import training
-from bertlib.output_directory import model_files, output_files, record_fields
+from bertlib.output_directory import output_files
 from bertlib.runs import run_record
 from bertlib.runs.settings import absolute_paths
 from bertlib.system import files, fingerprints, locks
-from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "run_squad.py", "run_swag.py",
             "run_pretraining.py")
@@ -73,13 +72,8 @@ def plan(directory, output_dir, until=None, overrides=()):
     notes += [f"The training continued after step {session['step']} in another environment: "
               f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
     given = _parse(overrides)
-    if record.get("flags") is None:
-        notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. For "
-                     "flags that change only the speed, the repetition uses the default values.")
-        flags, base = _flags_of_older_record(record), os.getcwd()
-    else:
-        flags, base = dict(record["flags"]), record.get("working_directory") or os.getcwd()
-    flags = {name: absolute_paths(name, value, base) for name, value in flags.items()}
+    base = record["working_directory"]
+    flags = {name: absolute_paths(name, value, base) for name, value in record["flags"].items()}
     results_dir = flags.get("results_dir") or directory
     flags = {name: value for name, value in flags.items() if name not in (*_OURS, *given)}
     _use_copies(flags, directory)
@@ -178,8 +172,7 @@ def _last_step(directory, record, until, notes):
         raise ValueError(f"--until={until}: only the steps up to {limit} can be compared. Pass at most "
                          f"{limit}.")
     step = limit if until is None else until
-    # Records of older versions lack these two fields. They do not say whether the training has ended.
-    has_ended = "planned_steps" not in record or record.get("finished_step") == last
+    has_ended = record["finished_step"] == last
     return step, has_ended and step == last and saved == last and is_same
 
 
@@ -205,26 +198,6 @@ def _text(value):
     if isinstance(value, list):
         return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _flags_of_older_record(record):
-    """Returns {flag: value} for a record of an older version. Such a record has no entry "flags", so the
-    values are read from its other entries, such as "settings"."""
-    flags = {name: value for name, value in record["settings"].items()
-             if training.find(name) and value not in (
-                 None, record_fields.default_of_setting(name, record["command"]))}
-    if str(record["task"]).lower() != "xnli":
-        flags.pop("xnli_language", None)
-    if str(record["task"]).lower() in PROCESSORS:
-        flags["task_name"] = record["task"]
-    elif record["command"].startswith("run_classifier") and record.get("task_type"):
-        flags["task_type"] = record["task_type"]
-    if record.get("do_lower_case") is not None:
-        flags["do_lower_case"] = record["do_lower_case"]
-    flags.update((name, path) for name, path in record.get("files", {}).items() if path)
-    if record.get("init_checkpoint"):
-        flags["init_checkpoint"] = record["init_checkpoint"]["path"]
-    return flags
 
 
 def _use_copies(flags, directory):
@@ -260,15 +233,7 @@ def _compare_inputs(record, flags, given, notes):
     Raises:
       FileNotFoundError: files are missing. The message names them.
     """
-    recorded = record.get("inputs")
-    if not recorded:
-        train, path = record.get("train_data") or {}, flags.get("train_file")
-        recorded = {}
-        if "bytes" in train and path:
-            recorded = {path: {name: train[name] for name in ("bytes", "fingerprint")}}
-        elif record.get("inputs") is None:
-            notes.append(f"{output_files.RECORD} has no fingerprints of the data files. The training data "
-                         "are compared only after the repetition.")
+    recorded = record["inputs"]
     moved = {**record.get("files", {}), **flags}
     moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in given.items()
              if isinstance(old := moved.get(name), str) and value]
@@ -297,7 +262,7 @@ def _compare_inputs(record, flags, given, notes):
             changed.append({"path": new, "old": recorded[path]["fingerprint"], "new": now})
     module, path = record.get("task_module"), flags.get("task_module")
     if module and path and files.exists(path) and "task_module" not in given:
-        now = model_files.hash_contents({path: files.read_bytes(path)})[path]
+        now = fingerprints.hash_bytes(files.read_bytes(path))
         if now != module["fingerprint"]:
             changed.append({"path": path, "old": module["fingerprint"], "new": now})
     start = record.get("init_checkpoint") or {}

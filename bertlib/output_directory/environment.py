@@ -40,17 +40,13 @@ def describe():
 
 def flatten(record):
     """Returns the parts of a record that describe the code and the environment, as a flat dict {name: value}.
-    The result is {} if an older version wrote the record.
     """
-    values = {} if record.get("code") is None else {"fingerprint of the code": record["code"]}
-    parts = record.get("environment")
-    if parts is None:
-        return values
-    git = parts.get("git") if isinstance(parts.get("git"), dict) else {}
-    variables = parts.get("variables") if isinstance(parts.get("variables"), dict) else {}
-    return {**values, **{name: value for name, value in parts.items() if name not in ("git", "variables")},
-            "git commit": git.get("commit"), "unchanged checkout": git.get("clean"),
-            **{f"variable {name}": value for name, value in variables.items()}}
+    parts = record["environment"]
+    return {"fingerprint of the code": record["code"],
+            **{name: value for name, value in parts.items() if name not in ("git", "variables")},
+            "git commit": (parts["git"] or {}).get("commit"),
+            "unchanged checkout": (parts["git"] or {}).get("clean"),
+            **{f"variable {name}": value for name, value in parts["variables"].items()}}
 
 
 def package_versions():

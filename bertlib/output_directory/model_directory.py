@@ -20,7 +20,7 @@ class ModelDirectory(NamedTuple):
 
     Attributes:
       path: the directory.
-      kind: kind of the model's head, see `output_files.head_kind`.
+      kind: kind of the model's head, see `record_fields.KINDS`.
       bert_config: a `modeling.BertConfig`.
       checkpoint: path of the weights.
       tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
@@ -159,7 +159,7 @@ def describe(path, record, weights):
     config = os.path.join(path, output_files.CONFIG)
     bert_config = modeling.BertConfig.from_dict(files.read_json_object(config))
     output_files.check_config(config, bert_config)
-    return ModelDirectory(path, output_files.head_kind(record), bert_config, weights,
+    return ModelDirectory(path, record["task_type"], bert_config, weights,
                           _tokenizer(path, record, bert_config), record["labels"], record)
 
 

@@ -7,7 +7,6 @@ A training writes these files atomically before its first step (`run_record.RunR
 these names is replaced only if a training wrote it.
 """
 
-import hashlib
 import json
 import os
 
@@ -22,7 +21,7 @@ from bertlib.output_directory.output_files import (
     TASK_MODULE,
     VOCABULARY,
 )
-from bertlib.system import files
+from bertlib.system import files, fingerprints
 import modeling
 
 # Each of these flags may name a file that an earlier training wrote to --output_dir. The new training then
@@ -98,7 +97,7 @@ def format_json(content):
 
 def hash_contents(contents):
     """Returns the fingerprints of files as {name: fingerprint}, given {name: content in bytes}."""
-    return {name: hashlib.blake2b(content, digest_size=16).hexdigest() for name, content in contents.items()}
+    return {name: fingerprints.hash_bytes(content) for name, content in contents.items()}
 
 
 def list_changed_files(directory, contents, recorded):

@@ -22,7 +22,7 @@ TASK_MODULE = "task_module.py"
 # Name of the file with a table of the skipped lines (--skip_bad_lines=true).
 SKIPPED_LINES = "skipped_lines.csv"
 RECORD = "run.json"
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
 # Keys of a configuration. The values of these keys may differ between two runs, because they do not change
 # the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
@@ -31,10 +31,6 @@ TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "
 # their values are not compared.
 CONFIG_KEYS = frozenset([*modeling.BertConfig(vocab_size=1).to_dict(), "hub_module"])
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
-# Records of older versions contain the command, but not the kind of the head. For these records, this dict
-# maps the command to the kind of its head.
-_HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
-                      "run_pretraining.py": "pre-training"}
 
 
 def read_labels(directory):
@@ -68,34 +64,59 @@ def read_record(directory):
         record = json.loads(files.read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
-    needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
-    if not isinstance(record, dict) or needed - set(record) or record["format"] != RECORD_FORMAT:
-        raise ValueError(f"{path} is not a record of format {RECORD_FORMAT}, the only format that this "
+    if not isinstance(record, dict) or record.get("format") not in (1, RECORD_FORMAT):
+        raise ValueError(f"{path} is not a record of format 1 or {RECORD_FORMAT}, the formats that this "
                          "version reads. Remove this file to continue without a record of the training of "
                          "these checkpoints.")
-    problem = record_fields.find_problem(record, head_kind)
+    missing = sorted(set(record_fields.FIELDS) - set(record) - {"sessions"})
+    if missing and record["format"] == 1:
+        raise ValueError(f"{path} is from an older version of this project: it lacks {', '.join(missing)}. "
+                         "Train again, or remove this file to continue without a record of the training of "
+                         "these checkpoints.")
+    problem = f"it lacks {', '.join(missing)}" if missing else record_fields.find_problem(record)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
     _check_labels(directory, record)
-    return record
+    return _from_format_1(directory, record) if record["format"] == 1 else record
+
+
+def _from_format_1(directory, record):
+    """Converts a record of format 1 into format 2.
+
+    Format 1 had another fingerprint of the vocabulary. It is compared with the vocabulary in the directory,
+    or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
+    stays, and differs from that of every vocabulary.
+    """
+    places = [(os.path.join(directory, name), name == SENTENCE_PIECES) for name in (
+        VOCABULARY, SENTENCE_PIECES)] + [(path, flag == "spm_model_file") for flag, path in
+                                         record["files"].items() if flag in ("vocab_file", "spm_model_file")]
+    vocabulary = record["vocabulary"]
+    for path, pieces in places:
+        if vocabulary and path and files.exists(path) and not files.is_directory(path):
+            try:
+                before = (fingerprints.hash_files([path])["fingerprint"] if pieces
+                          else fingerprints.hash_texts(tokenization.load_vocab(path)))
+            except (ValueError, OSError):
+                continue  # this file is no vocabulary
+            if before == vocabulary:
+                return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, pieces)}
+    return {**record, "format": RECORD_FORMAT}
 
 
 def hash_vocabulary(path, pieces=False):
-    """Returns the fingerprint of a vocabulary.
+    """Returns the fingerprint of the tokens of a vocabulary.
 
     Args:
       path: the vocabulary's file.
-      pieces: whether the vocabulary is a SentencePiece model. The fingerprint of a SentencePiece model is
-        computed from the bytes of the file. The fingerprint of a vocab.txt is computed from the entries in
-        order, without the white space around them.
+      pieces: whether the vocabulary is a SentencePiece model.
 
     Raises:
-      ValueError: a vocab.txt is not UTF-8.
+      ValueError: the file is not a SentencePiece model, or a vocab.txt is not UTF-8.
     """
     if pieces:
-        return fingerprints.hash_files([path])["fingerprint"]
+        return fingerprints.hash_tokens(tokenization.SentencePieceTokenizer(path).vocab)
     try:
-        return fingerprints.hash_texts(tokenization.load_vocab(path))
+        return fingerprints.hash_tokens(tokenization.load_vocab(path))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a vocabulary, because it is not UTF-8: {error}. Restore the "
                          "file.") from None
@@ -206,13 +227,3 @@ def log_precision(record, precision, choices):
         other = trained if trained in choices else "bf16"
         logging.info("The model was trained with --precision=%s, and now answers in fp32. With "
                      "--precision=%s, it answers in %s.", trained, other, other)
-
-
-def head_kind(record):
-    """Returns the kind of the trained head, a key of `record_fields.KINDS`.
-
-    Args:
-      record: see `read_record`.
-    """
-    by_labels = "regression" if record["labels"] is None else "classification"
-    return record.get("task_type") or _HEADS_OF_COMMANDS.get(record.get("command"), by_labels)

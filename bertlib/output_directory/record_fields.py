@@ -70,12 +70,11 @@ _LABELS = Rule(_is_list_of_labels, "a list of different texts")
 
 # --- The table -------------------------------------------------------------------------------------------
 
-# {field of the record: its rule}. Records of older versions may lack fields; `output_files.read_record`
-# checks that the required fields exist.
+# {field of the record: its rule}. Only "sessions" may be missing.
 FIELDS = {
-    "command": _or_null(_LINE), "started": _or_null(_LINE), "from_step": _or_null(_integer(0, MAX_INT64)),
-    "planned_steps": _or_null(_integer(0, MAX_INT64)), "finished_step": _or_null(_integer(0, MAX_INT64)),
-    "task": _LINE, "task_type": _or_null(_one_of(*KINDS)), "labels": _or_null(_LABELS),
+    "command": _LINE, "started": _LINE, "from_step": _integer(0, MAX_INT64),
+    "planned_steps": _integer(0, MAX_INT64), "finished_step": _or_null(_integer(0, MAX_INT64)),
+    "task": _LINE, "task_type": _one_of(*KINDS), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields(
         "a path and a fingerprint", path=_PATH, fingerprint=_or_null(_TEXT), repository=_or_null(_LINE),
@@ -87,12 +86,12 @@ FIELDS = {
     "task_module": _or_null(_fields("name, fingerprint and texts", name=_LINE, fingerprint=_TEXT,
                                     texts=_or_null(_integer(1, 2)))),
     "files": _object_of(_or_null(_PATH)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
-    "flags": _or_null(_OBJECT), "working_directory": _or_null(_PATH), "code": _or_null(_TEXT),
+    "flags": _OBJECT, "working_directory": _PATH, "code": _TEXT,
     "arguments": _or_null(Rule(lambda value: isinstance(value, list) and all(
         isinstance(one, str) for one in value), "a list of texts")),
     "inputs": _or_null(_object_of(_fields("bytes and a fingerprint", bytes=_integer(0, MAX_INT64),
                                           fingerprint=_TEXT))),
-    "environment": _or_null(_OBJECT),
+    "environment": _fields("git and variables", git=_or_null(_OBJECT), variables=_OBJECT),
     "sessions": Rule(lambda value: isinstance(value, list) and all(
         isinstance(one, dict) and type(one.get("step")) is int and isinstance(one.get("changed"), dict)
         for one in value), "a list of objects with a step and changed values"),
@@ -123,13 +122,11 @@ def default_of_setting(name, command, default=None):
     return default if not found or found[0].default is None else found[0].default
 
 
-def find_problem(record, kind_of):
+def find_problem(record):
     """Returns a clause that describes the first problem of a record; None if the record obeys all rules.
 
     Args:
       record: content of run.json, a dict.
-      kind_of: function (record) -> the kind of the model's head, one of `KINDS`. It is called once, after all
-        fields have been checked.
     """
     for name, rule in FIELDS.items():
         if name in record and not rule.holds(record[name]):
@@ -145,7 +142,7 @@ def find_problem(record, kind_of):
     if settings.get("max_seq_length", 0) > longest:
         return _describe_problem("settings.max_seq_length", settings["max_seq_length"],
                                  f"at most {longest}, the model's max_position_embeddings")
-    kind = kind_of(record)
+    kind = record["task_type"]
     if kind == "questions":
         query, length = settings.get("max_query_length", 1), settings.get("max_seq_length", longest)
         if length <= query + 3:

@@ -109,7 +109,7 @@ def read_head(checkpoint, wanted_kind=None):
     if run_record.is_training_checkpoint(checkpoint):
         labels = record["labels"] if record else output_files.read_labels(directory)
         source = output_files.RECORD if record else output_files.LABELS
-        kind = output_files.head_kind(record) if record else None
+        kind = record["task_type"] if record else None
     else:
         source = _CONFIG[checkpoint.kind]
         path = os.path.join(directory, source)

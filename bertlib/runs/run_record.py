@@ -262,10 +262,7 @@ def _differences(stored, now, training):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
         if configs[0][name] != configs[1][name] and (training or not may_change):
             (allowed if may_change else refused)[name] = [config[name] for config in configs]
-    # Older versions never trimmed the batches of a pre-training, and did not record --trim_padding. So a
-    # missing value means false.
-    untrimmed = {"trim_padding": False} if stored["task"] == "pre-training" else {}
-    old = {"num_replicas": 1, **untrimmed, **stored["settings"]}
+    old = {"num_replicas": 1, **stored["settings"]}
     new = now["settings"]
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
@@ -293,10 +290,7 @@ def _differences(stored, now, training):
 
 def _changes_of_environment(stored, now):
     """Returns the changes of the environment since the last session of a training, as a dict. Each key is the
-    name of a value that has changed, and its entry is the list [old value, new value]. The dict is empty if
-    the record does not contain the environment."""
-    if stored.get("environment") is None:
-        return {}
+    name of a value that has changed, and its entry is the list [old value, new value]."""
     before, after = environment.flatten(stored), environment.flatten(now)
     for session in stored.get("sessions", []):
         before.update({name: values[-1] for name, values in session["changed"].items()
@@ -424,7 +418,7 @@ def inherit_settings(settings, *kinds, without=()):
 
     Args:
       settings: a `Settings`.
-      *kinds: kinds of heads that the command trains, see `output_files.head_kind`. A record is ignored if the
+      *kinds: kinds of heads that the command trains, see `record_fields.KINDS`. A record is ignored if the
         kind of its head is not one of these kinds. For example, the record of a pre-training does not
         describe the data of a classifier that starts from the pre-trained weights.
       without: see `inherit_record`.
@@ -433,7 +427,7 @@ def inherit_settings(settings, *kinds, without=()):
       ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
     """
     record, directory = record_of_weights(settings), directory_of_weights(settings)
-    if record is not None and output_files.head_kind(record) in kinds:
+    if record is not None and record["task_type"] in kinds:
         inherit_record(settings, record, os.path.join(directory, output_files.RECORD), without)
         is_output_dir = "output_dir" in settings and directory == settings.output_dir
         output_files.check_trained(record, checkpoint_formats.latest_checkpoint(directory) if is_output_dir
@@ -452,8 +446,6 @@ def inherit_record(settings, record, path, without=()):
       file. The log lists the differences.
     - Flags of the task and of the weights must have the same values as in the training.
     - Flags with paths may differ. The log does not list these differences.
-
-    If the record lacks a flag, because an older version wrote the record, this flag is not compared.
 
     Args:
       settings: a `Settings`.
@@ -485,10 +477,6 @@ def _recorded(record, settings):
     WEIGHTS."""
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
-    if output_files.head_kind(record) == "questions":
-        # Older versions did not record --version_2_with_negative. For their records, the value is derived
-        # from the name of the task: the name ends in "2.0" if the flag was true.
-        values.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
     names = [entry.name for entry in settings.entries(INPUT, TASK, WEIGHTS)]
     values = {name: values[name] for name in names if name in values}
     paths = record.get("files", {})
@@ -604,7 +592,7 @@ class RunRecord:
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
             changed, stale = model_files.list_changed_files(self._directory, self._contents, recorded)
-        elif before:  # some of the files may be missing if an earlier version wrote this directory
+        elif before:  # a user may have removed some of the files
             changed = model_files.list_missing_files(self._directory, self._contents)
         fingerprints = model_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in recorded.items() if name not in stale}
@@ -769,7 +757,7 @@ def mark_finished(directory):
     """
     record, step = output_files.read_record(directory), checkpoint_formats.read_global_step(
         checkpoint_formats.latest_checkpoint(directory))
-    if record is not None and "planned_steps" in record and record.get("finished_step") != step:
+    if record is not None and record["finished_step"] != step:
         _write(directory, {**record, "finished_step": step})
 
 

@@ -13,7 +13,7 @@ from bertlib.runs import run_record
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
-from bertlib.tasks.pretraining import pretraining_stream, record_manifests
+from bertlib.tasks.pretraining import record_manifests
 import tokenization
 
 _FLAGS = ("vocab_file", "spm_model_file")
@@ -84,13 +84,18 @@ def _recorded_path(record):
     was changed."""
     for flag in _FLAGS:
         path = (record.get("files") or {}).get(flag)
-        if path and files.exists(path) and not files.is_directory(path):
-            try:
-                if fingerprint(path, flag) == record.get("vocabulary"):
-                    return path, flag
-            except ValueError:
-                pass  # not UTF-8: the file at this path is no longer a vocabulary
+        if path and not files.is_directory(path) and _is_vocabulary(path, flag, record.get("vocabulary")):
+            return path, flag
     return None
+
+
+def _is_vocabulary(path, flag, expected):
+    """Returns whether a file is the vocabulary with the fingerprint `expected`. False if it is missing, or is
+    no vocabulary."""
+    try:
+        return files.exists(path) and fingerprint(path, flag) == expected
+    except ValueError:
+        return False
 
 
 # --- The vocabulary of a pre-training's records ----------------------------------------------------------
@@ -122,19 +127,19 @@ def resolve_from_records(settings, paths):
         return fingerprint(path, flag) if path else None
     where, manifest = manifests[0]
     token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and _hash_tokens(path, flag) != token_hash:
+    if path and fingerprint(path, flag) != token_hash:
         known = f" ({entry['path']})" if entry else ""
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of the records{known}: other entries, or another "
             f"order. The manifest {where} describes the vocabulary of the records. Pass that vocabulary, or "
             f"write the records again with {path}.")
     resolve_lower_case(settings, manifest["settings"].get("do_lower_case"), f"the records' manifest {where}")
-    if path is None and entry and files.exists(entry["path"]) and _hash_tokens(**entry) == token_hash:
+    if path is None and entry and _is_vocabulary(entry["path"], entry["flag"], token_hash):
         settings.set_default(entry["flag"], entry["path"], f"the vocabulary of the records, see {where}")
         path, flag = entry["path"], entry["flag"]
     if flag == "vocab_file":
         _check_tokenizer_files(settings, where, manifest["settings"])
-    return fingerprint(path, flag) if path else entry.get("fingerprint")
+    return token_hash
 
 
 def _check_tokenizer_files(settings, where, recorded):
@@ -150,8 +155,6 @@ def _check_tokenizer_files(settings, where, recorded):
       ValueError: the files differ from the manifest. A later fine-tuning would use the files, and so it would
         tokenize its texts in another way than the texts of the records.
     """
-    if "strip_accents" not in recorded:
-        return  # the records were written by an earlier version
     directories = model_files.tokenizer_directories(settings, settings.vocab_file)
     options = tokenizer_files.read(directories).options
 
@@ -185,17 +188,6 @@ def _check_one(manifests):
                                  "write some of the records again.")
 
 
-def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint of a vocabulary's tokens. The manifest of records stores this fingerprint.
-    Returns None if the file is not a vocabulary."""
-    try:
-        tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
-        return pretraining_stream.hash_vocabulary(tokenizer.vocab if tokenizer else
-                                                  tokenization.load_vocab(path))
-    except ValueError:
-        return None
-
-
 def manifest_entry(path, flag):
     """Returns a dict, the entry for a vocabulary in the manifest of records.
 
@@ -203,8 +195,7 @@ def manifest_entry(path, flag):
       path: the vocabulary's file.
       flag: name of its flag, "vocab_file" or "spm_model_file".
     """
-    return {"path": os.path.abspath(path) if not files.is_remote(path) else path, "flag": flag,
-            "fingerprint": fingerprint(path, flag)}
+    return {"path": os.path.abspath(path) if not files.is_remote(path) else path, "flag": flag}
 
 
 # --- The tokenizer of a command -------------------------------------------------------------------------

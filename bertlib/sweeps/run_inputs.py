@@ -6,9 +6,8 @@ examples, which a task module may read from any place. If two runs have read dif
 cannot be compared.
 """
 
-import os
 
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import output_files
 from bertlib.runs import run_record, vocabularies
 from bertlib.system import files, fingerprints
 
@@ -123,6 +122,5 @@ def _hash(path, flag):
     if not files.exists(path) or files.is_directory(path):
         return run_record.hash_checkpoint(path)
     if flag == "task_module":
-        name = os.path.basename(path)
-        return model_files.hash_contents({name: files.read_bytes(path)})[name]
+        return fingerprints.hash_bytes(files.read_bytes(path))
     return vocabularies.fingerprint(path, flag) if flag else fingerprints.hash_files([path])["fingerprint"]

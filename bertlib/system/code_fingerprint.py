@@ -2,11 +2,12 @@
 the same code."""
 
 import contextlib
-import hashlib
 import pathlib
 import site
 import sys
 import sysconfig
+
+from bertlib.system.fingerprints import hash_bytes
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -14,10 +15,9 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 def hash_package():
     """Returns a str, the fingerprint of all code files of `bertlib`, including modules that are not
     imported."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(path for pattern in ("*.py", "*.cc", "*.h") for path in _PACKAGE.rglob(pattern)):
-        digest.update(f"{path.relative_to(_PACKAGE)} {_hash_file(path)}\n".encode())
-    return digest.hexdigest()
+    paths = sorted(path for pattern in ("*.py", "*.cc", "*.h") for path in _PACKAGE.rglob(pattern))
+    return hash_bytes("".join(f"{path.relative_to(_PACKAGE)} {hash_bytes(path.read_bytes())}\n"
+                              for path in paths).encode())
 
 
 def hash_scripts():
@@ -35,7 +35,7 @@ def hash_scripts():
         path = pathlib.Path(path).resolve()
         if name == "__main__" or not any(map(path.is_relative_to, [_PACKAGE, *installed])):
             with contextlib.suppress(OSError):  # the file of a module may be removed after its import
-                fingerprints[path.name if name == "__main__" else name] = _hash_file(path)
+                fingerprints[path.name if name == "__main__" else name] = hash_bytes(path.read_bytes())
     return fingerprints
 
 
@@ -55,10 +55,6 @@ def check_replicas_agree(group):
     shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
     group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
                       "Start the same script, with the same modules, on each machine.")
-
-
-def _hash_file(path):
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def _library_folders():

@@ -1,9 +1,10 @@
-"""Computes fingerprints of texts and files. The fingerprint of a file depends on the content, not on the
-name."""
+"""Computes the fingerprints by which data, vocabularies, weights and code are compared.
+
+There is one form for each kind of content. Fingerprints are stored: in run.json, in manifests of records, in
+caches and exports. So a change of a form needs a new format of these files.
+"""
 
 import hashlib
-
-import numpy as np
 
 from bertlib.system import files
 
@@ -15,6 +16,16 @@ _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 def _digest():
     return hashlib.blake2b(digest_size=16)
+
+
+def hash_bytes(content):
+    """Returns the fingerprint of the whole content of a small file."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def hash_tokens(tokens):
+    """Returns the fingerprint of a vocabulary, an iterable of its tokens in the order of their ids."""
+    return hash_bytes("\n".join(tokens).encode(errors="surrogatepass"))
 
 
 def hash_texts(texts):
@@ -42,7 +53,8 @@ def hash_files(paths):
             if size <= blocks * _BLOCK:
                 digest.update(reader.read())
                 continue
-            for start in np.linspace(0, size - _BLOCK, blocks, dtype=np.int64):
-                reader.seek(int(start))
+            last = size - _BLOCK
+            for index in range(blocks):
+                reader.seek(last if index == blocks - 1 else int(index * (last / (blocks - 1))))
                 digest.update(reader.read(_BLOCK))
     return {"files": len(paths), "bytes": sum(sizes), "fingerprint": digest.hexdigest()}

@@ -7,6 +7,7 @@ import shutil
 import signal
 import types
 
+import model_directories
 import pytest
 import tensorflow.compat.v1 as tf
 from test_learning_curve import Trainings, assert_same_weights, results_of, table_of
@@ -350,8 +351,7 @@ class _Simulation:
 def make_directory(directory, **settings):
     directory.mkdir()
     (directory / "run.json").write_text(json.dumps(
-        {"format": 1, "task": "t", "labels": ["0", "1"], "bert_config": {}, "changes": [], "started": "now",
-         "settings": {"keep_best": "m", **settings}}))
+        model_directories.record(["0", "1"], started="now", settings={"keep_best": "m", **settings})))
     return str(directory)
 
 

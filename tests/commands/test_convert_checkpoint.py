@@ -9,6 +9,7 @@ import re
 import shutil
 
 import ml_dtypes
+import model_directories
 import numpy as np
 import pytest
 from safetensors import numpy as safetensors
@@ -195,7 +196,7 @@ def write_trained(directory, arrays, **record):
         (directory / name).write_text("".join(f"{word}\n" for word in tiny.VOCABULARY)
                                       if name == "vocab.txt" else json.dumps(tiny.CONFIG))
     (directory / "run.json").write_text(json.dumps(
-        {"format": 1, "task": "mine", "bert_config": {}, "settings": {}, "changes": [], **record}))
+        model_directories.record(**record)))
     return directory
 
 

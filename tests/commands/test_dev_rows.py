@@ -157,20 +157,6 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
     assert read(tmp_path / "output") == before and not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow(reason="a whole run")
-def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_path):
-    """The rule uses the seed of the training, 7. The evaluation does not pass this seed."""
-    shutil.copytree(trained["output_dir"], tmp_path / "output")
-    (tmp_path / "output" / "dev_rows.txt").unlink()
-    change_record(tmp_path / "output", dev_rows=None)
-    finished = again(scripts, trained, tmp_path)
-    assert finished.code == 0, finished.err
-    lines = [row.line for row in dev_split.split_by_seed(part_of(ROWS), 0.2, 7).dev.rows]
-    assert [f"Example dev-{line}," in finished.err for line in lines[:2]] == [True, True]
-    assert "Evaluating on 12 examples." in finished.err
-    assert not (tmp_path / "output" / "dev_rows.txt").exists()
-
-
 @pytest.mark.soak(reason="starts two replicas; test_replicas_train.py has their trainings, and only one "
                          "replica writes files")
 def test_replicas_store_the_rows_once(scripts, trained, tmp_path):

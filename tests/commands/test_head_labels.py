@@ -5,6 +5,7 @@ import json
 import shutil
 import types
 
+import model_directories
 import numpy as np
 import pytest
 from safetensors import numpy as safetensors
@@ -118,9 +119,7 @@ WANTED.update({"regression": head_labels.Head("regression", None, 1),
 def trained(directory, tiny_model, arrays, **record):
     """Writes the directory of a training: its checkpoint, with the arrays of a head, and its record."""
     tiny.write_training(directory, tiny_model.weights, **{**dict.fromkeys(HEAD), **arrays})
-    record = {"format": 1, "task": "mine", "bert_config": {}, "settings": {}, "changes": [], "labels": None,
-              **record}
-    (directory / "run.json").write_text(json.dumps(record))
+    (directory / "run.json").write_text(json.dumps(model_directories.record(**record)))
     return directory
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 
 from absl import flags
+import model_directories
 import pytest
 import tiny
 
@@ -165,8 +166,8 @@ def output(tiny_model, tmp_path):
         model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
     settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
     (directory / "run.json").write_text(json.dumps(
-        {"format": 1, "task": "ner", "task_type": "tagging", "labels": ["B-X", "O"], "bert_config": {},
-         "settings": settings, "changes": [], "files": {"data_dir": str(tmp_path)}}))
+        model_directories.record(["B-X", "O"], "tagging", task="ner", settings=settings,
+                                 files={"data_dir": str(tmp_path)})))
     return directory
 
 

@@ -1,4 +1,4 @@
-"""reproduce.py: equal bits, each kind of difference, records of older versions, and errors."""
+"""reproduce.py: equal bits, each kind of difference, and errors."""
 
 import json
 import os
@@ -13,8 +13,6 @@ from bertlib.comparison import reproduction, run_differences
 from bertlib.system import locks
 
 _again = pytest.mark.slow(reason="four more runs for what the classifier shows")
-# The fields that older versions did not write.
-NEW_FIELDS = ("flags", "arguments", "working_directory", "inputs", "code", "environment")
 
 
 @pytest.fixture(scope="module")
@@ -101,19 +99,6 @@ def test_a_changed_row_is_refused_and_then_found(copy, scripts, tmp_path):
     found = read(copy.parent / "output-reproduced")
     assert set(found["data"]) == {"train_data", "dev_data"}
     assert old in [changed["old"] for changed in found["changed_files"]]
-
-
-def test_a_record_of_an_older_version_lacks_the_environment(copy, scripts, tmp_path):
-    change(copy, lambda record: [record.pop(name) for name in NEW_FIELDS])
-    (copy / "metrics.jsonl").unlink()
-    done = scripts.run("reproduce.py", copy, f"--output_dir={tmp_path / 'again'}", "--until=2", "--",
-                       f"--data_dir={copy.parent / 'data'}", cwd=tmp_path, ONEDNN_MAX_CPU_ISA="")
-    assert done.code == 0, done.err
-    assert "Losses:  not compared, because the training has no line of metrics.jsonl up to step 2\n" in (
-        done.out)
-    assert re.search(r"^Unknown for the training: .*\bcpu\b.*\bgit commit\b", done.out, re.M)
-    assert "Note: run.json is from an older version" in done.out
-    assert read(tmp_path / "again")["weights"][-1]["step"] == 2
 
 
 def test_what_cannot_be_repeated_is_refused(copy, scripts, tmp_path):

@@ -89,18 +89,6 @@ def test_a_tagger_reads_the_columns_of_its_training(scripts, tiny_model, tmp_pat
     assert "--token_column=1 (in the training: 2)" in done.err
 
 
-def test_a_record_of_an_older_version_contradicts_nothing(scripts, tiny_model, tmp_path):
-    (tmp_path / "test.conll").write_text("the O\ncat B-ANIMAL\n")
-    output = tagger(tmp_path / "output", tiny_model, precision="fp16")
-    done = scripts.run("run_ner.py", *tiny.flags(
-        do_predict=True, test_file="test.conll", output_dir=output, learning_rate=0.5, crf=False),
-                       cwd=tmp_path)
-    assert done.code == 0 and "token_column" not in done.err, done.err
-    # The value of this flag is not taken from run.json, because the flag only affects speed.
-    assert done.err.count("The model was trained with --precision=fp16, and now answers in fp32. With "
-                          "--precision=fp16, it answers in fp16.") == 1
-
-
 @pytest.mark.parametrize("flags, said", [
     (dict(crf=True), "--crf=true (in the training: false)"),
     (dict(learning_rate=0.5), "--learning_rate=0.5 (in the training: 0.001)")])

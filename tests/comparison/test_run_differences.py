@@ -2,6 +2,7 @@
 
 import json
 
+import model_directories
 import numpy as np
 import pytest
 import tiny
@@ -51,8 +52,7 @@ def write_training(directory, best_step=2, changes=(), step=3, rows=({"step": 1,
     (directory / "model.ckpt-3.data-00000-of-00001").rename(
         directory / f"model.ckpt-{step}.data-00000-of-00001")
     (directory / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
-    record = {"format": 1, "task": "t", "labels": ["0", "1"], "bert_config": {}, "changes": [],
-              "started": "now", "settings": {"keep_best": "m"}}
+    record = model_directories.record(["0", "1"], started="now", settings={"keep_best": "m"})
     (directory / "run.json").write_text(json.dumps(record))
     tiny.write_tensorflow(directory / "best" / f"model.ckpt-{best_step}", {**arrays, **dict(changes)})
     (directory / "best" / "best.json").write_text(json.dumps(

@@ -43,7 +43,7 @@ def write_inputs(row, workspace):
 
 def predict(workspace, **flags):
     """Runs predict.py on the development data. Returns the objects of its lines."""
-    done = workspace.run("predict.py", input_file=write_inputs(workspace.row, workspace), **{
-        "model_dir": "output", **flags})
+    done = workspace.run("predict.py", **{
+        "input_file": write_inputs(workspace.row, workspace), "model_dir": "output", **flags})
     assert done.code == 0, done.err
     return [json.loads(line) for line in done.out.splitlines()]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import model_directories
 import numpy as np
 import pytest
 
@@ -23,10 +24,13 @@ from bertlib.system import gpu_libraries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+RECORD = json.dumps(model_directories.record(["0", "1"]))
 # A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
 # `silent` exists), and with a=0.2 it predicts only one of two classes. It adds a line to the file `starts`.
 # While the file `wait` exists, it does not end.
-COMMAND = """
+COMMAND = f"""
+RECORD = {RECORD!r}
+""" + """
 import hashlib, json, os, pathlib, sys, time
 flags = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
 output = pathlib.Path(flags["output_dir"])
@@ -44,7 +48,7 @@ if os.path.exists("data"):
     data = pathlib.Path("data").read_bytes()
     content.update(f"{len(data)}\\n".encode() + data)
     (output / "run.json").write_text(json.dumps({
-        "format": 1, "task": "t", "labels": ["0", "1"], "bert_config": {}, "settings": {}, "changes": [],
+        **json.loads(RECORD),
         "inputs": {os.path.abspath("data"): {"bytes": len(data), "fingerprint": content.hexdigest()}},
         **(json.loads(pathlib.Path("vocabulary").read_text()) if os.path.exists("vocabulary") else {})}))
 results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]),

@@ -45,11 +45,9 @@ def test_a_split_is_stratified_and_keeps_each_label():
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
-@pytest.mark.parametrize("draw",
-                         [dev_split.stratified_split, lambda *part: dev_split.split_by_seed(*part, seed=3)])
-def test_no_label_is_lost_to_the_evaluation(draw, fraction):
+def test_no_label_is_lost_to_the_evaluation(fraction):
     part = part_of([str(index // 2) for index in range(40)] + ["more"] * 7)
-    train = draw(part, fraction).train
+    train = dev_split.stratified_split(part, fraction).train
     assert {row.label for row in train.rows} == {row.label for row in part.rows}
 
 
@@ -162,20 +160,6 @@ def test_a_split_that_would_be_empty_is_refused():
         with pytest.raises(ValueError, match=rf"^--dev_fraction=.* of the \d examples in train."
                            f"{advice} a --dev_file"):
             dev_split.stratified_split(part_of(labels), fraction)
-
-
-def test_the_rule_of_earlier_versions_is_kept():
-    """The rule uses the seed and the positions of rows. Recorded from the last version without dev_rows.txt.
-    """
-    part = part_of(["x", "y"] * 30)
-    lines = {seed: [row.line for row in dev_split.split_by_seed(part, 0.2, seed).dev.rows] for seed in (1, 2)}
-    assert lines[1] == [7, 10, 15, 18, 28, 32, 38, 42, 49, 51, 53, 59]
-    assert lines[1] != lines[2]
-    scores = part_of([float(index * 37 % 100) for index in range(100)])
-    assert [row.line for row in dev_split.split_by_seed(scores, 0.1, 3).dev.rows] == [
-        23, 25, 26, 28, 48, 57, 74, 81, 86, 97]
-    twins = part_of_texts("a", "a", *(f"text {number}" for number in range(20)))
-    assert not {row.line for row in dev_split.split_by_seed(twins, 0.3, 1).dev.rows} & {1, 2}
 
 
 # --- Storing and finding ---------------------------------------------------------------------------------

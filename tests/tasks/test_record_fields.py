@@ -12,14 +12,12 @@ from bertlib import serving
 from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 
-RECORD = {
-    "format": 1, "command": "run_classifier.py", "started": "2026-01-31 12:00:00+01:00", "from_step": 0,
-    "task": "mrpc", "task_type": "classification", "labels": ["0", "1"], "vocabulary": "ab",
-    "do_lower_case": True, "bert_config": {"max_position_embeddings": 512}, "changes": [],
-    "init_checkpoint": {"path": "bert_model.ckpt", "fingerprint": None},
-    "train_data": {"examples": 8, "fingerprint": "cd"}, "files": {"data_dir": None},
-    "versions": {"numpy": "2"}, "model_files": {"vocab.txt": "ef"},
-    "settings": {"max_seq_length": 128, "doc_stride": 0, "other": [1]}}
+RECORD = model_directories.record(
+    ["0", "1"], task="mrpc", vocabulary="ab", do_lower_case=True,
+    bert_config={"max_position_embeddings": 512},
+    init_checkpoint={"path": "bert_model.ckpt", "fingerprint": None},
+    train_data={"examples": 8, "fingerprint": "cd"}, files={"data_dir": None}, versions={"numpy": "2"},
+    model_files={"vocab.txt": "ef"}, settings={"max_seq_length": 128, "doc_stride": 0, "other": [1]})
 
 
 def write(directory, **changes):
@@ -37,11 +35,18 @@ def test_a_record_that_is_right_is_read(tmp_path):
     assert output_files.read_record(tmp_path) is None
     record = write(tmp_path)
     assert output_files.read_record(tmp_path) == record
-    # A record of older versions, which recorded less.
-    least = {name: RECORD[name] for name in (
-        "format", "task", "labels", "bert_config", "settings", "changes")}
-    (tmp_path / "run.json").write_text(json.dumps(least))
-    assert output_files.read_record(tmp_path) == least
+
+
+@pytest.mark.parametrize("changes, said", [
+    (dict(format=3), "is not a record of format 1 or 2, the formats that this version reads. Remove"),
+    (dict(format=1, inputs=None), "is from an older version of this project: it lacks code. Train again, or"),
+    (dict(format=2), "is damaged: it lacks code. Restore the file")])
+def test_records_of_other_versions_are_refused(tmp_path, changes, said):
+    record = write(tmp_path, **changes)
+    del record["code"]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=f"run.json {said}"):
+        output_files.read_record(tmp_path)
 
 
 @pytest.mark.parametrize("changes, said", [

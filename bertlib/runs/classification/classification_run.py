@@ -134,7 +134,7 @@ def _refuse_missing_training(settings):
         raise ValueError(f"--output_dir={directory} contains checkpoints, but no {output_files.RECORD} that "
                          "names the task of their training. Pass the task as --task_name, or name your own "
                          "data with --dev_file or --test_file.")
-    if output_files.head_kind(record) not in custom_task.TASK_TYPES:
+    if record["task_type"] not in custom_task.TASK_TYPES:
         raise ValueError(f"--output_dir={directory} contains a training by {record['command']}, and no "
                          "training of a classifier. Evaluate the model with that command, or pass another "
                          "--output_dir.")

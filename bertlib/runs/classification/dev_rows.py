@@ -60,8 +60,7 @@ def split_training_file(settings, split):
       split: the `row_examples.Split` of the training file.
 
     Returns:
-      (a `dev_split.DevSplit`, the `DevRows`). The `DevRows` are None if the training in the directory was
-      started by an earlier version, which did not write dev_rows.txt.
+      (a `dev_split.DevSplit`, the `DevRows`).
 
     Raises:
       ValueError: dev_rows.txt or the training file was changed, or the development set would be empty.
@@ -69,10 +68,8 @@ def split_training_file(settings, split):
     """
     directory, record = _find_earlier_training(settings)
     path = directory and os.path.join(directory, output_files.DEV_ROWS)
-    if record and record.get("dev_rows"):
-        return split_by_dev_rows(split, path, record["dev_rows"])
     if record:
-        return _split_by_seed(settings, split, directory, record)
+        return split_by_dev_rows(split, path, record["dev_rows"])
     parts = dev_split.stratified_split(split, settings.dev_fraction)
     content = dev_split.format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
@@ -121,17 +118,3 @@ def split_by_dev_rows(split, path, recorded):
                         "--output_dir.", split.path, len(split.rows), recorded["of"],
                         os.path.dirname(path), more, excepted)
     return parts, DevRows(content, recorded)
-
-
-# --- Directories of earlier versions ---------------------------------------------------------------------
-
-
-def _split_by_seed(settings, split, directory, record):
-    """Splits the training file with the seed of an earlier training that did not write dev_rows.txt. See
-    `split_training_file`."""
-    seed = record["settings"].get("seed", settings.seed)
-    logging.info("%s has no %s, because the training was started with an earlier version of this project. "
-                 "The development set is drawn by the rule of that version, from --seed=%s and the positions "
-                 "of the rows in %s.", directory, output_files.DEV_ROWS, seed,
-                 split.path)
-    return dev_split.split_by_seed(split, settings.dev_fraction, seed), None

@@ -18,11 +18,11 @@ import types
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import output_files
 from bertlib.runs import checks, run_record
 from bertlib.runs.classification import custom_task
 from bertlib.runs.settings import PHASES, require_data_dir, require_file
-from bertlib.system import files
+from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import classifier_data, row_examples, targets
 
 TASK = "task module"  # name of the task in run.json
@@ -124,7 +124,7 @@ def _read_copy(path, record):
     if not files.exists(path):
         raise FileNotFoundError(f"{path} is missing. This file contains the task of the model. {advice}")
     content = files.read_bytes(path)
-    if _fingerprint(content) != record["task_module"]["fingerprint"]:
+    if fingerprints.hash_bytes(content) != record["task_module"]["fingerprint"]:
         raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from the "
                          f"fingerprint in {output_files.RECORD}. {advice}")
     return content
@@ -164,7 +164,7 @@ def _check_against_training(settings, processor, record, is_default):
     """
     if record is None:
         return
-    where, kind = f"the training in --output_dir={settings.output_dir}", output_files.head_kind(record)
+    where, kind = f"the training in --output_dir={settings.output_dir}", record["task_type"]
     if kind != processor.task_type:
         raise ValueError(f"--task_module={processor.path}: the type of the task is {processor.task_type}, "
                          f"but {where} is of the type {kind}. Use another --output_dir.")
@@ -184,10 +184,6 @@ def _check_against_training(settings, processor, record, is_default):
 
 
 # --- Loading ---------------------------------------------------------------------------------------------
-
-
-def _fingerprint(content):
-    return model_files.hash_contents({output_files.TASK_MODULE: content})[output_files.TASK_MODULE]
 
 
 class _Loader(importlib.abc.SourceLoader):
@@ -214,7 +210,7 @@ class Module:
 
     def __init__(self, name, content):
         self.name = name if name.isprintable() else ascii(name)
-        self.content, self.fingerprint = content, _fingerprint(content)
+        self.content, self.fingerprint = content, fingerprints.hash_bytes(content)
 
     def describe(self, examples):
         """Returns the entry for run.json that describes this task module.

@@ -63,21 +63,6 @@ def stratified_split(split, fraction):
     return _divide_rows(split, _choose_dev_rows(split, fraction, groups, keys.__getitem__))
 
 
-def split_by_seed(split, fraction, seed):
-    """Draws the development set in the same way as older versions, which did not write dev_rows.txt.
-
-    This function is used for output directories that older versions wrote. The split depends on the seed and
-    on the positions of the rows in the file. For the arguments and the strata, see `stratified_split`.
-    `stratified_split` keeps rows with equal text keys in the same set. This function does so only for rows
-    with identical texts.
-    """
-    def order(index):
-        return hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
-
-    groups = list(_group_rows(split.rows, lambda row: (row.text_a, row.text_b)).values())
-    return _divide_rows(split, _choose_dev_rows(split, fraction, groups, order))
-
-
 def text_key_of_row(row):
     """Returns the key of a row's texts. Rows with equal keys are in the same set: either all in
     the training set, or all in the development set."""

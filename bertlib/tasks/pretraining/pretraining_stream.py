@@ -9,7 +9,6 @@ processes import this module, so the import does not load TensorFlow.
 
 import collections
 import contextlib
-import hashlib
 import itertools
 import os
 import random
@@ -19,7 +18,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import record_files, unknown_tokens
-from bertlib.system import files, locks, workers
+from bertlib.system import files, fingerprints, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data, record_manifests
 import tokenization
 
@@ -337,12 +336,6 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
                              shuffle_buffer_documents, num_workers, tokenizer_settings, cluster, vocabulary)
 
 
-def hash_vocabulary(vocab):
-    """Returns the fingerprint (str) of a vocabulary. Manifests contain this fingerprint. `vocab` is an
-    iterable of str."""
-    return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
 def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
                   num_workers, tokenizer_settings, cluster, vocabulary):
     """Does the work of `write_training_data`. The caller has already locked the output files."""
@@ -363,7 +356,7 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
                  min(text.documents, shuffle_buffer_documents + 1))
     settings = {**recipe._asdict(), "random_seed": random_seed,
                 "shuffle_buffer_documents": shuffle_buffer_documents,
-                "vocabulary": hash_vocabulary(tokenizer.vocab), **(tokenizer_settings or {})}
+                "vocabulary": fingerprints.hash_tokens(tokenizer.vocab), **(tokenizer_settings or {})}
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
     make_block = _BlockMaker(tokenizer, recipe, random_seed)
     if output.done < blocks and cluster:

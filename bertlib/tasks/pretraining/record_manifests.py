@@ -95,7 +95,7 @@ def _read_directory(directory):
         if (not has_form(manifest)
                 or not isinstance(manifest["settings"].get("vocabulary"), str)
                 or not (vocabulary is None or isinstance(vocabulary, dict) and all(
-                    isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
+                    isinstance(vocabulary.get(name), str) for name in ("path", "flag")))):
             raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
                              "create_pretraining_data.py. Restore the file from a copy, or remove it. "
                              "Without a manifest, the settings of the records are not checked.")

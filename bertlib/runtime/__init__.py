@@ -1,1 +1,0 @@
-"""Old names of modules that moved to other packages. The next version removes them."""
