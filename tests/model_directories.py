@@ -15,7 +15,8 @@ def record(labels=None, task_type=None, **fields):
     kind = task_type or ("classification" if labels else "regression")
     return {
         "format": 2, "command": COMMANDS.get(kind, "run_classifier.py"),
-        "started": "2026-01-31 12:00:00+01:00", "from_step": 0, "planned_steps": 0, "finished_step": None, "task": "mine", "task_type": kind,
+        "started": "2026-01-31 12:00:00+01:00", "from_step": 0,
+        "planned_steps": 0, "finished_step": None, "task": "mine", "task_type": kind,
         "labels": labels, "vocabulary": None, "do_lower_case": None, "bert_config": {},
         "init_checkpoint": None, "train_data": None, "dev_data": None, "dev_rows": None, "task_module": None,
         "settings": {}, "files": {}, "versions": {}, "flags": {}, "arguments": [], "working_directory": "/",

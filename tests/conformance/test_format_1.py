@@ -1,7 +1,8 @@
 """Directories of the last code that wrote run.json in format 1: they are evaluated, answer, and continue.
 
-tests/data/format_1.tar.xz contains the workspaces of six rows of the table, trained by that code. The training
-of the regression was stopped at its step 3; its folder `expected` has the results of the whole training.
+tests/data/format_1.tar.xz contains the workspaces of six rows of the table, trained by that code. The
+training of the regression was stopped at its step 3; its folder `expected` has the results of the whole
+training.
 """
 
 import re

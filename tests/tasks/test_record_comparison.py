@@ -1,0 +1,141 @@
+"""What a run may do in a directory, decided from the stored record and the record of the run."""
+
+import copy
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+import model_directories
+import old_record_comparison
+import pytest
+
+from bertlib.output_directory.record_comparison import compare
+
+STARTS = [None, {"path": "a", "fingerprint": None}, {"path": "b", "fingerprint": None},
+          {"path": "a", "fingerprint": "12345678ab"}, {"path": "b", "fingerprint": "12345678ab"},
+          {"path": "b", "fingerprint": "87654321ab"}]
+DATA = [None, {"examples": 8, "fingerprint": "abcdef0123"}, {"examples": 9, "fingerprint": "0123456789"}]
+MODULES = [None, {"name": "m.py", "fingerprint": "aaaaaaaaaa", "texts": 1},
+           {"name": "m.py", "fingerprint": "bbbbbbbbbb", "texts": 1}]
+CHOICES = {
+    "task": ["mrpc", "cola"], "labels": [None, ["0", "1"], ["1", "0"]], "do_lower_case": [None, True, False],
+    "task_type": ["classification", "regression"], "vocabulary": [None, "aaaaaaaaaa", "bbbbbbbbbb"],
+    "train_data": DATA, "dev_data": DATA, "init_checkpoint": STARTS, "task_module": MODULES,
+    "files": [{}, {"dev_file": "a", "vocab_file": "v"}, {"dev_file": "b"}, {"input_file": "i"}],
+    "versions": [{"numpy": "1"}, {"numpy": "2"}, {"numpy": "1", "protobuf": "6"}],
+    "started": ["now", "later"], "code": ["ab", "cd"], "command": ["run_classifier.py", "run_ner.py"],
+    "bert_config": [{"hidden_size": 4}, {"hidden_size": 8}, {"hidden_size": 4, "hidden_dropout_prob": 0.1},
+                    {"hidden_size": 4, "hidden_dropout_prob": 0.2, "other": 1}],
+    "environment": [{"git": None, "variables": {}}, {"git": {"commit": "c", "clean": True}, "variables": {}},
+                    {"git": None, "variables": {"OMP_X": "1"}, "threads": 2}]}
+SETTINGS = {
+    "learning_rate": [1e-3, 2e-3], "keep_best": [None, "eval_loss"], "eval_every_steps": [None, 3],
+    "early_stopping_evals": [None, 2], "gradient_accumulation_steps": [None, 0, 1, 2],
+    "num_replicas": [1, 2], "tokens_per_micro_batch": [0, 64], "seed": [1, 2]}
+SESSIONS = [None, [{"step": 1, "changed": {"threads": [1, 2]}}]]
+
+
+@st.composite
+def records(draw):
+    """A record; about half of its fields have the first value of `CHOICES`."""
+    def pick(values):
+        return draw(st.sampled_from(values)) if draw(st.booleans()) else values[0]
+
+    fields = {name: pick(values) for name, values in CHOICES.items()}
+    chosen = {name: pick(values) for name, values in SETTINGS.items() if draw(st.integers(0, 9))}
+    sessions = pick(SESSIONS)
+    if sessions is not None:
+        fields["sessions"] = sessions
+    return model_directories.record(fields.pop("labels"), fields.pop("task_type"), settings=chosen, **fields)
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(records(), records(), st.booleans(), st.sampled_from([None, 0, 3, 8]), st.booleans())
+def test_the_decision_is_that_of_the_code_before(stored, now, has_record, step, trains):
+    now.pop("sessions", None)  # only a stored record has sessions
+    stored = stored if has_record and step is not None else None
+    before = copy.deepcopy((stored, now))
+    decision = compare(stored, now, step, 8, trains)
+    assert (stored, now) == before
+    old = old_record_comparison.Old(copy.deepcopy(now), 8, trains)
+    try:
+        trains_on = old._compare_record(step, copy.deepcopy(stored))
+    except ValueError as error:
+        assert decision.refused and str(error).count(" -> ") >= len(decision.refused)
+        return
+    assert not decision.refused
+    assert (decision.trains, decision.record) == (trains_on, old._new)
+    assert (decision.dev_data is None) == (old._other_dev_data is None)
+    assert bool(decision.changed) >= bool(old._unused_values)
+
+
+# --- Cases -----------------------------------------------------------------------------------------------
+
+RECORD = model_directories.record(["0", "1"], task="mrpc",
+                                  settings={"learning_rate": 1e-3, "keep_best": None},
+                                  dev_data=DATA[1], train_data=DATA[1], bert_config={"hidden_size": 4})
+
+
+def changed(**fields):
+    given = fields.pop("settings", {})
+    return {**RECORD, "settings": {**RECORD["settings"], **given}, **fields}
+
+
+def test_a_run_in_an_empty_directory_is_new():
+    assert compare(None, RECORD, None, 8, trains=True).record == RECORD
+    assert compare(None, RECORD, None, 8, trains=False).record is None
+
+
+def test_checkpoints_without_a_record_get_one_that_starts_at_their_step():
+    assert compare(None, RECORD, 3, 8, trains=True).record == {**RECORD, "from_step": 3}
+    assert compare(None, RECORD, 8, 8, trains=True).record is None
+
+
+@pytest.mark.parametrize("step", [3, 8])
+def test_the_same_run_changes_nothing(step):
+    decision = compare(RECORD, copy.deepcopy(RECORD), step, 8, trains=True)
+    assert (decision.trains, decision.refused, decision.changed, decision.record) == (step < 8, {}, {}, None)
+
+
+@pytest.mark.parametrize("fields", [
+    dict(task="cola"), dict(labels=["1", "0"]), dict(bert_config={"hidden_size": 8})])
+def test_another_model_or_task_is_refused(fields):
+    name, = fields
+    refused = compare(RECORD, changed(**fields), 3, 8, trains=True).refused
+    assert list(refused.values()) == [[RECORD[name], fields[name]]] or refused == {"hidden_size": [4, 8]}
+
+
+def test_an_evaluation_may_have_another_task_with_the_same_labels():
+    decision = compare(RECORD, changed(task="cola", dev_data=DATA[2]), 8, 8, trains=False)
+    assert not decision.refused and decision.changed == {"task": ["mrpc", "cola"]}
+
+
+def test_changed_settings_are_recorded_and_the_first_session_stays():
+    now = changed(settings={"learning_rate": 2e-3}, started="later", code="cd")
+    decision = compare(RECORD, now, 3, 8, trains=True)
+    assert decision.changed == {"learning_rate": [1e-3, 2e-3]}
+    assert decision.record["started"] == RECORD["started"] and decision.record["code"] == RECORD["code"]
+    assert decision.record["changes"] == [
+        {"step": 3, "at": "later", "changed": {"learning_rate": [1e-3, 2e-3]}}]
+    assert decision.record["sessions"] == [
+        {"step": 3, "at": "later", "changed": {"fingerprint of the code": ["ab", "cd"]}}]
+    ended = compare(RECORD, now, 8, 8, trains=True)
+    assert ended.changed == decision.changed and ended.record is None
+
+
+def test_keep_best_of_a_finished_training_can_change():
+    decision = compare(RECORD, changed(settings={"keep_best": "eval_loss"}), 8, 8, trains=True)
+    assert decision.evaluations == {"keep_best": [None, "eval_loss"]} and not decision.changed
+    assert decision.record["settings"]["keep_best"] == "eval_loss"
+
+
+def test_other_development_data_of_an_evaluation_are_noted():
+    decision = compare(RECORD, changed(dev_data=DATA[2]), 8, 8, trains=False)
+    assert decision.dev_data == ["8 examples (abcdef01)", "9 examples (01234567)"] and not decision.changed
+
+
+def test_the_same_number_of_micro_batches_is_no_change():
+    before = changed(settings={"gradient_accumulation_steps": 2, "num_replicas": 1})
+    now = changed(settings={"gradient_accumulation_steps": 1, "num_replicas": 2})
+    assert compare(before, now, 3, 8, trains=True).changed == {}
+    more = changed(settings={"gradient_accumulation_steps": 2, "num_replicas": 2})
+    assert compare(before, more, 3, 8, trains=True).changed == {"num_replicas": [1, 2]}
