@@ -65,6 +65,6 @@ def write_with_best(directory, model):
         write(path, model, "classification", linear(2), ["no", "yes"], keep_best="eval_accuracy")
     tiny.write_training(directory / "best", model.weights, step=5)
     (directory / "best" / "best.json").write_text(json.dumps({
-        "metric": "eval_accuracy", "step": 5, "value": 0.5, "first_step": 0, "training": None,
+        "metric": "eval_accuracy", "step": 5, "value": 0.5, "first_step": 0, "training": record()["started"],
         "earlier": []}))
     return directory

@@ -73,7 +73,7 @@ _LABELS = Rule(_is_list_of_labels, "a list of different texts")
 # {field of the record: its rule}. Only "sessions" may be missing.
 FIELDS = {
     "command": _LINE, "started": _LINE, "from_step": _integer(0, MAX_INT64),
-    "planned_steps": _integer(0, MAX_INT64), "finished_step": _or_null(_integer(0, MAX_INT64)),
+    "planned_steps": _or_null(_integer(0, MAX_INT64)), "finished_step": _or_null(_integer(0, MAX_INT64)),
     "task": _LINE, "task_type": _one_of(*KINDS), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields(

@@ -166,7 +166,7 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     (dict(input_file="empty.txt"), "--input_file=empty.txt contains no text"),
     (dict(input_file="1.txt, 3.txt"), "--input_file=3.txt: there is no such file"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
-    (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range"),
+    (dict(vocab_size=10**12), "--vocab_size=1000000000000: must be a whole number from 1 to 16777216"),
     (dict(num_unused=10**12), "--num_unused=1000000000000"),
     (dict(input_file=""), "--input_file is empty"),
 ])

@@ -131,7 +131,7 @@ def test_other_tasks_have_their_metrics(scripts, tmp_path):
 def record(directory, labels, task_type="classification", **more):
     """Writes the run.json of run_classifier.py."""
     (directory / "run.json").write_text(json.dumps(
-        model_directories.record(labels, task_type, task="own data", **more)))
+        model_directories.record(labels, task_type, **{"task": "own data", **more})))
 
 
 def test_run_json_decides_the_task_and_not_the_names_of_the_columns(scripts, tmp_path):

@@ -15,8 +15,8 @@ import tiny
     ("create_pretraining_data.py", "num_workers", 1025, 1024),
     ("extract_features.py", "batch_size", 2**63, 2**31 - 1),
     ("build_vocab.py", "vocab_size", 10**20, 1 << 24),
-    ("plan_memory.py", "gpu_memory_gb", "inf", 1000000),
-    ("run_squad.py", "memory_limit_gb", 1e308, 1000000),
+    ("plan_memory.py", "gpu_memory_gb", "inf", "1e+06"),
+    ("run_squad.py", "memory_limit_gb", 1e308, "1e+06"),
     ("build_vocab.py", "min_frequency", 2**31, 2**31 - 1)])
 def test_a_number_that_is_too_large_is_refused(script, flag, value, most, scripts, tmp_path):
     finished = scripts.run(script, *tiny.flags(**{flag: value}), cwd=tmp_path)

@@ -85,7 +85,7 @@ def test_an_unfinished_training_is_said_once(trained, scripts, tmp_path, command
 @pytest.mark.parametrize("step, changes", [
     (4, {}), (4, dict(finished_step=None)),  # killed after its last step
     (2, dict(finished_step=2)),  # it ended by itself, as early stopping does
-    (2, dict(planned_steps=None, finished_step=None))])  # of a version that did not record these values
+    (2, dict(planned_steps=None, finished_step=None))])  # in best/
 def test_what_is_finished_or_not_known_is_not_warned_of(trained, tmp_path, step, changes, caplog):
     output = at_step(trained, tmp_path, step, **changes)
     output_files.check_trained(output_files.read_record(output), str(output / f"model.ckpt-{step}"))

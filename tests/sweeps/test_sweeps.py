@@ -59,7 +59,7 @@ results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]
 DRIVER = f"""
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
-sys.path.insert(0, {str(ROOT / "tests" / "sweeps")!r})
+sys.path[:0] = [{str(ROOT / "tests" / "sweeps")!r}, {str(ROOT / "tests")!r}]
 import test_sweeps
 sys.exit(test_sweeps.sweep(sys.argv[2:], jobs=int(sys.argv[1])))
 """

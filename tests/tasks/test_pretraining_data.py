@@ -663,7 +663,8 @@ def test_script(scripts, files):
     ([], "--input_file is required"),
     (["--input_file=corpus.txt"], "--output_file is required"),
     (["--input_file=none.txt", "--output_file=a"], "--input_file=none.txt: there is no such file"),
-    (["--input_file=corpus.txt", "--output_file=a", "--masked_lm_prob=nan"], "must be above 0 and at most 1"),
+    (["--input_file=corpus.txt", "--output_file=a", "--masked_lm_prob=nan"],
+     "must be a number above 0 and at most 1"),
     (["--input_file=corpus.txt", "--output_file=a", "--max_seq_length=4"], "max_seq_length")])
 def test_script_says_what_is_wrong(scripts, files, flags, complaint):
     done = scripts.run("create_pretraining_data.py", "--vocab_file=vocab.txt", *flags, cwd=files)
