@@ -58,7 +58,7 @@ ROOMS = (
 )
 _SHARE = 0.9
 _HANGS = " (did not end)"
-_BATCH_SECONDS = 10, 40, 250  # the tests of a mutant, in the order of their cost; later tests do not run
+_BATCH_SECONDS = 10, 30, 120  # the tests of a mutant, in the order of their cost; later tests do not run
 _RESULTS = DIRECTORY / "results.json"
 _EQUIVALENT = ROOT / "tests" / "data" / "equivalent_mutants.json"
 
@@ -201,7 +201,7 @@ class _Progress(object):
 
     def pytest_collectreport(self, report):
         if report.failed:
-            (self._directory / "failed").write_text(f"{report.nodeid} (is not collected)")
+            self._add_failed(f"{report.nodeid} (is not collected)")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -213,7 +213,11 @@ class _Progress(object):
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            (self._directory / "failed").write_text(report.nodeid)
+            self._add_failed(report.nodeid)
+
+    def _add_failed(self, name):
+        with open(self._directory / "failed", "a") as file:
+            file.write(f"{name}\n")
 
 
 class Tree(object):
@@ -223,24 +227,23 @@ class Tree(object):
         """`directory`: where the copy is made. `seconds`: {test: its seconds}."""
         self._directory = pathlib.Path(tempfile.mkdtemp(dir=directory))
         self._root = self._directory / "tree"
-        self._seconds, self._is_clean = collections.Counter(seconds), {}
+        self._seconds = collections.Counter(seconds)
         shutil.copytree(ROOT, self._root, ignore=shutil.ignore_patterns(
             ".git", ".venv", "output", "site", "__pycache__"))
 
     def find(self, mutant, tests):
         """Returns the name of the test that finds a mutant, or None."""
         target = self._root / mutant.path
-        for batch in self._batches(tests):
-            failed = True
-            while failed:
-                target.write_text(mutant.text)
-                failed = self._run(batch)
-                shutil.copyfile(ROOT / mutant.path, target)
-                if failed and self._passes(failed, batch):
-                    return failed
-                batch = [test for test in batch if self._is_clean.get(test, True)]
-                failed = failed and batch
-        return None
+        target.write_text(mutant.text)
+        try:
+            return next(filter(None, map(self._run, self._batches(tests))), None)
+        finally:
+            shutil.copyfile(ROOT / mutant.path, target)
+
+    def failing(self, tests):
+        """Returns the set of the tests that fail without a change."""
+        last = self._run(tests, "--maxfail=0")
+        return {_test_of(last), *(self._directory / "failed").read_text().splitlines()}
 
     def _batches(self, tests):
         """Yields lists of tests, the fastest first. In a list, the tests of a file follow each other."""
@@ -253,15 +256,6 @@ class Tree(object):
             if batch:
                 yield sorted(batch, key=lambda test: test.split("::")[0])
 
-    def _passes(self, failed, batch):
-        """Returns whether a test that failed passes without a change."""
-        test = failed.removesuffix(_HANGS)
-        if test not in batch:
-            return self._run(batch, "--collect-only") is None
-        if test not in self._is_clean:
-            self._is_clean[test] = self._run([test]) is None
-        return self._is_clean[test]
-
     def _run(self, tests, *options):
         """Runs tests in a fork, until one of them fails. Returns the name of this test, or None."""
         for name in ("current", "failed"):
@@ -271,13 +265,17 @@ class Tree(object):
             os._exit(self._become_pytest(tests, options))
         status = os.waitpid(pid, 0)[1]
         self._end_processes()
-        failed = (self._directory / "failed").read_text()
-        return failed or (status and (self._directory / "current").read_text() + _HANGS) or None
+        failed = (self._directory / "failed").read_text().splitlines()
+        if failed or not status:
+            return failed[0] if failed else None
+        return (self._directory / "current").read_text() + _HANGS
 
     def _become_pytest(self, tests, options):
         output = os.open(self._directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(output, stream)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each command would compile all modules
+        sys.dont_write_bytecode = False
         os.chdir(self._root)
         sys.path.remove(str(ROOT / "tests"))
         temporary = self._directory / "temporary"
@@ -309,36 +307,61 @@ def _check(task):
     return number, {"found_by": found_by, "tests": len(tests), "seconds": round(time.monotonic() - start, 1)}
 
 
+def _failing(tests):
+    return _tree.failing(tests)
+
+
+def _test_of(found_by):
+    return found_by and found_by.removesuffix(_HANGS)
+
+
 def _run(arguments):
     """Tests the mutants, and prints them. Returns the exit code."""
-    mutants = dict(enumerate(_draw(arguments.seed, arguments.number), 1))
+    drawn = dict(enumerate(_draw(arguments.seed, arguments.number), 1))
     equivalent = {tuple(entry[name] for name in ("path", "function", "old", "new"))
                   for entry in json.loads(_EQUIVALENT.read_text())}
-    mutants = {number: mutant for number, mutant in mutants.items()
+    mutants = {number: mutant for number, mutant in drawn.items()
                if (mutant.path, mutant.function, mutant.old, mutant.new) not in equivalent}
     results = json.loads(_RESULTS.read_text()) if _RESULTS.exists() else {}
-    todo = arguments.only or [number for number in mutants if mutants[number].key not in results]
-    found, tasks = line_map.Map(), []
-    for path in {mutants[number].path for number in todo}:
-        by_line = found.tests_by_line(path)
-        for number in todo:
-            if mutants[number].path == path:
-                tests = set(arguments.tests).union(*(by_line.get(line, ()) for line in mutants[number].lines))
-                tasks.append((number, mutants[number], sorted(tests)))
+    for number in arguments.only or []:
+        results.pop(mutants[number].key, None)
+    todo = {number: mutant for number, mutant in mutants.items()
+            if mutant.key not in results and number in (arguments.only or mutants)}
+    found = line_map.Map()
     importlib.import_module("tensorflow.compat.v1")  # once, for all forks
     with (tempfile.TemporaryDirectory(prefix="mutations-") as directory,
           multiprocessing.Pool(arguments.processes, _open_tree, [directory, found.seconds]) as pool):
-        for number, result in pool.imap_unordered(_check, sorted(tasks)):
+        for number, result in pool.imap_unordered(_check, _tasks(todo, found, arguments.tests)):
             results[mutants[number].key] = result
             _RESULTS.write_text(json.dumps(results, indent=1))
             print(_describe(number, mutants[number], result), flush=True)
+        finders = {_test_of(result["found_by"]) for result in results.values()} & found.seconds.keys()
+        unusable = pool.apply(_failing, [sorted(finders)])
     known = {number: results[mutant.key] for number, mutant in mutants.items() if mutant.key in results}
-    survivors = [number for number, result in known.items() if not result["found_by"]]
-    share = 1 - len(survivors) / len(known)
-    print(f"\n{arguments.number - len(mutants)} of {arguments.number} mutants are equivalent. "
-          f"The tests found {len(known) - len(survivors)} of {len(known)} others, {share:.1%}. Survivors:")
-    for number in survivors:
-        print(_describe(number, mutants[number], known[number]))
+    return _summarize(known, mutants, len(drawn), unusable)
+
+
+def _tasks(mutants, found, more_tests):
+    """Returns the arguments of `_check` for each mutant, in the order of their numbers."""
+    tasks = []
+    for path in {mutant.path for mutant in mutants.values()}:
+        by_line = found.tests_by_line(path)
+        tasks += [(number, mutant, {*more_tests}.union(*(by_line.get(line, ()) for line in mutant.lines)))
+                  for number, mutant in mutants.items() if mutant.path == path]
+    return sorted(tasks)
+
+
+def _summarize(results, mutants, number, unusable):
+    """Prints the share of the mutants that were found, and the others. Returns the exit code."""
+    unusable = {None, *unusable}
+    for test in filter(None, unusable):
+        print(f"{test} also fails without a change. Its mutants count as not found.")
+    survivors = [index for index, result in results.items() if _test_of(result["found_by"]) in unusable]
+    share = 1 - len(survivors) / len(results)
+    print(f"\n{number - len(mutants)} of {number} mutants are equivalent. The tests found "
+          f"{len(results) - len(survivors)} of {len(results)} others, {share:.1%}. Survivors:")
+    for index in survivors:
+        print(_describe(index, mutants[index], results[index]))
     return int(share < _SHARE)
 
 

@@ -75,10 +75,10 @@ def test_large_values_arrive_whole(meeting):
 
 def test_what_differs_is_named_on_all(meeting):
     found = meeting(3).run(lambda group: group.check_equal({"--seed": 7,
-                                                            "--learning_rate": [1, 1, 2][group.index]},
+                                                            "--learning_rate": [1, 2, 2][group.index]},
                                                      "Start all alike."))
     assert all(str(error).startswith("The replicas have different values: --learning_rate is 1 in replica 0 "
-                                     "and 2 in replica 2 "
+                                     "and 2 in replica 1 "
                                      f"(process {os.getpid()} on ") for error in found)
     assert all(str(error).endswith("Start all alike.") and "seed" not in str(error) for error in found)
 
