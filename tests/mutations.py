@@ -182,7 +182,7 @@ def _draw(seed, number):
     mutants = []
     for order, (path, function, header, count), lines, source, (node, new) in sorted(found)[:number]:
         old, new = ast.unparse(node), ast.unparse(new)
-        shown = old if old in header else f"{old} in {header}"
+        shown = old if old == header else f"{old} in {header}"
         mutants.append(Mutant(str(path), function, lines, shown, new, _replace(source, node, new),
                               _hash(order, old, new, count)))
     return mutants
