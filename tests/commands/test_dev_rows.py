@@ -142,7 +142,9 @@ def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_
 
 def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts, trained, tmp_path):
     flags = {name: value for name, value in trained.items() if name not in ("output_dir", "train_file")}
-    shutil.copytree(trained["output_dir"], tmp_path / "output" / "all")
+    output = shutil.copytree(trained["output_dir"], tmp_path / "output" / "all")
+    (output / "dev_rows.txt").unlink()
+    change_record(output, dev_rows=None, settings={"dev_fraction": None})
     (tmp_path / "b").mkdir()
     write_csv(tmp_path / "b" / "all.csv", [[f"{text} song", label] for text, label in ROWS])
     done = scripts.run("run_classifier.py", *tiny.flags(**flags, do_train=True, train_file="b/all.csv"),
