@@ -16,7 +16,7 @@ import time
 
 from absl import logging
 
-from bertlib.system import code_fingerprint, files, locks, stopping
+from bertlib.system import files, fingerprints, locks, stopping
 
 _RECORDS, _FACTS = "features.tf_record", "facts.json"
 _POLL_SECONDS = 0.2
@@ -86,27 +86,19 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry of the cache. The name is a fingerprint of the inputs, the examples and
     the code of this process. Returns None if an input cannot be pickled."""
-    # The import is here and not at the top, because the module `fingerprints` imports NumPy, which worker
-    # processes do not need.
-    from bertlib.system import fingerprints
-
     try:
         pickles = [pickle.dumps(value, protocol=5) for value in inputs]
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
     sources = {getattr(sys.modules[type(value).__module__], "__file__", None) for value in inputs} - {None}
-    codes = [code_fingerprint.hash_package(), fingerprints.hash_files(sorted(sources)),
-             sorted(code_fingerprint.hash_scripts().items())]
+    codes = [fingerprints.hash_package(), fingerprints.hash_files(sorted(sources)),
+             sorted(fingerprints.hash_scripts().items())]
     texts = ((type(example).__name__, *vars(example).values()) for example in examples)
     return fingerprints.hash_texts(itertools.chain(codes, pickles, texts))
 
 
 def _describe(records):
     """Returns the size and the fingerprint of a TFRecord file: {"bytes": int, "fingerprint": str}."""
-    # The import is here and not at the top, because the module `fingerprints` imports NumPy, which worker
-    # processes do not need.
-    from bertlib.system import fingerprints
-
     found = fingerprints.hash_files([records])
     return {name: found[name] for name in ("bytes", "fingerprint")}
 

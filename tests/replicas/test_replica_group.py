@@ -13,6 +13,7 @@ import pytest
 
 from bertlib.replicas import replica_meeting, value_encoding
 from bertlib.replicas.replica_group import Group, Pace, ReplicaError
+from bertlib.system.child_processes import Outcome
 
 
 class Meeting:
@@ -56,7 +57,7 @@ def meeting():
     yield make
     for one in made:
         for group in one.groups:
-            group.leave("the test is over" if group.failure else None)
+            group.leave(Outcome("failed", 1, "the test is over") if group.failure else None)
 
 
 def test_replicas_exchange_values_in_order(meeting):
@@ -94,7 +95,7 @@ def test_a_directory_that_one_does_not_see_is_found(meeting, tmp_path):
 def test_an_error_of_one_ends_all_with_its_words(meeting):
     def work(group):
         if group.index == 1:
-            group.leave("error: no such file")
+            group.leave(Outcome("refused", 1, "no such file"))
             return
         group.barrier()
 
