@@ -9,7 +9,7 @@ import pytest
 
 from bertlib.data import features_cache, record_files
 from bertlib.output_directory import output_files
-from bertlib.system import code_fingerprint
+from bertlib.system import fingerprints
 from bertlib.tasks.pretraining import record_manifests
 
 MANIFEST = {"settings": {"vocabulary": "ab", "max_seq_length": 20}, "documents": 3, "sentences": 9,
@@ -28,8 +28,8 @@ NO_JSON = [b"", b"{", b"\xff", b"nonsense", b"null", b"[]", b"17", b"[" * 100000
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # the fingerprint of the code takes a tenth of a second
-        patch.setattr(code_fingerprint, "hash_package", lambda: "code")
-        patch.setattr(code_fingerprint, "hash_scripts", dict)
+        patch.setattr(fingerprints, "hash_package", lambda: "code")
+        patch.setattr(fingerprints, "hash_scripts", dict)
         yield tmp_path_factory.mktemp("stored")
 
 
