@@ -42,9 +42,9 @@ import results  # noqa: E402
 
 import bertlib.command_line  # noqa: E402, F401  graph mode
 
-from bertlib.replicas import replica_launcher, replica_meeting  # noqa: E402
+from bertlib.replicas import replica_meeting  # noqa: E402
 from bertlib.runs import estimator_setup  # noqa: E402, F401  the modules that all commands load
-from bertlib.system import network_namespace  # noqa: E402
+from bertlib.system import child_processes, network_namespace  # noqa: E402
 
 # 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
@@ -72,7 +72,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked:
-    """A child process, made with `os.fork`. It has the methods of `subprocess.Popen` that `replica_launcher`
+    """A child process, made with `os.fork`. It has the methods of `subprocess.Popen` that `child_processes`
     uses."""
 
     def __init__(self, command, env, stdout, stderr=None, stdin=None, start_new_session=True, pass_fds=()):
@@ -175,7 +175,7 @@ def start(command, log, fresh, machines=0):
             if fresh:
                 return subprocess.Popen([sys.executable, *command], env=environment, stdout=output,
                                         stderr=output)
-            replica_launcher.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=None)
+            child_processes.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=None)
             return Forked([sys.executable, *command], environment, output, output)
 
     return Machines(start_one, machines) if machines else start_one(dict(os.environ))

@@ -44,7 +44,7 @@ sys.path.insert(0, results.ROOT)
 from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs the path above)
 from bertlib.runs.results import read_results  # noqa: E402
 from bertlib.sweeps import run_rows  # noqa: E402
-from bertlib.system import files  # noqa: E402
+from bertlib.system import child_processes, files  # noqa: E402
 
 # {name of the data: (name of the task, metric, flags)}. "MRPC-2490" means MRPC with 2,490 training examples.
 # It has the same development set as MRPC.
@@ -173,7 +173,7 @@ def train_peer(arguments, data, seeds):
             os.makedirs(directory, exist_ok=True)
             files.write_text(os.path.join(directory, "eval_results.json"), json.dumps(values))
         row = run_rows.Row({})
-        run_rows.of_ended_run(row, 0, "", read_results(directory), metric)
+        run_rows.of_ended_run(row, child_processes.Outcome(run_rows.DONE), read_results(directory), metric)
         runs.append(as_run(data, HUGGING_FACE, seed, row.status, row.message, row.value(metric)))
     return runs
 

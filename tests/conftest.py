@@ -68,3 +68,12 @@ def tiny_model(tmp_path_factory):
     """A `tiny.Model`. All tests share it, so they must not change its files."""
     from tiny import Model  # see `pytest_collectstart`
     return Model(tmp_path_factory.mktemp("tiny_model"))
+
+
+@pytest.fixture(scope="session")
+def workspaces(scripts, tiny_model, tmp_path_factory):
+    """A `Workspaces`, which trains a row of the table once. The processes of pytest-xdist share them."""
+    from workspaces import Workspaces  # see `pytest_collectstart`
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return Workspaces(scripts, tiny_model, tmp_path_factory.getbasetemp().parent / "workspaces")
+    return Workspaces(scripts, tiny_model, tmp_path_factory.mktemp("workspaces"))

@@ -8,8 +8,8 @@ import types
 
 from absl import logging
 
-from bertlib.replicas import replica_group, replica_launcher
-from bertlib.system import gpu_libraries
+from bertlib.replicas import replica_group
+from bertlib.system import child_processes, gpu_libraries
 import tf1
 from tf1._check import checker
 from tf1._names.namespace import Namespace
@@ -92,14 +92,13 @@ def _launch(options, name, arguments, parser):
         parser.error("--num_replicas and --max_restarts must be at least 0, and --replica_timeout above 0")
     open_ports = None if options.open_ports is None else options.open_ports == "true"
     try:
-        end = launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
-                               open_ports, arguments)
+        outcome = launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
+                                   open_ports, arguments)
     except (ValueError, OSError) as error:
-        end = replica_launcher.End(1, f"error: {error}", False)
-    if end is not None:
-        if end.message:
-            print(f"{os.path.basename(name)}: {end.message}", file=sys.stderr, flush=True)
-        sys.exit(end.code)
+        outcome = child_processes.Outcome(child_processes.REFUSED, 1, str(error))
+    if outcome is not None:
+        outcome.show(name)
+        sys.exit(outcome.exit_code)
 
 
 def _warn_of_unused_card():

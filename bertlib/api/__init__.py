@@ -32,8 +32,6 @@ _TASK_MODULE = "task module"  # the value of "task" in run.json if a training us
 # Commands that train classifiers.
 _COMMANDS = (_SCRIPT, "run_classifier_with_tfhub.py")
 _FOLDER = "data"  # folder of an output directory; data that are passed as objects are written to it
-# Maps a flag to the argument of `train` that sets this flag.
-_ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 # Flags that the user cannot pass as settings: the functions of this module set them, or they have no use in
 # Python.
 _REFUSED = {"do_train", "do_eval", "do_predict", "test_file", "task_name", "data_dir", "predictions_format",
@@ -255,9 +253,9 @@ def _settings(settings, function, **ours):
       TypeError: a setting cannot be passed, or its value has the wrong type.
     """
     for name in settings:
-        if name in _ARGUMENTS:
-            raise TypeError(f"{function}() got the setting {name!r}. Pass the argument `{_ARGUMENTS[name]}` "
-                            "instead.")
+        if name in child_command.ARGUMENTS:
+            raise TypeError(f"{function}() got the setting {name!r}. Pass the argument "
+                            f"`{child_command.ARGUMENTS[name]}` instead.")
         if name in _REFUSED:
             raise TypeError(f"{function}() does not take the setting {name!r}: the function sets this flag, "
                             "or the flag has no use in Python. Leave it out.")

@@ -4,23 +4,20 @@ Python exception."""
 import collections
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from typing import Any
 import warnings
 
+from bertlib.system import child_processes
+
 # The directory that contains the script files of the commands. It is the checkout of this project, or, after
 # an installation, the directory of the installed packages.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _KEPT_LINES = 200
-_FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
-# The warnings of `run_record.RunRecord.warn_about_results`.
-_ABOUT_RESULTS = re.compile(r"WARNING: .*?((?:The development data differ from|No step was trained with) .*)")
-_UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.?(?: Did you mean: (.*?) \?)?")
 # Maps flags of the commands to the arguments of the functions in `bertlib.api` that set these flags.
-_ARGUMENTS = {"--train_file": "data", "--dev_file": "dev", "--text_column": "text", "--label_column": "label"}
+ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 
 
 def flag(name: str, value: Any) -> str:
@@ -73,17 +70,18 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
       KeyboardInterrupt: the caller was interrupted.
     """
     lines = collections.deque(maxlen=_KEPT_LINES)
-    with subprocess.Popen([*ending_with_caller(), *command_line(script), *flags],
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          encoding="utf-8", errors="backslashreplace", start_new_session=True) as process:
+    child = child_processes.Child([*command_line(script), *flags], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, encoding="utf-8", errors="backslashreplace")
+    with child.process.stdout:
         try:
-            _follow(process, lines, verbose)
+            _follow(child, lines, verbose)
         except BaseException as error:
-            _end(process, lines, verbose and isinstance(error, KeyboardInterrupt))
+            shows = verbose and isinstance(error, KeyboardInterrupt)
+            child_processes.end([child], lambda child: _follow(child, lines, shows))
             raise
-    if process.returncode:
-        raise _error(script, process.returncode, list(lines))
-    for warning in [] if verbose else _ABOUT_RESULTS.findall("\n".join(lines)):
+    if child.outcome.exit_code:
+        raise _error(script, child, list(lines))
+    for warning in [] if verbose else child.outcome.warnings:
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.
         warnings.warn(warning, stacklevel=4)
 
@@ -107,97 +105,53 @@ def program_name(script: str) -> str:
     return "bert-" + script.removesuffix(".py").replace("_", "-")
 
 
-def ending_with_caller() -> list[str]:
-    """Returns a prefix for a command line. With this prefix, the command ends when the calling process ends.
-
-    Without the prefix, a training would continue after a restart of a notebook's kernel. With the prefix, the
-    command gets SIGTERM when the thread that started the command ends. So the caller must keep this thread
-    alive until the command has ended.
-
-    Returns:
-      list of str: Linux's program `setpriv` and its arguments. If `setpriv` is not installed, an empty list.
-    """
-    program = shutil.which("setpriv") if sys.platform.startswith("linux") else None
-    return [program, "--pdeathsig", "TERM", "--"] if program else []
-
-
-def _follow(process, lines, verbose):
-    for line in process.stdout:
+def _follow(child, lines, verbose):
+    for line in child.process.stdout:
         lines.append(line.rstrip("\n"))
         if verbose:
             print(line, end="", flush=True)
-    process.wait()
+    child.wait()
 
 
-def _end(process, lines, verbose):
-    """Sends SIGTERM to the process, and waits until it has ended. If the caller is interrupted while it
-    waits, the process is killed."""
-    try:
-        process.terminate()
-        _follow(process, lines, verbose)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-
-
-def _error(script, code, lines):
+def _error(script, child, lines):
     """Returns the exception for a command that failed.
 
     Args:
       script: see `run`.
-      code: exit code of the process, or -n if signal n ended the process.
+      child: the `child_processes.Child`.
       lines: the last lines of the log.
     """
-    of_flags = _FLAGS_ERROR.search("\n".join(lines))
-    if of_flags:
-        return _flags_error(of_flags[1].strip())
-    message = last_message(script, lines)
-    if message.startswith("error: ") and code == 1:
-        return ValueError(explain_flags(message.removeprefix("error: ")))
-    if code < 0:
-        return ChildProcessError(describe_signal(script, -code, lines))
-    return ChildProcessError(f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}")
+    outcome = child.outcome
+    if outcome.similar_flags is not None:
+        close = f" Did you mean {', '.join(outcome.similar_flags)}?" if outcome.similar_flags else (
+            " See docs/reference/flags.md.")
+        return TypeError(f"there is no setting {outcome.flags[0]!r}.{close}")
+    message, code = outcome.known_message, child.process.returncode
+    if message and outcome.outcome != child_processes.STOPPED:
+        return ValueError(explain_flags(message))
+    return ChildProcessError(describe_signal(script, child, lines) or (
+        f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}"))
 
 
-def describe_signal(script: str, number: int, lines: list[str]) -> str:
-    """Returns a message about a command that a signal ended.
+def describe_signal(script: str, child: child_processes.Child, lines: list[str]) -> str:
+    """Returns a message about a command that a signal ended; "" if no signal ended it.
 
     Args:
       script: see `run`.
-      number: number of the signal.
-      lines: the last lines of the log.
+      child: the process of the command, which has ended.
+      lines: the last lines of its log.
     """
-    name = signal.Signals(number).name
+    if child.process.returncode >= 0:
+        return ""
+    name = signal.Signals(-child.process.returncode).name
     why = " Memory may have run out." if name == "SIGKILL" else ""
     return (f"{script} was ended by the signal {name}.{why} The last lines of its log: "
             f"{' / '.join(lines[-3:])}")
 
 
-def last_message(script: str, lines: list[str]) -> str:
-    """Returns the message at the end of a command's log, without the name of the command. Returns "" if the
-    log contains no message.
-
-    Args:
-      script: see `run`.
-      lines: the last lines of the log.
-    """
-    starts = [number for number, line in enumerate(lines) if line.startswith(f"{script}: ")]
-    return "\n".join(lines[starts[-1]:]).removeprefix(f"{script}: ") if starts else ""
-
-
-def _flags_error(problem):
-    """Converts an error message of absl about a flag into a Python exception. Returns the exception."""
-    unknown = _UNKNOWN.match(problem)
-    if not unknown:
-        return ValueError(problem)
-    close = f" Did you mean {unknown[2]}?" if unknown[2] else " See docs/reference/flags.md."
-    return TypeError(f"there is no setting {unknown[1]!r}.{close}")
-
-
 def explain_flags(message: str) -> str:
     """Returns an error message for a Python program. If the message names flags, a sentence that lists the
     corresponding arguments in Python is added at the end."""
-    named = [f"{name} is the argument `{argument}`" for name, argument in _ARGUMENTS.items()
-             if re.search(rf"{name}\b", message)]
+    named = [f"--{name} is the argument `{argument}`" for name, argument in ARGUMENTS.items()
+             if re.search(rf"--{name}\b", message)]
     return f"{message} (In Python, {' and '.join(named)}.)" if named else message

@@ -7,7 +7,6 @@ evaluator starts its own command again in a separate process, with flags that re
 import os
 import re
 import socket
-import subprocess
 import sys
 import time
 
@@ -18,8 +17,7 @@ from bertlib.command_line import common_flags
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.flag_table.entries import WEIGHTS
 from bertlib.output_directory import output_files
-from bertlib.replicas import replica_launcher
-from bertlib.system import files
+from bertlib.system import child_processes, files
 
 FLAGS = flags.FLAGS
 
@@ -48,7 +46,7 @@ def follow(coordinator, timeout):
       timeout: float, in seconds. If the chief cannot be reached for this time, the training counts as ended.
 
     Returns:
-      a `replica_launcher.End`.
+      a `child_processes.Outcome`.
 
     Raises:
       ValueError: the command does not evaluate, or --output_dir was not given.
@@ -63,23 +61,23 @@ def follow(coordinator, timeout):
     chief, evaluated = _Chief(coordinator, timeout), None
     logging.info("Evaluating the checkpoints in %s as long as %s:%d can be reached.", FLAGS.output_dir,
                  *coordinator)
-    with replica_launcher.noted_signals() as signals:
+    with child_processes.noted_signals() as signals:
         while not signals:
             runs, newest = chief.runs(), checkpoint_formats.latest_checkpoint(FLAGS.output_dir)
             step = newest and checkpoint_files.step_in_name(newest)
             if step and step != evaluated:  # at step 0, nothing is trained yet
-                code = _evaluate(signals)
+                outcome = _evaluate(signals)
                 # If the training has removed the checkpoint in the meantime, the evaluation may have failed
                 # for this reason. Such a failure is ignored.
-                if code and files.exists(f"{newest}.index"):
+                if outcome.exit_code and files.exists(f"{newest}.index"):
                     # The process of the evaluation has already printed the error.
-                    return replica_launcher.End(code, None, False)
-                evaluated = None if code else _keep_results(step)
+                    return outcome._replace(message=None)
+                evaluated = None if outcome.exit_code else _keep_results(step)
             elif not runs:
-                return replica_launcher.End(0, None, False)
+                return child_processes.Outcome(child_processes.FINISHED)
             else:
                 _pause(signals, min(_LOOK_SECONDS, timeout))
-    return replica_launcher.stopped_by(signals[0])
+    return child_processes.stopped_by(signals[0])
 
 
 def _pause(signals, seconds):
@@ -89,7 +87,7 @@ def _pause(signals, seconds):
 
 
 def _evaluate(signals):
-    """Evaluates the newest checkpoint in a separate process; returns the exit code of the separate process.
+    """Evaluates the newest checkpoint in a separate process; returns its `Outcome`.
 
     Settings that affect the weights are taken from run.json and not from this command line. run.json
     describes the training that wrote the checkpoint. The command line may describe a different training,
@@ -102,30 +100,14 @@ def _evaluate(signals):
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "eval_each_checkpoint": "false", "weights": "last",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}
-    command = [sys.executable, *_without_flags(sys.orig_argv[1:], _TRAINING_ONLY),
+    command = [sys.executable, *child_processes.without_flags(sys.orig_argv[1:], _TRAINING_ONLY),
                *(f"--{name}={value}" for name, value in changes.items() if name in FLAGS)]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-    num_forwarded = 0
-    while process.poll() is None:
-        for number in signals[num_forwarded:]:
-            num_forwarded += 1
-            process.send_signal(number)
+    child = child_processes.Child(command, environment)
+    while child.runs():
+        signals.forward([child])
         time.sleep(_POLL_SECONDS)
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-def _without_flags(arguments, names):
-    """Returns command-line arguments without the flags in `names`. A flag may be written as --name=value or
-    as --name value."""
-    kept, is_value = [], False
-    for argument in arguments:
-        name, equals, _ = argument.lstrip("-").partition("=")
-        is_removed = is_value or argument.startswith("-") and name in names
-        is_value = is_removed and not is_value and not equals
-        if not is_removed:
-            kept.append(argument)
-    return kept
+    return child.outcome
 
 
 def _keep_results(step):

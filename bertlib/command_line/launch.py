@@ -3,9 +3,11 @@
 import atexit
 import contextlib
 import ctypes
+import difflib
 import gc
 import os
 import re
+import signal
 import sys
 import traceback
 
@@ -16,7 +18,9 @@ from bertlib.command_line import common_flags, process_role, signals
 
 from bertlib.estimator import estimator, step_config
 from bertlib.replicas import replica_group, replica_launcher
-from bertlib.system import files, gpu_libraries, stopping, terminal, workers
+from bertlib.replicas.replica_group import ReplicaError
+from bertlib.system import child_processes, files, gpu_libraries, stopping, terminal, workers
+from bertlib.system.child_processes import DIVERGED, FAILED, FINISHED, REFUSED, Outcome
 
 FLAGS = flags.FLAGS
 
@@ -60,7 +64,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
     """Runs a command: parses its flags, sets up logging and calls main(argv).
 
     A known error is reported in one message. The exit code is 1 after an error, 130 after Ctrl-C, 143 after
-    SIGTERM and 129 after SIGHUP; see `signals`.
+    SIGTERM and 129 after SIGHUP; see `signals`. If the caller asks for it, the outcome is also written as
+    JSON; see `child_processes`.
 
     Args:
       main: function with one argument, a list of str: the command's name and the arguments that are not
@@ -92,12 +97,14 @@ def run(main, resumable=False, description=None, takes_paths=False):
     except UnicodeDecodeError as error:
         if FLAGS.is_parsed():
             raise
-        _fail(f"error: a file that --flagfile names is not UTF-8 ({error}). Convert the file to UTF-8.")
+        _end(Outcome(REFUSED, 1, f"a file that --flagfile names is not UTF-8 ({error}). Convert the file to "
+                     "UTF-8.", flags=["flagfile"]))
     except KeyboardInterrupt:
-        _fail("interrupted.", code=130)
+        _end(child_processes.stopped_by(signal.SIGINT))
     except SystemExit as end:
         if not end.code:
             _flush_help()
+        child_processes.report(_outcome_of_exit(end))
         raise
 
 
@@ -111,13 +118,11 @@ def _call(main, argv, resumable, takes_paths):
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
                          f"{' '.join(argv[1:])}.")
     common_flags.refuse_empty_paths()
-    end = process_role.launch(_resume_advice(resumable).strip())
-    if end is not None:  # this process has started replicas or evaluations, and they have ended
-        if end.message:
-            _print(end.message)
-        sys.exit(end.code)
+    outcome = process_role.launch(_resume_advice(resumable).strip())
+    if outcome is not None:  # this process has started replicas or evaluations, and they have ended
+        _end(outcome)
     signals.handle_termination(
-        lambda: _report_end(f"{signals.ending()}.{_resume_advice(resumable)}", signals.exit_code()))
+        lambda: _report(child_processes.stopped_by(signals.first(), _resume_advice(resumable))))
     _set_up_gpus()
     with _interruption_wins(), process_role.join_replicas():
         main(argv)
@@ -159,7 +164,18 @@ def _flush_help():
     try:
         terminal.flush_output()
     except terminal.StreamError as error:
-        _fail(f"error: {error}")
+        _end(Outcome(FAILED, 1, str(error)))
+
+
+def _outcome_of_exit(end):
+    """Returns the `Outcome` of a command that ended with a SystemExit."""
+    error = end.__context__
+    if isinstance(error, flags.UnrecognizedFlagError):
+        similar = difflib.get_close_matches(error.flagname, list(FLAGS), 1)
+        return Outcome(REFUSED, 1, str(error), flags=[error.flagname], similar_flags=similar)
+    if isinstance(error, flags.Error):
+        return Outcome(REFUSED, 1, str(error))
+    return Outcome(FINISHED, end.code if isinstance(end.code, int) else int(bool(end.code)))
 
 
 def _describe_encoding_error(error):
@@ -197,46 +213,63 @@ def _place_of_surrogate(character):
     return None
 
 
-def _end_with_error(error, resumable):
-    """Ends the process after an error: with one message if the error is known, otherwise with a traceback."""
-    if isinstance(error, KeyboardInterrupt):
-        _fail(f"interrupted.{_resume_advice(resumable)}", code=130)
-    if isinstance(error, stopping.Stopped):
-        advice = (f" {error}: run the same command again to continue." if str(error)
-                  else _resume_advice(resumable))
-        _fail(f"{signals.ending()}.{advice}", signals.exit_code())
-    if isinstance(error, ChildProcessError) and stopping.request.is_set:
-        # A cluster also sends the signal to the worker processes, so their end is expected and is not an
-        # error.
-        _fail(f"{signals.ending()}.{_resume_advice(resumable)}", signals.exit_code())
+def _known_message(error):
+    """Returns the message about an error; None if the error is unknown."""
     if isinstance(error, UnicodeEncodeError):
-        _fail_with_known(error, _describe_encoding_error(error), passes=False)
-    if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError)):
-        from_system = isinstance(error, OSError) and error.filename and error.strerror
-        _fail_with_known(error, f"{error.filename}: {error.strerror}" if from_system else error,
-                         passes=replica_group.may_pass(error))
-    if isinstance(error, replica_group.ReplicaError):
-        _fail(f"error: {error}", passes=True, own=False)
+        return _describe_encoding_error(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError, ReplicaError)):
+        return str(error)
     # An OpError without an op comes from the file system, not from a graph.
     if isinstance(error, tf.errors.OpError) and error.op is None:
-        _fail_with_known(error, error.message, passes=True)
+        return error.message
     if isinstance(error, MemoryError):
         by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
         fewer = (f"Pass {step_config.flags_for_less_memory(by_tokens)}. Or close"
                  if "recompute" in FLAGS else "Close")
-        _fail_with_known(error, f"out of RAM ({error}). {fewer} other programs.", passes=True)
-    _show_traceback(error)
+        return f"out of RAM ({error}). {fewer} other programs."
+    return None
 
 
-def _fail_with_known(error, message, passes):
-    """Ends the process with a message about a known error. With --traceback=true, shows the traceback of the
-    error instead of the message.
+def _outcome_of(error, resumable):
+    """Returns the `Outcome` of a command that ended with an error.
 
-    For `passes` see `_fail`.
+    Any error may have the attributes `filename` and `step`; see `Outcome`.
     """
-    if FLAGS.traceback:
-        _show_traceback(error, passes)
-    _fail(f"error: {message}", passes=passes)
+    if isinstance(error, KeyboardInterrupt):
+        return child_processes.stopped_by(signal.SIGINT, _resume_advice(resumable))
+    is_request = isinstance(error, stopping.Stopped)
+    # A cluster also sends the signal to the worker processes, so their end is expected and is not an error.
+    if is_request or isinstance(error, ChildProcessError) and stopping.request.is_set:
+        return child_processes.stopped_by(signals.first(), (
+            f" {error}: run the same command again to continue." if is_request and str(error)
+            else _resume_advice(resumable)))
+    message, is_own = _known_message(error), not isinstance(error, ReplicaError)
+    is_failure = message is None or isinstance(error, tf.errors.OpError)
+    kind = (DIVERGED if isinstance(error, estimator.NanLossError) else
+            FAILED if is_failure else replica_group.kind_of(error))
+    has_traceback = message is None or FLAGS.traceback and is_own
+    if has_traceback:
+        name = f"{type(error).__name__}: "
+        message = f"{name}{replica_group.message_of(error).removeprefix(name)}"
+    file, group = getattr(error, "filename", None), is_own and replica_group.current()
+    return Outcome(kind, 1, message, has_traceback, file=file, step=getattr(error, "step", None),
+                   flags=[name for name in FLAGS if file and FLAGS[name].value == file],
+                   replica=group.index if group else None)
+
+
+def _end_with_error(error, resumable):
+    """Ends the process after an error, with one message. Shows the traceback of an unknown error. With
+    --traceback=true, shows the traceback of any error."""
+    outcome = _outcome_of(error, resumable)
+    if outcome.has_traceback:
+        if replica_group.current() is None:
+            child_processes.report(outcome)
+            raise error
+        traceback.print_exc()
+        outcome = outcome._replace(message=f"{outcome.message} The traceback is in the log of this replica.")
+    _end(outcome)
 
 
 @contextlib.contextmanager
@@ -278,36 +311,14 @@ def _resume_advice(resumable):
     return (training or resumable) * f" Run the same command again to continue{where}."
 
 
-def _fail(message, code=1, passes=False, own=True, log_says_more=False):
-    """Ends the process with a message.
-
-    Args:
-      message: str.
-      code: int, the exit code.
-      passes: bool, whether the command may succeed if it is run again. If so, a replica ends with the exit
-        code `os.EX_TEMPFAIL` instead of `code`, to tell this to its launcher.
-      own: bool. True if the error happened in this process, False if it happened in a different replica.
-      log_says_more: bool, see `replica_group.Group.leave`.
-    """
-    _report_end(message, code, own and code == 1, log_says_more)
-    sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
+def _end(outcome):
+    """Ends the process with an `Outcome`."""
+    _report(outcome)
+    sys.exit(outcome.exit_code)
 
 
-def _show_traceback(error, passes=True):
-    """Ends the process with the traceback of an error.
-
-    A replica also reports the error in one line to its launcher. For `passes` see `_fail`.
-    """
-    if replica_group.current() is None:
-        raise error
-    traceback.print_exc()
-    message, kind = replica_group.message_of(error), f"{type(error).__name__}: "
-    _fail(f"error: {kind}{message.removeprefix(kind)} The traceback is in the log of this replica.",
-          passes=passes, log_says_more=True)
-
-
-def _report_end(message, code, own=False, log_says_more=False):
-    """Reports the message with which the process ends.
+def _report(outcome):
+    """Reports the `Outcome` with which the process ends.
 
     A process that is not a replica prints the message to stderr. A replica sends the message to the other
     replicas and to its launcher, and the launcher prints it. All replicas except the first one also print the
@@ -315,14 +326,10 @@ def _report_end(message, code, own=False, log_says_more=False):
     """
     group = replica_group.current()
     if group is not None:
-        group.leave(message, code, own, log_says_more)
-    if not replica_group.is_replica() or group is not None and not group.is_first:
-        _print(message)
-
-
-def _print(message):
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        print(terminal.printable(f"{os.path.basename(sys.argv[0])}: {message}"), file=sys.stderr, flush=True)
+        group.leave(outcome)
+    child_processes.report(outcome)
+    if not group.is_first if group else not replica_group.is_replica():
+        outcome.show(sys.argv[0])
 
 
 def _set_up_logging():

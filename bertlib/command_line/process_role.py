@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.command_line import evaluator_process
 
 from bertlib.replicas import cluster, replica_group, replica_launcher
-from bertlib.system import network_namespace
 
 FLAGS = flags.FLAGS
 
@@ -25,7 +24,7 @@ def launch(afterwards):
       afterwards: str, last sentence of a message about a replica that was killed or lost.
 
     Returns:
-      a `replica_launcher.End`; None if this process does the work itself, alone or as a replica.
+      a `child_processes.Outcome`; None if this process does the work itself, alone or as a replica.
 
     Raises:
       ValueError: the flags require more GPUs than this machine has; the flags require closed ports, but the
@@ -39,14 +38,9 @@ def launch(afterwards):
     machines = cluster.from_environment()
     if machines is not None and machines.is_evaluator:
         return evaluator_process.follow(machines.coordinator, FLAGS.replica_timeout)
-    count = replica_launcher.count_here(FLAGS.num_replicas)
-    if count == 1 and (machines is None or len(machines.addresses) == 1):
-        return None
-    with network_namespace.for_replicas(machines, FLAGS.open_ports, path_arguments(),
-                                        lambda text: logging.warning("%s", text)) as namespace:
-        plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
-                                     afterwards=afterwards, namespace=namespace)
-        return replica_launcher.run(plan, lambda text: logging.info("%s", text))
+    return replica_launcher.launch(
+        FLAGS.num_replicas, FLAGS.replica_timeout, FLAGS.max_restarts, machines, FLAGS.open_ports,
+        path_arguments(), logging.info, afterwards)
 
 
 def path_arguments():

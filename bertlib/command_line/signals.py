@@ -33,16 +33,9 @@ _interrupted_at = []
 _ADVICE = b"Ctrl-C: the command saves its progress and ends. Press Ctrl-C again to end it at once.\n"
 
 
-def exit_code():
-    """Returns the exit code after the first signal received: 143 for SIGTERM, 129 for SIGHUP, 130 for
-    SIGINT."""
-    return 128 + (_received[0] if _received else signal.SIGTERM)
-
-
-def ending():
-    """Returns the word for the end of the command in messages: "interrupted" after Ctrl-C, otherwise
-    "terminated"."""
-    return "interrupted" if exit_code() == 128 + signal.SIGINT else "terminated"
+def first():
+    """Returns the number of the first signal that was received; SIGTERM if none was received."""
+    return _received[0] if _received else signal.SIGTERM
 
 
 def handle_termination(last_words):
@@ -136,4 +129,4 @@ def _watch(receiver, last_words):
         else:
             polls = 0 if stopping.request.awaited else polls + 1
     last_words()
-    os._exit(exit_code())
+    os._exit(128 + first())

@@ -17,7 +17,7 @@ from bertlib.command_line import command_flags, common_flags
 from bertlib.api import child_command
 from bertlib.flag_table import entries, shared, training
 from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
-from bertlib.system import files
+from bertlib.system import child_processes, files
 
 # These flags name directories that runs cannot share.
 _DIRECTORIES = ("output_dir", "results_dir")
@@ -129,12 +129,6 @@ def _value_parser(command, arguments, own):
     return parse
 
 
-def _without_flag_files(arguments):
-    """Returns command-line arguments without --flagfile=FILE and without --flagfile FILE."""
-    return [word for word, before in zip(arguments, [None, *arguments])
-            if not re.fullmatch("--?flagfile(=.*)?", word) and before not in ("--flagfile", "-flagfile")]
-
-
 def main(argv):
     """Runs the sweep."""
     settings = common_flags.read_settings()
@@ -144,7 +138,7 @@ def main(argv):
             raise ValueError(f"--{name} is required. Pass for example --{name}={example}.")
     name, arguments = _script_of(argv[1:])
     command = command_flags.CommandFlags(name)
-    own = command.parse(_without_flag_files(arguments))
+    own = command.parse(child_processes.without_flags(arguments, ["flagfile"]))
     base = command.parse(arguments)
     _check_base(command, own, base)
     base.pop("output_dir", None)

@@ -16,7 +16,7 @@ import time
 
 from absl import logging
 
-from bertlib.system import code_fingerprint, files, fingerprints, locks, stopping
+from bertlib.system import files, fingerprints, locks, stopping
 
 _RECORDS, _FACTS = "features.tf_record", "facts.json"
 _POLL_SECONDS = 0.2
@@ -91,8 +91,8 @@ def _fingerprint(inputs, examples):
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
     sources = {getattr(sys.modules[type(value).__module__], "__file__", None) for value in inputs} - {None}
-    codes = [code_fingerprint.hash_package(), fingerprints.hash_files(sorted(sources)),
-             sorted(code_fingerprint.hash_scripts().items())]
+    codes = [fingerprints.hash_package(), fingerprints.hash_files(sorted(sources)),
+             sorted(fingerprints.hash_scripts().items())]
     texts = ((type(example).__name__, *vars(example).values()) for example in examples)
     return fingerprints.hash_texts(itertools.chain(codes, pickles, texts))
 

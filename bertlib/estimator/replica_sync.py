@@ -19,7 +19,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import session_hooks
 from bertlib.graph import collectives, graph_keys
 from bertlib.replicas import replica_group
-from bertlib.system import code_fingerprint
+from bertlib.system import fingerprints
 
 # Largest total size, in bytes, of the variables that one `session.run` reads or corrects. A separate run for
 # each variable would be slow, because TensorFlow has to prepare each run. A single run for all variables may
@@ -43,7 +43,7 @@ def start_training(group, step, directory):
     """
     step, directory = group.broadcast((step, directory))
     group.keep_log(directory)
-    code_fingerprint.check_replicas_agree(group)
+    fingerprints.check_replicas_agree(group)
     return step
 
 

@@ -29,7 +29,12 @@ EVENT_ERRORS = tf.errors.OpError, OSError, IndexError, RuntimeError
 
 
 class NanLossError(RuntimeError):
-    """The error for a training step whose loss is NaN or infinite."""
+    """The error for a training step whose loss is NaN or infinite. Its attribute `step` is the number of the
+    step."""
+
+    def __init__(self, message, step):
+        super().__init__(message)
+        self.step = int(step)
 
 
 class InitializeHook(tf.train.SessionRunHook):
@@ -70,13 +75,14 @@ class StopOnNanHook(tf.train.SessionRunHook):
             raise NanLossError(f"The gradients of {skipped[0]} steps in a row, up to step {step}, are not "
                                "finite, although the scale of the loss was lowered. The earlier checkpoints "
                                "are kept. The numbers of this model may be too large for fp16: use bf16 or "
-                               "fp32. A lower learning rate may help too. Also check the data for errors.")
+                               "fp32. A lower learning rate may help too. Also check the data for errors.",
+                               step)
         for name, value in watched.items() if not skipped else ():
             if not np.all(np.isfinite(value)):
                 step = run_context.session.run(tf.train.get_global_step())
                 raise NanLossError(f"The {name} of step {step} is {value}. The earlier checkpoints are "
                                    "kept. Use a lower learning rate or a longer warm-up, and check the data "
-                                   "for errors.")
+                                   "for errors.", step)
 
     def end(self, session):
         if 2 * self._num_skipped_steps > self._num_steps:

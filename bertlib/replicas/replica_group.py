@@ -18,7 +18,6 @@ object:
     key                       secret key that only the replicas of a run know; hexadecimal
     timeout                   if a replica becomes silent, all replicas end within this number of seconds
     launcher                  process ID of the launcher
-    status                    file for the error with which the process ends; see `Group.leave`
     log                       file for stdout and stderr; None to use those of the launcher
     attempt                   number of earlier starts of the run
 
@@ -42,7 +41,8 @@ from absl import logging
 
 from bertlib.replicas import replica_meeting, value_encoding
 from bertlib.replicas.replica_meeting import ReplicaError
-from bertlib.system import files
+from bertlib.system import child_processes, files
+from bertlib.system.child_processes import FAILED, REFUSED, Outcome
 
 VARIABLE = "BERT_REPLICA"
 
@@ -64,14 +64,15 @@ _OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameErr
 _group = None
 
 
-def may_pass(error):
-    """Returns whether the run may succeed if it is started again after this error.
+def kind_of(error):
+    """Returns the field `outcome` of the `Outcome` of a process that ends with an error.
 
-    This is possible after a failure of another replica, after a lack of memory, and after most errors of the
-    operating system.
+    It is FAILED after a failure of another replica, after a lack of memory, and after most errors of the
+    operating system: the run may succeed if it is started again. It is REFUSED after all other errors.
     """
-    return isinstance(error, (ReplicaError, MemoryError)) or (
+    passes = isinstance(error, (ReplicaError, MemoryError)) or (
         isinstance(error, OSError) and not isinstance(error, _REFUSALS))
+    return FAILED if passes else REFUSED
 
 
 def is_replica(environment=os.environ):
@@ -318,8 +319,8 @@ class Group:
         replicas would wait for this replica. If this process does not call `leave` within half of the
         timeout, a thread ends the process.
         """
-        message = message_of(error)
-        text = f"{self.name(self.index)}: {message}"
+        outcome = Outcome(kind_of(error), 1, message_of(error), replica=self.index)
+        text = f"{self.name(self.index)}: {outcome.message}"
         with self._changed:
             if self.failure or self._left.is_set():
                 return
@@ -329,42 +330,31 @@ class Group:
         for peer in list(self._peers.values()):
             with contextlib.suppress(OSError, ValueError):
                 peer.send(report)
-        threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, f"error: {message}", True),
-                         name="end", daemon=True).start()
+        threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, outcome), name="end",
+                         daemon=True).start()
 
-    def leave(self, message=None, code=1, own=False, log_says_more=False):
-        """Announces the end of this process to the other replicas.
+    def leave(self, outcome=None):
+        """Announces the end of this process to the other replicas, and reports its outcome.
 
         Args:
-          message: message of the error with which the process ends; None if there was no error.
-          code: exit code of the process.
-          own: whether this replica is known to be the cause of the error. If False, this replica counts as
-            the cause only if no failure of another replica is known.
-          log_says_more: whether the log of this replica says more about the error than `message`, for example
-            by a traceback.
+          outcome: the `child_processes.Outcome` of the process; None if there was no error. If its field
+            `replica` is None, this replica counts as the cause only if no failure of another replica is
+            known.
         """
+        about = self.failure.about if self.failure else self.index
+        if outcome is not None:
+            about = about if outcome.replica is None else outcome.replica
+            child_processes.report(outcome._replace(replica=about))
         if self._left.is_set():
             return
-        own = message is not None and (own or not self.failure or self.failure.about == self.index)
+        self._left.set()
         # If `about` is None, the known failure names no replica. The other replicas may not know about such a
         # failure, so this replica reports it to them.
-        reports = own or message is not None and self.failure.about is None
-        if message is not None:
-            self._write_status(message, code, own, log_says_more)
-        self._left.set()
-        last = (_message("failed", (f"{self.name(self.index)}: {message}", self.index)) if reports
-                else _message("left"))
+        last = (_message("failed", (f"{self.name(self.index)}: {outcome.line}", self.index))
+                if outcome is not None and about in (self.index, None) else _message("left"))
         for peer in list(self._peers.values()):
             with contextlib.suppress(OSError, ValueError):
                 peer.send(last)
-
-    def _write_status(self, message, code, own, log_says_more=False):
-        if not self._spec.get("status"):
-            return
-        about = self.index if own else self.failure.about
-        with contextlib.suppress(OSError), open(self._spec["status"], "w", encoding="utf-8") as writer:
-            json.dump({"message": message, "code": code, "own": own, "about": about,
-                       "log_says_more": log_says_more}, writer)
 
     def _read(self, peer):
         """Receives the messages of a peer. Runs in a thread."""
@@ -432,17 +422,18 @@ class Group:
                 if peer.index != about:
                     with contextlib.suppress(OSError, ValueError):
                         peer.send(_message("failed", (message, about)))
-        threading.Thread(target=self._end, args=(self._timeout * _GRACE, message, False), name="end",
+        outcome = Outcome(FAILED, 1, message, replica=about)
+        threading.Thread(target=self._end, args=(self._timeout * _GRACE, outcome), name="end",
                          daemon=True).start()
 
-    def _end(self, seconds, message, own):
+    def _end(self, seconds, outcome):
         """Ends the process if the main thread does not end within `seconds`. Runs in a thread.
 
         This is necessary because the main thread may wait forever for a collective op.
         """
         if not self._left.wait(seconds):
-            self._write_status(message, 1, own)
-            logging.error("%s", message)
+            child_processes.report(outcome)
+            logging.error("%s", outcome.message)
             stdlib_logging.shutdown()
             os._exit(1)
 

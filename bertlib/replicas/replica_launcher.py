@@ -21,24 +21,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
+from absl import logging
+
 from bertlib.replicas import replica_group, replica_meeting
-from bertlib.system import gpu_libraries, terminal, workers
+from bertlib.system import child_processes, gpu_libraries, network_namespace, terminal, workers
+from bertlib.system.child_processes import FAILED, STOPPED, Outcome
 
 _POLL_SECONDS = 0.05
 # A replica that is stopped (for example by SIGSTOP) for this fraction of the timeout counts as lost.
 _STOPPED = 0.7
-# {exit code of a process that a signal ended: message}.
-_STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
-               128 + signal.SIGINT: "interrupted."}
 # Number of lines of a replica's log that are shown after its failure.
 _LOG_LINES = 20
-
-# The result of the replicas on this machine: the exit code for the command, the message for the last line of
-# the command's output (or None), and whether another attempt may succeed.
-End = collections.namedtuple("End", ["code", "message", "again"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,62 +147,43 @@ def listen(cluster):
 # --- The replicas ----------------------------------------------------------------------------------------
 
 
-class _Replica:
+class _Replica(child_processes.Child):
     """Describes the process of a replica on this machine.
 
     Attributes:
       index: index among all replicas of the run.
-      process: the subprocess.Popen object of the process.
       log: file of the replica's log; None for replica 0.
-      code: exit code of the process; None while it runs.
-      ended: time at which the end was noticed, in seconds of the monotonic clock.
-      status: the dict that the process wrote to its status file at its end, or None.
       ended_here: whether the launcher ended the process.
       stopped: whether the process was in the stopped state (as after SIGSTOP) when the launcher ended it.
     """
 
-    def __init__(self, index, process, status, log):
-        self.index, self.process, self.log = index, process, log
-        self._status = status
-        self.code, self.ended, self.status, self.ended_here, self.stopped = None, None, None, False, False
+    def __init__(self, index, log, command, environment, **options):
+        # The process itself notices the end of the launcher; see `replica_group`.
+        super().__init__(command, environment, ends_with_caller=False, **options)
+        self.index, self.log, self.ended_here, self.stopped = index, log, False, False
         self._asks_at = self._kills_at = math.inf
         self._looked, self._stopped_since = 0.0, None
 
     def __str__(self):
         return f"replica {self.index} (process {self.process.pid})"
 
-    def runs(self):
-        """Returns whether the process runs. If it has ended, stores its exit code, end time and status."""
-        if self.code is None:
-            self.code = self.process.poll()
-            if self.code is not None:
-                self.ended = time.monotonic()
-                with contextlib.suppress(OSError, ValueError), open(self._status, encoding="utf-8") as file:
-                    self.status = json.load(file)
-        return self.code is None
-
     @property
     def failed(self):
         """Returns whether the process has ended with an exit code other than 0."""
-        return self.code not in (None, 0)
-
-    @property
-    def command_code(self):
-        """Returns the exit code that a shell would show for the process."""
-        return self.status["code"] if self.status else self.code if self.code >= 0 else 128 - self.code
+        return self.outcome is not None and self.outcome.exit_code != 0
 
     @property
     def was_asked(self):
         """Returns whether the process was ended from outside, by SIGTERM, SIGHUP or SIGINT. Returns False if
         the launcher itself decided to end the process."""
-        return self.failed and self.command_code in _STOPPED_BY and not self.ended_here
+        return self.failed and self.outcome.outcome == STOPPED and not self.ended_here
 
     @property
     def is_at_fault(self):
         """Returns whether the process failed by itself. A failure does not count if it was caused by a
         request from outside (see `was_asked`), by another replica or by the launcher."""
         return self.failed and not self.was_asked and (
-            self.status["own"] if self.status else not self.ended_here)
+            self.outcome.replica == self.index if self.outcome.message else not self.ended_here)
 
     def limit(self, asks_at, kills_at):
         """Sets the time at which the process gets SIGTERM and the time at which it gets SIGKILL. If a signal
@@ -252,30 +228,25 @@ def _start(plan, attempt, listener, key, directory):
     coordinator = list(place.coordinator if place else listener.getsockname())
     for number in range(plan.local_count):
         index = first + number
-        status, log = (os.path.join(directory, f"{name}-{index}") for name in ("status", "log"))
+        log = os.path.join(directory, f"log-{index}") if index else None
         spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
                 "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
                 "coordinator": coordinator, "listener": None if index else listener.fileno(), "key": key,
-                "timeout": plan.timeout, "launcher": os.getpid(), "status": status,
-                "log": log if index else None, "attempt": attempt}
-        with open(log, "ab") if index else contextlib.nullcontext() as output:
-            process = subprocess.Popen(
-                command, env=_environment(plan, number, spec),
-                stdin=subprocess.DEVNULL if index else None, stdout=output, stderr=output,
-                start_new_session=True, pass_fds=[*inherited, *([] if index else [listener.fileno()])])
-        yield _Replica(index, process, status, log if index else None)
+                "timeout": plan.timeout, "launcher": os.getpid(), "log": log, "attempt": attempt}
+        with open(log, "ab") if log else contextlib.nullcontext() as output:
+            yield _Replica(index, log, command, _environment(plan, number, spec), stdout=output,
+                           stderr=output, stdin=subprocess.DEVNULL if index else None,
+                           pass_fds=[*inherited, *([] if index else [listener.fileno()])])
 
 
 def _wait(plan, replicas, signals):
     """Waits until all replicas have ended. Until then, forwards signals, and ends replicas that do not end
     in time."""
-    passed_on, seen = 0, set()
+    seen = set()
     while running := [replica for replica in replicas if replica.runs()]:
         now = time.monotonic()
-        for number in signals[passed_on:]:
-            passed_on += 1
+        if signals.forward(running):
             for replica in running:
-                replica.process.send_signal(number)
                 replica.limit(math.inf, now + plan.timeout)
         for replica in set(replicas) - set(running) - seen:
             seen.add(replica)
@@ -290,7 +261,7 @@ def _limit_others(plan, ended, running, now, signals):
     when a replica (`ended`) has ended."""
     last = plan.patience / 3
     for replica in running:
-        if ended.was_asked or ended.code == 0 and ended.index == 0:
+        if ended.was_asked or ended.index == 0 and not ended.failed:
             # The running replica gets no SIGTERM, but it gets SIGKILL if it still runs after the timeout.
             # There are two cases. If a signal asked the replicas to end (`was_asked`), replica 0 may need the
             # time to save a checkpoint. If replica 0 has ended with success, the other replicas have nothing
@@ -298,7 +269,7 @@ def _limit_others(plan, ended, running, now, signals):
             replica.limit(math.inf, now + plan.timeout)
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
-            if ended.status and not ended.status["own"] and ended.status["about"] == replica.index:
+            if ended.outcome.replica == replica.index:
                 replica.limit(math.inf, now if replica.is_stopped() else now + last)
 
 
@@ -306,13 +277,13 @@ def _limit_others(plan, ended, running, now, signals):
 
 
 def _end_of(replicas, signals, afterwards):
-    """Returns the `End` of a run whose replicas have all ended."""
+    """Returns the `Outcome` of a run whose replicas have all ended."""
     failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
     if not failed:
-        return End(0, None, False)
+        return replicas[0].outcome
     faults = [replica for replica in failed if replica.is_at_fault]
     if faults:
-        named = [replica.status["about"] for replica in failed if replica.status]
+        named = [replica.outcome.replica for replica in failed]
         # If several replicas are at fault, choose the replica that is named most often as the cause. Among
         # replicas that are named equally often, choose the replica that ended first.
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
@@ -320,46 +291,42 @@ def _end_of(replicas, signals, afterwards):
     if asked or signals:
         # The run ends with the message of one replica. The message of replica 0 is the best one: replica 0
         # saves the checkpoints, so its message says which results are kept. The sorting puts the replicas
-        # with a message first, and among them the replica with the lowest index.
-        asked.sort(key=lambda replica: (replica.status is None, replica.index))
-        if not asked:
-            return stopped_by(signals[0])
-        code, status = asked[0].command_code, asked[0].status
-        return End(code, status["message"] if status else _STOPPED_BY[code], False)
+        # that have reported an outcome first, and among them the replica with the lowest index.
+        asked.sort(key=lambda replica: (replica.outcome.replica is None, replica.index))
+        return asked[0].outcome if asked else child_processes.stopped_by(signals[0])
     return _lost(failed, afterwards)
 
 
 def _fault(fault, failed, afterwards):
-    """Returns the `End` of a run that ended because a replica failed.
+    """Returns the `Outcome` of a run that ended because a replica failed.
 
     Args:
       fault: the `_Replica` that failed by itself.
       failed: list of all `_Replica`s of this machine that failed for any reason.
       afterwards: a sentence for the end of the message, or "".
     """
-    if fault.status is None:
-        return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
-    message = fault.status["message"]
-    others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
+    message = fault.outcome.message
+    if not message:
+        return Outcome(FAILED, max(1, fault.process.returncode), f"{_in_words(fault)} {afterwards}".rstrip(),
+                       replica=fault.index)
+    others = [replica.outcome.message for replica in failed if replica is not fault]
     # The message does not name the replica in two cases: it is replica 0, or another replica has the same
     # message.
     if fault.index and message not in others:
-        message = f"error: replica {fault.index}: {message.removeprefix('error: ')}"
-    return End(fault.status["code"], message, fault.code == os.EX_TEMPFAIL)
+        message = f"replica {fault.index}: {message}"
+    return fault.outcome._replace(message=message)
 
 
 def _in_words(replica):
-    if replica.code < 0:
-        killed = f"{replica} was killed by {signal.Signals(-replica.code).name}."
-        if -replica.code == signal.SIGKILL:
-            return f"{killed} If nobody killed it, the machine ran out of memory."
-        return killed
-    where = "; the end of its log is above" if replica.log else ""
-    return f"{replica} ended with exit code {replica.code} and without a message{where}."
+    code = replica.process.returncode
+    ended = f"{replica} {child_processes.describe_end(code)}"
+    if code >= 0:
+        return f"{ended} and without a message{'; the end of its log is above' if replica.log else ''}."
+    return f"{ended}." + (code == -signal.SIGKILL) * " If nobody killed it, the machine ran out of memory."
 
 
 def _lost(failed, afterwards):
-    """Returns the `End` of a run in which no replica of this machine failed by itself.
+    """Returns the `Outcome` of a run in which no replica of this machine failed by itself.
 
     Args:
       failed: list of the `_Replica`s of this machine that failed because of another replica, or because the
@@ -367,14 +334,13 @@ def _lost(failed, afterwards):
       afterwards: a sentence for the end of the message, or "".
     """
     stopped = next((replica for replica in failed if replica.stopped), None)
-    last_message = next((replica.status["message"] for replica in failed if replica.status), None)
     if stopped:
         message = f"{stopped} was stopped (for example by SIGSTOP), so it was killed."
-    elif last_message:
-        message = last_message.removeprefix("error: ")
     else:
-        message = f"{failed[0]} did not end when the other replicas ended, so it was killed."
-    return End(1, f"error: {message} {afterwards}".rstrip(), True)
+        message = next((replica.outcome.message for replica in failed
+                        if replica.outcome.message and not replica.ended_here),
+                       f"{failed[0]} did not end when the other replicas ended, so it was killed.")
+    return Outcome(FAILED, 1, f"{message} {afterwards}".rstrip())
 
 
 def _show_log(replicas):
@@ -387,8 +353,8 @@ def _show_log(replicas):
     was_seen = any(replica.index == 0 and replica.is_at_fault for replica in replicas)
     for replica in replicas:
         says_more = replica.is_at_fault and (
-            replica.code != -signal.SIGKILL if replica.status is None
-            else replica.status.get("log_says_more") and not was_seen)
+            replica.outcome.has_traceback and not was_seen if replica.outcome.message
+            else replica.process.returncode != -signal.SIGKILL)
         if says_more and replica.log and os.path.exists(replica.log):
             with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
                 lines = collections.deque(file, maxlen=_LOG_LINES)
@@ -399,37 +365,37 @@ def _show_log(replicas):
             return
 
 
-def stopped_by(number):
-    """Returns the `End` of a process that was ended by a signal and left no message."""
-    return End(128 + number, _STOPPED_BY[128 + number], False)
-
-
 # --- Launching -------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def noted_signals():
-    """Returns a context manager that yields a list. In its block, SIGTERM, SIGHUP and SIGINT do not end the
-    process. Instead, the number of each received signal is appended to the list.
+def launch(asked, timeout, max_restarts, machines, open_ports, arguments, log, afterwards=""):
+    """Starts the replicas of this machine, and waits until they have ended.
 
-    If SIGHUP is already ignored, as under nohup, it stays ignored.
+    Args:
+      asked: see `count_here`.
+      timeout, max_restarts, afterwards: see `Plan`.
+      machines: the `cluster.Cluster`, or None.
+      open_ports, arguments: see `network_namespace.for_processes`.
+      log: see `run`.
+
+    Returns:
+      an `Outcome`; None if this process does the work itself, because it would be the only replica.
+
+    Raises:
+      ValueError: the machine has fewer GPUs than `asked`, or the ports cannot be closed although `open_ports`
+        is False.
+      OSError: see `run`.
     """
-    signals = []
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
-    handlers = {number: signal.signal(number, lambda number, frame: signals.append(number))
-                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN}
-    try:
-        yield signals
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    count = count_here(asked)
+    if count == 1 and (machines is None or len(machines.addresses) == 1):
+        return None
+    with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
+        plan = Plan(count, timeout, max_restarts, machines, afterwards=afterwards, namespace=namespace)
+        return run(plan, log)
 
 
 def _run_once(plan, attempt, listener, key, signals):
-    """Starts the replicas and waits for their end; returns their `End`."""
+    """Starts the replicas and waits for their end; returns their `Outcome`."""
     replicas = []
     with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory:
         try:
@@ -439,8 +405,7 @@ def _run_once(plan, attempt, listener, key, signals):
         finally:
             for replica in replicas:
                 if replica.runs():
-                    replica.process.kill()
-                    replica.process.wait()
+                    replica.kill()
         _show_log(replicas)
         return _end_of(replicas, signals, plan.afterwards)
 
@@ -463,21 +428,20 @@ def _listeners(plan):
 def run(plan, log):
     """Runs the replicas of this machine. After a failure, restarts them if another attempt may succeed.
 
-    Replicas are restarted after two kinds of failures. In the first kind, a replica was killed, crashed or
-    was lost. In the second kind, a process ended with the exit code EX_TEMPFAIL. After other errors, such as
-    invalid flags, the replicas are not restarted.
+    Replicas are restarted if a replica was killed, crashed or was lost, or if its outcome is FAILED. After
+    other errors, such as invalid flags, the replicas are not restarted.
 
     Args:
       plan: a `Plan`.
       log: function (message) -> None that logs the message.
 
     Returns:
-      an `End`.
+      an `Outcome`.
 
     Raises:
       OSError: the port is used by another process, or no process can be started.
     """
-    with _listeners(plan) as listener, noted_signals() as signals:
+    with _listeners(plan) as listener, child_processes.noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
@@ -487,9 +451,9 @@ def run(plan, log):
                 "folder replicas/ of this directory.")
         attempt = 0
         while True:
-            end = _run_once(plan, attempt, listener, key, signals)
-            if signals or not end.again or attempt >= plan.max_restarts:
-                return end
+            outcome = _run_once(plan, attempt, listener, key, signals)
+            if signals or outcome.outcome != FAILED or attempt >= plan.max_restarts:
+                return outcome
             attempt += 1
-            failure = end.message.removeprefix("error: ").removesuffix(plan.afterwards).rstrip()
+            failure = outcome.message.removesuffix(plan.afterwards).rstrip()
             log(f"{failure} All replicas are started again: {attempt} of --max_restarts={plan.max_restarts}.")

@@ -78,12 +78,14 @@ def name_file_in_errors(path):
     the file.
 
     Raises:
-      ValueError: the block raised a `RowError`.
+      ValueError: the block raised a `RowError`. The attribute `filename` of the error is the path.
     """
     try:
         yield
     except RowError as error:
-        raise ValueError(f"{path}:{error.line}: {error.problem}") from None
+        named = ValueError(f"{path}:{error.line}: {error.problem}")
+        named.filename = path
+        raise named from None
 
 
 def parse_number(text):

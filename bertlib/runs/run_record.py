@@ -29,7 +29,7 @@ from bertlib.replicas import replica_group
 from bertlib.rows import tables
 from bertlib.runs import learning_curve
 from bertlib.runs.settings import last_training_step
-from bertlib.system import code_fingerprint, files
+from bertlib.system import child_processes, files, fingerprints
 from bertlib.system.fingerprints import hash_files, hash_texts
 from bertlib.tasks.classification import classifier_data
 import modeling
@@ -200,7 +200,7 @@ def check_replicas_agree(group, settings, **data):
 
     flags = {f"--{entry.name}": getattr(settings, entry.name) for entry in settings.entries()
              if entry.affects != MACHINE and not entry.is_path}
-    code_fingerprint.check_replicas_agree(group)
+    fingerprints.check_replicas_agree(group)
     values = {**flags, **data, **_versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
                       "Start all replicas with the same flags, data and code.")
@@ -214,10 +214,10 @@ def _versions():
 def _hash_code():
     """Returns the fingerprint of the package `bertlib` and of the modules `modeling`, `optimization` and
     `tokenization`. The scripts are left out: replicas compare their scripts separately, with
-    `code_fingerprint.check_replicas_agree`."""
+    `fingerprints.check_replicas_agree`."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
     return hash_texts(
-        [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
+        [fingerprints.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
 
 def _absolute(path):
@@ -412,6 +412,13 @@ def _format_flag(value):
 # --- Checking and writing --------------------------------------------------------------------------------
 
 
+def _warn(text, before=""):
+    """Logs a warning about the results, and adds it to the outcome of the process. The log also contains the
+    text `before`."""
+    logging.warning("%s%s", before, text)
+    child_processes.add_warning(text)
+
+
 class RunRecord:
     """The record of a run. The constructor compares the run with the files in the output directory. The
     method `write` writes the record, and must be called after all other checks."""
@@ -452,13 +459,13 @@ class RunRecord:
         """
         if self._other_dev_data:
             log, differences = self._other_dev_data
-            log("The development data differ from those of the training in %s: %s. So the metrics of this "
-                "evaluation cannot be compared with those of the training.", self._directory_of_weights,
-                differences)
+            log(f"The development data differ from those of the training in {self._directory_of_weights}: "
+                f"{differences}. So the metrics of this evaluation cannot be compared with those of the "
+                "training.")
         if self._unused_values:
-            logging.warning("The results above are those of the earlier training in %s. No step was trained "
-                            "with the new values: %s. To train with them, pass another --output_dir.",
-                            self._directory, self._unused_values)
+            _warn(f"No step was trained with the new values: {self._unused_values}. To train with them, pass "
+                  "another --output_dir.",
+                  f"The results above are those of the earlier training in {self._directory}. ")
 
     @property
     def data(self):
@@ -556,7 +563,8 @@ class RunRecord:
         if change is not None:
             paths = record_comparison.dev_paths
             is_same_path = paths(stored) == paths(self._now)
-            self._other_dev_data = logging.warning if is_same_path else logging.info, " -> ".join(change)
+            log = _warn if is_same_path else logging.info
+            self._other_dev_data = log, " -> ".join(change)
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step

@@ -8,15 +8,13 @@ import collections
 import contextlib
 import fcntl
 import os
-import subprocess
 import time
 from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.api import child_command
 from bertlib.replicas import replica_launcher
-from bertlib.system import gpu_libraries, locks, stopping, workers
+from bertlib.system import child_processes, gpu_libraries, locks, stopping, workers
 
 _POLL_SECONDS = 0.1
 # Longest time that a new sweep waits for the children of a killed sweep to end. These children first save a
@@ -34,17 +32,6 @@ class Slot(NamedTuple):
 
     gpu: str | None = None
     cores: frozenset | None = None
-
-
-class End(NamedTuple):
-    """The end of a child process: its key, its exit code (-n if signal n ended it), its running time in
-    seconds, and the position in the log where its output begins. Before this position, the log contains the
-    output of earlier processes."""
-
-    key: object
-    code: int
-    seconds: float
-    log_start: int
 
 
 def divide_machine(jobs):
@@ -118,11 +105,13 @@ def _is_locked(descriptor):
 
 
 def run_all(keys, start, slots, descriptor):
-    """Runs a child process for each key. Yields the `End` of each child.
+    """Runs a child process for each key. For each child that has ended, yields its key, its
+    `child_processes.Child`, and the position in the log where its output begins. Before this position, the
+    log contains the output of earlier processes.
 
     If the caller stops the iteration, or this process gets Ctrl-C or SIGTERM, the children get SIGTERM. A
     child then saves its last complete step, so this function waits until all children have ended. The whole
-    iteration must happen in one thread; see `child_command.ending_with_caller`.
+    iteration must happen in one thread; see `child_processes.Child`.
 
     Args:
       keys: list of objects of any type, one for each child process.
@@ -141,22 +130,22 @@ def run_all(keys, start, slots, descriptor):
                 while waiting and free:
                     key, slot = waiting.popleft(), free.popleft()
                     command, log = start(key)
-                    process, log_start = _start(command, log, slot, descriptor)
-                    running[process] = key, slot, time.monotonic(), log_start
-                ended = [process for process in running if process.poll() is not None]
-                for process in ended:
-                    key, slot, since, log_start = running.pop(process)
+                    child, log_start = _start(command, log, slot, descriptor)
+                    running[child] = key, slot, log_start
+                ended = [child for child in running if not child.runs()]
+                for child in ended:
+                    key, slot, log_start = running.pop(child)
                     free.append(slot)
-                    yield End(key, process.returncode, time.monotonic() - since, log_start)
+                    yield key, child, log_start
                 stopping.request.check()
                 if not ended:
                     time.sleep(_POLL_SECONDS)
         finally:
-            _end(list(running))
+            child_processes.end(running)
 
 
 def _start(command, log, slot, descriptor):
-    """Starts a child process. Returns the process, and the position in the log where its output begins.
+    """Starts a child process. Returns the `Child`, and the position in the log where its output begins.
 
     A child process inherits the CPU cores of the thread that starts it, so this function changes the cores of
     the thread for a moment."""
@@ -169,23 +158,8 @@ def _start(command, log, slot, descriptor):
     try:
         with open(log, "ab") as output:
             log_start = output.tell()
-            process = subprocess.Popen([*child_command.ending_with_caller(), *command], env=environment,
-                                       stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                       pass_fds=[descriptor], start_new_session=True)
-            return process, log_start
+            return child_processes.Child(command, environment, stdout=output, stderr=output,
+                                         pass_fds=[descriptor]), log_start
     finally:
         if before:
             os.sched_setaffinity(0, before)
-
-
-def _end(processes):
-    """Sends SIGTERM to processes, and waits until they have ended. Kills them if the wait is interrupted."""
-    try:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
-    except BaseException:
-        for process in processes:
-            process.kill()
-        raise

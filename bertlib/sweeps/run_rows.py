@@ -3,19 +3,17 @@ results."""
 
 import dataclasses
 import math
-import re
 
 import numpy as np
 
 from bertlib.output_directory import best_weights
+from bertlib.system.child_processes import DIVERGED, FAILED
+from bertlib.system.child_processes import FINISHED as DONE
 
-DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
+RUNNING = "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 # If a finished run learned nothing, its message begins with this word.
 DEGENERATE = "Degenerate"
-
-# Matches the messages of `session_hooks.NanLossError`.
-_NOT_FINITE = re.compile(r"The \S+ of step \d+ is -?(nan|inf)|not finite, although", re.IGNORECASE)
 
 
 @dataclasses.dataclass
@@ -43,7 +41,7 @@ class Row:
         return self.metrics.get(metric) if self.status == DONE else None
 
 
-def of_ended_run(row, code, error, results, metric):
+def of_ended_run(row, outcome, results, metric):
     """Sets the status, the metrics and the message in the row of a run that has ended.
 
     A run diverged if the training stopped because the loss or the gradients were not finite. A run also
@@ -51,14 +49,13 @@ def of_ended_run(row, code, error, results, metric):
 
     Args:
       row: the `Row`.
-      code: exit code of the process.
-      error: the last error message in the log of the run; "" if the log contains no error.
+      outcome: the `child_processes.Outcome` of the run.
       results: see `bertlib.runs.results.read_results`.
       metric: name of the metric of the sweep.
     """
-    if code:
-        row.status = DIVERGED if _NOT_FINITE.search(error) else FAILED
-        row.message = error or f"The process ended with the exit code {code}."
+    if outcome.exit_code:
+        row.status = DIVERGED if outcome.outcome == DIVERGED else FAILED
+        row.message = outcome.message or f"The process ended with the exit code {outcome.exit_code}."
         return
     if results is None:
         row.status, row.message = FAILED, ("The run wrote no eval_results.json. Add --do_eval=true to the "

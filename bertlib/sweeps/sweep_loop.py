@@ -9,7 +9,7 @@ from absl import logging
 from bertlib.api import child_command
 from bertlib.runs.results import read_results
 from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
-from bertlib.system import files, locks, terminal
+from bertlib.system import child_processes, files, locks, terminal
 
 _LAST_BYTES = 100_000  # number of bytes at the end of a log that are searched for an error message
 _MAX_MESSAGE = 500  # longest message in a row, in characters
@@ -66,11 +66,11 @@ def run(sweep, directory, runs):
         _check_metric(sweep, directory)
         _write_results(sweep, directory)
         left = len(missing)
-        for end in child_jobs.run_all(missing, lambda each: _prepare(sweep, directory, each), sweep.slots,
-                                      descriptor):
+        for each, child, log_start in child_jobs.run_all(
+                missing, lambda each: _prepare(sweep, directory, each), sweep.slots, descriptor):
             left -= 1
-            row = _record(sweep, directory, end)
-            _log(sweep, directory, end.key, row, left)
+            row = _record(sweep, directory, each, child, log_start)
+            _log(sweep, directory, each, row, left)
             _check_metric(sweep, directory)
             _write_results(sweep, directory)
     failed = {each.name for each, row in directory.ended_rows() if row.status == run_rows.FAILED}
@@ -99,36 +99,34 @@ def _prepare(sweep, directory, each):
             f"--output_dir={directory.output_dir(each)}"], log
 
 
-def _record(sweep, directory, end):
-    """Stores and returns the row of a run that has ended."""
-    row = directory.row(end.key)
-    row.seconds += end.seconds
-    error, results = "", None
+def _record(sweep, directory, ended, child, log_start):
+    """Stores and returns the row of a run that has ended. For the arguments see `child_jobs.run_all`."""
+    row, outcome, results = directory.row(ended), child.outcome, None
+    row.seconds += child.ended - child.started
     try:
-        if end.code:
-            error = _error(sweep.script, end, directory.log(end.key))
+        if outcome.exit_code:
+            outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
-            results = read_results(directory.output_dir(end.key))
+            results = read_results(directory.output_dir(ended))
             run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
-                                    if other.status in run_rows.ENDED] + [directory.output_dir(end.key)])
+                                    if other.status in run_rows.ENDED] + [directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
-        error, end = str(problem), end._replace(code=1)
-    run_rows.of_ended_run(row, end.code, error, results, sweep.metric)
-    directory.write_row(end.key, row)
+        outcome = child_processes.Outcome(child_processes.FAILED, 1, str(problem))
+    run_rows.of_ended_run(row, outcome, results, sweep.metric)
+    directory.write_row(ended, row)
     return row
 
 
-def _error(script, end, log):
-    """Returns the last error message of a process in its log, or a message about the signal that ended the
-    process."""
+def _with_message(script, child, log, log_start):
+    """Returns the outcome of a process that failed. If the process has reported no message, the message is
+    the last line of the log."""
     with open(log, "rb") as reader:
-        reader.seek(max(end.log_start, os.path.getsize(log) - _LAST_BYTES))
+        reader.seek(max(log_start, os.path.getsize(log) - _LAST_BYTES))
         lines = reader.read().decode("utf-8", "backslashreplace").splitlines()
-    if end.code < 0:
-        return child_command.describe_signal(script, -end.code, lines)
-    message = child_command.last_message(script, lines) or (lines[-1] if lines else "")
-    message = message.removeprefix("error: ")
-    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
+    message = child_command.describe_signal(script, child, lines) or child.outcome.known_message or (
+        lines[-1] if lines else "")
+    return child.outcome._replace(
+        message=message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…")
 
 
 def _write_results(sweep, directory):

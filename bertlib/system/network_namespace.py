@@ -204,13 +204,16 @@ def _ask(action, descriptors=()):
     Raises:
       OSError: the action failed.
     """
+    # The import is here because the program finds only modules of the standard library.
+    from bertlib.system import child_processes
+
     parent_end, child_end = socket.socketpair()
     with parent_end:
         with child_end:
-            process = subprocess.Popen(
+            process = child_processes.start(
                 [*_program(action), _join_descriptors(descriptors), str(child_end.fileno())],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, pass_fds=[*descriptors, child_end.fileno()])
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=[*descriptors, child_end.fileno()])
         try:
             parent_end.settimeout(_TIMEOUT_SECONDS)
             reply, received, _, _ = socket.recv_fds(parent_end, 4096, _MAX_DESCRIPTORS,

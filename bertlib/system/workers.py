@@ -8,10 +8,10 @@ import multiprocessing.connection
 import os
 import pickle
 import queue
-import signal
-import subprocess
 import sys
 import traceback
+
+from bertlib.system import child_processes
 
 
 def ordered_map(function, items, num_workers, chunk_size=1024):
@@ -84,13 +84,12 @@ class _Worker:
     def __init__(self, function):
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
-            # The worker is started in a new session of the operating system. For this reason, Ctrl-C reaches
-            # only this process, and this process then kills its workers.
-            self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__),
-                                              str(worker_end.fileno())],
-                                             stdin=subprocess.DEVNULL, pass_fds=[worker_end.fileno()],
-                                             start_new_session=True)
-        self._unsent = [sys.path, function]
+            # Ctrl-C reaches only this process, and this process then kills its workers.
+            self._process = child_processes.start(
+                [sys.executable, "-c", f"import sys; sys.path[:] = {list(map(str, sys.path))}; from "
+                 f"bertlib.system import workers; workers.serve({worker_end.fileno()})"],
+                pass_fds=[worker_end.fileno()])
+        self._unsent = [function]
 
     def __enter__(self):
         return self
@@ -111,28 +110,31 @@ class _Worker:
             self._connection.send(chunk)
             return self._connection.recv()
         except (EOFError, ConnectionError):
-            code = self._process.wait()
-            ended = (f"was killed by {signal.Signals(-code).name}" if code < 0
-                     else f"ended with exit code {code}")
+            ended = child_processes.describe_end(self._process.wait())
             raise ChildProcessError(
                 f"A worker process {ended}. If memory ran out, use fewer workers.") from None
 
 
-def _serve(connection):
+def serve(descriptor):
     """Runs in a worker process. Computes and sends the results of each received chunk, until the connection
-    is closed or the process at the other end has ended."""
-    sys.path[:] = connection.recv()
-    start, function = connection.recv(), None
-    while True:
-        results, failure, trace = [], None, ""
-        received = connection.recv_bytes()
-        try:
-            function = pickle.loads(start) if function is None else function
-            for item in pickle.loads(received):
-                results.append(function(item))
-        except Exception as error:
-            failure, trace = _portable(error), traceback.format_exc()
-        connection.send((results, failure, trace))
+    is closed or the process at the other end has ended.
+
+    Args:
+      descriptor: file descriptor of the connection.
+    """
+    connection, function = multiprocessing.connection.Connection(descriptor), None
+    with contextlib.suppress(EOFError, ConnectionError):
+        start = connection.recv()
+        while True:
+            results, failure, trace = [], None, ""
+            received = connection.recv_bytes()
+            try:
+                function = pickle.loads(start) if function is None else function
+                for item in pickle.loads(received):
+                    results.append(function(item))
+            except Exception as error:
+                failure, trace = _portable(error), traceback.format_exc()
+            connection.send((results, failure, trace))
 
 
 def _portable(error):
@@ -141,8 +143,3 @@ def _portable(error):
         return pickle.loads(pickle.dumps(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(EOFError, ConnectionError):
-        _serve(multiprocessing.connection.Connection(int(sys.argv[1])))

@@ -175,25 +175,31 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
     assert list(tmp_path.iterdir()) == []  # the files for the command were removed
 
 
-@pytest.mark.parametrize("code, lines, kind, message", [
-    (1, ["FATAL Flags parsing error: Unknown command line flag 'num_epochs'. Did you mean: num_cores ?",
-         "Pass --helpshort"], TypeError, "there is no setting 'num_epochs'. Did you mean num_cores?"),
-    (1, ["FATAL Flags parsing error: Unknown command line flag 'x'", "Pass --helpshort"], TypeError,
+@pytest.mark.parametrize("code, outcome, kind, message", [
+    (1, {"outcome": "refused", "flags": ["num_epochs"], "similar_flags": ["num_cores"]}, TypeError,
+     "there is no setting 'num_epochs'. Did you mean num_cores?"),
+    (1, {"outcome": "refused", "flags": ["x"], "similar_flags": []}, TypeError,
      "there is no setting 'x'. See docs/reference/flags.md."),
-    (1, ["FATAL Flags parsing error: flag --seed=a: invalid", "Pass --helpshort"], ValueError,
-     "flag --seed=a: invalid"),
-    (1, ["run.py: an older line", "run.py: error: no column 'b' (--text_column);", "the columns are a."],
-     ValueError, "no column 'b' (--text_column);\nthe columns are a. "
+    (1, {"outcome": "refused", "message": "flag --seed=a: invalid"}, ValueError, "flag --seed=a: invalid"),
+    (1, {"outcome": "refused", "message": "no column 'b' (--text_column);\nthe columns are a."}, ValueError,
+     "no column 'b' (--text_column);\nthe columns are a. "
      "(In Python, --text_column is the argument `text`.)"),
-    (-9, ["a", "b"], ChildProcessError,
+    (-9, None, ChildProcessError,
      "run.py was ended by the signal SIGKILL. Memory may have run out. The last lines of its log: a / b"),
-    (1, ["Traceback", "KeyError: 'a'"], ChildProcessError,
-     "run.py ended with the exit code 1: Traceback / KeyError: 'a'"),
-    (143, ["run.py: terminated. Run it again."], ChildProcessError,
+    (1, {"outcome": "failed", "message": "KeyError: 'a'.", "has_traceback": True}, ChildProcessError,
+     "run.py ended with the exit code 1: a / b"),
+    (143, {"outcome": "stopped", "message": "terminated. Run it again."}, ChildProcessError,
      "run.py ended with the exit code 143: terminated. Run it again.")])
-def test_each_end_of_a_command_has_an_exception(code, lines, kind, message):
-    error = child_command._error("run.py", code, lines)
-    assert type(error) is kind and str(error) == message
+def test_each_end_of_a_command_has_an_exception(code, outcome, kind, message, monkeypatch):
+    """The child process prints two lines, and reports an outcome."""
+    end = f"os.kill(os.getpid(), {-code})" if code < 0 else f"sys.exit({code})"
+    text = outcome and json.dumps({"exit_code": code, **outcome})
+    program = (f"import os, sys\nprint('a\\nb', flush=True)\nif {text!r}:\n"
+               f"  open(os.environ['BERT_OUTCOME_FILE'], 'w').write({text!r})\n{end}")
+    monkeypatch.setattr(child_command, "command_line", lambda script: [sys.executable, "-S", "-c", program])
+    with pytest.raises(kind) as caught:
+        child_command.run("run.py", [], verbose=False)
+    assert type(caught.value) is kind and str(caught.value) == message
 
 
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")

@@ -3,14 +3,13 @@
 import contextlib
 import json
 import os
-import shutil
-import signal
 import types
 
 import model_directories
+from outputs import different_tensors, record, scores, table
 import pytest
+from rows import ROWS
 import tensorflow.compat.v1 as tf
-from test_learning_curve import Trainings, assert_same_weights, results_of, table_of
 
 from bertlib.checkpoints import metrics_history
 from bertlib.comparison import reproduction
@@ -18,264 +17,108 @@ from bertlib.output_directory import best_weights
 from bertlib.runs import learning_curve
 from bertlib.system import files
 
-_slow = pytest.mark.slow(reason="whole trainings, for what a simulated training shows")
-# Ten steps with checkpoints of the steps 0, 4, 8 and 10, and evaluations of the steps 3, 6, 9 and 10.
-EVALUATE = "--do_eval=true", "--eval_batch_size=3"  # "loss" is the mean over the batches
-EVERY = dict(num_train_epochs=2, save_checkpoints_steps=4, eval_each_checkpoint=None, eval_every_steps=3)
+# Eight steps with checkpoints of the steps 0, 3, 6 and 8, and evaluations of the steps 3, 6 and 8.
+EVERY = dict(eval_every_steps=3, do_predict=False)
 
 
 @pytest.fixture(scope="module")
-def trainings(scripts, tiny_model, tmp_path_factory):
-    return Trainings(scripts, tiny_model, tmp_path_factory.mktemp("trainings"))
+def whole(workspaces):
+    """The workspace of a training that keeps its best weights."""
+    return workspaces(ROWS["pairs"], eval_every_steps=3, keep_best="eval_f1")
 
 
-@pytest.fixture(scope="module")
-def whole(trainings):
-    """The output directory of a training that keeps its best weights, and its log."""
-    output = trainings.directory / "whole"
-    done = trainings.run("classifier", output, **EVERY, keep_best="eval_loss")
-    assert done.code == 0, done.err
-    return output, done.err
-
-
-def best_row(output, metric, sign=1):
-    rows = [row for row in table_of(output) if int(row["global_step"]) > 0]
-    return max(rows, key=lambda row: (sign * float(row[metric]), -int(row["global_step"])))
+@pytest.fixture
+def copy(whole, tmp_path):
+    return whole.copy(tmp_path / "copy")
 
 
 # --- Whole trainings -------------------------------------------------------------------------------------
 
 
-def test_evaluations_between_checkpoints_change_no_bit_and_no_checkpoint(trainings, whole, tmp_path):
-    output, log = whole
-    plain = trainings.finished("classifier", tmp_path / "plain", **EVERY | dict(eval_every_steps=None),
-                               do_eval=None)
-    assert_same_weights(output, plain, 10)
-    assert [sorted(path.name for path in directory.glob("model.ckpt-*.index")) for directory in (
-        output, plain)] == [["model.ckpt-0.index", "model.ckpt-10.index", "model.ckpt-4.index",
-                             "model.ckpt-8.index"]] * 2
-    assert [row["global_step"] for row in table_of(output)] == ["3", "6", "9", "10"]
-    assert not (output / "evaluated_weights").exists() and not (plain / "best").exists()
-    history = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    assert {row["step"] for row in history if row.get("evaluation") == "dev"} == {3, 6, 9, 10}
-    step = best_row(output, "eval_loss", -1)["global_step"]
-    table = log[log.index("Evaluations during the training, in"):].splitlines()[:6]
-    assert [line.split()[0] for line in table[1:]] == ["step", "3", "6", "9", "10"]
-    assert [line.split()[0] for line in table if line.endswith("  best")] == [step]
-
-
-def test_the_best_weights_are_those_of_the_best_evaluation(trainings, whole, scripts, tmp_path):
-    output, log = whole
-    row = best_row(output, "eval_loss", -1)
-    kept = json.loads((output / "best" / "best.json").read_text())
-    assert (kept["metric"], str(kept["step"]), kept["value"]) == (
-        "eval_loss", row["global_step"], float(row["eval_loss"]))
-    assert [path.name for path in (output / "best").glob("*.index")] == [
-        f"model.ckpt-{row['global_step']}.index"]
-    assert json.loads((output / "run.json").read_text())["settings"]["keep_best"] == "eval_loss"
-
-    # The end of the training, an evaluation of the directory, and one of best/ alone use these weights.
-    assert f"Weights: {output}/best/model.ckpt-{row['global_step']}, the best weights" in log
-    elsewhere = tmp_path / "best"
-    (output / "best").rename(elsewhere)
-    alone = scripts.run("run_classifier.py", *EVALUATE, f"--output_dir={elsewhere}", cwd=tmp_path)
-    elsewhere.rename(output / "best")
-    assert alone.code == 0 and "unfinished" not in alone.err, alone.err
-    again = scripts.run("run_classifier.py", *EVALUATE, f"--output_dir={output}",
-                        f"--results_dir={tmp_path / 'again'}", cwd=tmp_path)
-    assert again.code == 0, again.err
-    last = scripts.run("run_classifier.py", *EVALUATE, f"--output_dir={output}", "--weights=last",
-                       f"--results_dir={tmp_path / 'last'}", cwd=tmp_path)
-    for directory in (output, output / "best", tmp_path / "again"):
-        found = results_of(directory)
-        assert {name: found[name] for name in row} == row
-    assert last.code == 0 and results_of(tmp_path / "last")["global_step"] == "10"
-
-
-def test_predictions_take_the_best_weights(whole, scripts, tmp_path):
-    output, _ = whole
-    (tmp_path / "texts").write_text("the cat ||| the dog\n")
+def test_later_commands_take_the_best_weights(whole, copy):
+    best = best_weights.find(str(copy.output))["step"]
+    assert best < 8
+    log = whole.finished.err
+    assert f"Weights: output/best/model.ckpt-{best}, the best weights" in log
+    lines = log[log.index("Evaluations during the training, in"):].splitlines()[:5]
+    assert [line.split()[0] for line in lines[1:]] == ["step", "3", "6", "8"]
+    assert [line.split()[0] for line in lines if line.endswith("  best")] == [str(best)]
+    for step, flags in ((best, dict(output_dir="output/best")), (8, dict(weights="last"))):
+        done = copy.run("run_classifier.py", **{"output_dir": "output", "do_eval": True, "data_dir": "data",
+                                                "results_dir": f"results{step}", **flags})
+        assert done.code == 0 and "unfinished" not in done.err, done.err
+        assert scores(copy.directory / f"results{step}", whole.row)["global_step"] == step
+    (copy.directory / "texts").write_text("the cat ||| the dog\n")
     answers = []
-    for flags in ([f"--model_dir={output}"], [f"--model_dir={output}", "--weights=last"],
-                  [f"--model_dir={output / 'best'}"]):
-        done = scripts.run("predict.py", *flags, f"--input_file={tmp_path / 'texts'}", cwd=tmp_path)
+    for flags in ({}, {"weights": "last"}):
+        done = copy.run("predict.py", model_dir="output", input_file="texts", **flags)
         assert done.code == 0, done.err
-        answers.append((done.out, "the best weights of the training (eval_loss = " in done.err))
-    assert [says for _, says in answers] == [True, False, False]
-    best = json.loads((output / "best" / "best.json").read_text())["step"]
-    assert answers[0][0] == answers[2][0] and (answers[0][0] == answers[1][0]) == (best == 10)
+        answers.append((done.out, "the best weights of the training (eval_f1 = " in done.err))
+    assert answers[0][0] != answers[1][0] and [says for _, says in answers] == [True, False]
 
 
-def test_early_stopping_ends_at_the_computed_step_and_stays_finished(trainings, whole, tmp_path):
-    rows = table_of(whole[0])
-    metric, stop = _find_early_stop(rows)
-    changes = {**EVERY, "keep_best": metric, "early_stopping_evals": 1}
-    output = tmp_path / "output"
-    done = trainings.run("classifier", output, **changes)
-    assert done.code == 0 and f"The training ends at step {stop}." in done.err, done.err
-    assert table_of(output) == [row for row in rows if int(row["global_step"]) <= stop]
-    assert (output / f"model.ckpt-{stop}.index").exists() and not (output / "model.ckpt-10.index").exists()
-    assert json.loads((output / "run.json").read_text())["finished_step"] == stop
-    before = {path: path.read_bytes() for path in (output / "best").iterdir()}
-
-    again = trainings.run("classifier", output, **changes)
-    assert again.code == 0 and "Nothing to train" in again.err, again.err
-    assert before == {path: path.read_bytes() for path in (output / "best").iterdir()}
-
-
-def test_settings_of_the_evaluations_can_change_after_the_last_step(trainings, whole, tmp_path):
-    output = tmp_path / "output"
-    shutil.copytree(whole[0], output)
-    rows = table_of(output)
-    rows[-1]["eval_accuracy"] = "0.9"
-    (output / "learning_curve.tsv").write_text("".join(
+def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
+    rows = table(copy.output / "learning_curve.tsv", "excel-tab")
+    rows[-1]["eval_accuracy"] = "0.99"
+    (copy.output / "learning_curve.tsv").write_text("".join(
         "\t".join(line) + "\n" for line in [rows[0], *(row.values() for row in rows)]))
-    done = trainings.run("classifier", output, **EVERY, keep_best="eval_accuracy")
+    done = copy.train(**EVERY, keep_best="eval_accuracy")
     assert done.code == 0 and "No step was trained with the new values" not in done.err, done.err
-    assert "these settings have changed: keep_best: eval_loss -> eval_accuracy." in done.err
-    for directory in (output, output / "best"):
-        record = json.loads((directory / "run.json").read_text())
-        assert record["settings"]["keep_best"] == "eval_accuracy" and record["finished_step"] in (10, None)
-        assert [(change["step"], change["changed"]) for change in record["changes"]] == [
-            (10, {"keep_best": ["eval_loss", "eval_accuracy"]})]
-    assert best_weights.find(str(output))["step"] == 10 and results_of(output)["global_step"] == "10"
-    plan = reproduction.plan(str(output), str(tmp_path / "again"))
+    assert "these settings have changed: keep_best: eval_f1 -> eval_accuracy." in done.err
+    for directory in (copy.output, copy.output / "best"):
+        found = record(directory)
+        assert found["settings"]["keep_best"] == "eval_accuracy" and found["finished_step"] in (8, None)
+        assert [(change["step"], change["changed"]) for change in found["changes"]] == [
+            (8, {"keep_best": ["eval_f1", "eval_accuracy"]})]
+    assert best_weights.find(str(copy.output))["step"] == 8
+    assert scores(copy.output, copy.row)["global_step"] == 8
+    plan = reproduction.plan(str(copy.output), str(copy.directory / "again"))
     assert not plan.is_whole and plan.notes == [
         "After the last step, these settings were changed: keep_best. So the best weights and the results "
         "are not compared."]
 
 
-def test_without_best_weights_before_or_now_nothing_is_chosen_again(trainings, whole, tmp_path):
-    output = tmp_path / "output"
-    shutil.copytree(whole[0], output)
-    every = EVERY | dict(eval_each_checkpoint=None)
-    done = trainings.run("classifier", output, **every)
+def test_without_best_weights_now_nothing_is_chosen_again(copy):
+    done = copy.train(**EVERY)
     assert done.code == 0 and ("no steps are left to train. Later commands use the last weights, because "
-                               "these settings have changed: keep_best: eval_loss -> null."
+                               "these settings have changed: keep_best: eval_f1 -> null."
                                in done.err), done.err
-    record = (output / "run.json").read_bytes()
-    done = trainings.run("classifier", output, **every | dict(eval_every_steps=None))
-    assert done.code == 0 and "have changed" not in done.err, done.err
-    assert (output / "run.json").read_bytes() == record
 
 
-def test_a_training_that_continues_with_another_development_set(trainings, whole, tmp_path):
-    output, data = tmp_path / "output", tmp_path / "data"
-    shutil.copytree(whole[0], output)
-    shutil.copytree(trainings.directory / "data", data)
-    lines = (data / "dev.tsv").read_text().splitlines(keepends=True)
-    (data / "dev.tsv").write_text("".join(lines[:-1]))
-    (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-8"\n')
-    table = (output / "learning_curve.tsv").read_text()
-    (output / "learning_curve.tsv").write_text(table.replace("0.7000", "0.1000"))
-    done = trainings.run("classifier", output, **EVERY, keep_best="eval_loss", data_dir=data)
+def test_a_training_that_continues_with_another_development_set(copy):
+    path = copy.directory / "data" / "dev.tsv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    (copy.output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
+    done = copy.train(**EVERY, keep_best="eval_f1")
     assert done.code == 0, done.err
-    record = json.loads((output / "run.json").read_text())
-    change, = record["changes"]
-    assert change["step"] == 8 and list(change["changed"]) == ["development data"]
-    assert record["dev_data"]["examples"] == len(lines) - 2
-    assert f"{output}/best is unchanged until the next evaluation." in done.err
-    assert best_weights.find(str(output))["step"] in (9, 10)
+    found = record(copy.output)
+    change, = found["changes"]
+    assert change["step"] == 6 and list(change["changed"]) == ["development data"]
+    assert found["dev_data"]["examples"] == 7
+    assert "output/best is unchanged until the next evaluation." in done.err
+    assert best_weights.find(str(copy.output))["step"] == 8
 
 
-def _find_early_stop(rows):
-    """Returns (metric, step) of a training that --early_stopping_evals=1 ends before its last step."""
-    for metric in ("eval_accuracy", "eval_f1", "eval_matthews", "eval_loss"):
-        sign, best = (-1 if metric == "eval_loss" else 1), None
-        for row in rows[:-1]:
-            if best is not None and sign * float(row[metric]) <= best:
-                return metric, int(row["global_step"])
-            best = sign * float(row[metric])
-    raise AssertionError(f"All metrics rise: {rows}")
-
-
-def test_an_unknown_metric_ends_the_training_and_loses_nothing(trainings, whole, tmp_path):
-    output = tmp_path / "output"
-    done = trainings.run("classifier", output, **EVERY, keep_best="accuracy")
+def test_an_unknown_metric_ends_the_training_at_its_first_evaluation(workspaces, tmp_path):
+    untrained = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
+    done = untrained.train(**EVERY, keep_best="accuracy")
     complaint = ("--keep_best=accuracy: the evaluation has no such metric. The metrics of this command are "
                  "eval_accuracy, eval_f1, eval_loss")
     assert done.code == 1 and complaint in done.err and "Traceback" not in done.err, done.err
-    assert (output / "model.ckpt-3.index").exists()
-    refused = trainings.run("classifier", output, **EVERY, keep_best="accuracy")
+    assert (untrained.output / "model.ckpt-3.index").exists()
+    refused = untrained.train(**EVERY, keep_best="accuracy")
     assert refused.code == 1 and "the evaluation has no such metric" in refused.err
-    trainings.finished("classifier", output, **EVERY, keep_best="eval_loss")
-    assert_same_weights(output, whole[0], 10)
-    assert table_of(output) == table_of(whole[0])
 
 
-_METRICS = {"squad": "f1", "ner": "eval_f1", "hub": "eval_loss", "pretraining": "masked_lm_loss"}
-
-
-@pytest.mark.parametrize("name, metric, every", [
-    ("classifier", "eval_loss", None),
-    *(pytest.param(name, metric, every, marks=_slow) for name, metric in _METRICS.items()
-      for every in (None, 3))])
-def test_the_best_of_the_evaluated_checkpoints_is_kept(name, metric, every, trainings, tmp_path):
-    """--eval_each_checkpoint alone, and with --eval_every_steps."""
-    changes = {**EVERY, "eval_each_checkpoint": True, "eval_every_steps": every, "keep_best": metric}
-    if name == "pretraining":
-        changes.update(num_train_epochs=None, num_train_steps=10)
-    output = trainings.finished(name, tmp_path / "output", **changes)
-    steps = [int(row["global_step"]) for row in table_of(output)]
-    assert steps == [step for step in range(steps[-1] + 1)
-                     if step % 4 == 0 or every and step % every == 0 or step == steps[-1]]
-    row = best_row(output, metric, -1 if "loss" in metric else 1)
-    kept = json.loads((output / "best" / "best.json").read_text())
-    assert (kept["step"], kept["value"]) == (int(row["global_step"]), float(row[metric]))
-    assert results_of(output)[metric] == row[metric]
-
-
-@_slow
-@pytest.mark.parametrize("name, metric", list(_METRICS.items()))
-def test_all_commands_keep_their_best_weights(name, metric, trainings, tmp_path):
-    changes = {**EVERY, "keep_best": metric, "early_stopping_evals": 4}
-    if name == "pretraining":
-        changes.update(num_train_epochs=None, num_train_steps=10)
-    output = trainings.finished(name, tmp_path / "output", **changes)
-    row = best_row(output, metric, -1 if "loss" in metric else 1)
-    assert [row["global_step"] for row in table_of(output)][-1] == "10" or name == "ner"
-    found = results_of(output)
-    assert found[metric] == row[metric] and found.get("global_step", row["global_step"]) == row["global_step"]
-
-
-@_slow
-def test_two_replicas_stop_at_the_step_of_one_process(trainings, whole, tmp_path):
-    metric, stop = _find_early_stop(table_of(whole[0]))
-    changes = {**EVERY, "keep_best": metric, "early_stopping_evals": 1}
-    outputs = [trainings.finished("classifier", tmp_path / key, **{**changes, key: 2})
-               for key in ("num_replicas", "gradient_accumulation_steps")]
-    assert table_of(outputs[0]) == table_of(outputs[1])
-    last = int(table_of(outputs[0])[-1]["global_step"])
-    assert_same_weights(*outputs, step=last)
-    descriptions = [json.loads((output / "best" / "best.json").read_text()) for output in outputs]
-    assert [one["step"] for one in descriptions] == [int(best_row(outputs[0], metric)["global_step"])] * 2
-    trainings.finished("classifier", outputs[0], **{**changes, "num_replicas": 2})  # already complete
-
-
-@_slow
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_trainings_end_as_if_they_had_not_been_killed(sign, trainings, whole, tmp_path):
-    output = tmp_path / "output"
-    changes = {**EVERY, "keep_best": "eval_loss"}
-    watched = [output / "evaluated_weights", output / "best" / "checkpoint", output / "model.ckpt-8.index"]
-    for path in watched:
-        running = trainings.start("classifier", output, **changes)
-        while not path.exists() and os.path.exists(f"/proc/{running.pid}"):
-            pass
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(running.pid, sign)
-        done = running.wait()
-        # The code is -15 if the command did not yet handle signals, and 0 if the training had already ended.
-        assert done.code in ({-9} if sign == signal.SIGKILL else {143, -15}) or (
-            done.code == 0 and (output / "model.ckpt-10.index").exists()), (
-            path, done.code, done.err, sorted(os.listdir(output)))
-    trainings.finished("classifier", output, **changes)
-    assert_same_weights(output, whole[0], 10)
-    for name in ("learning_curve.tsv", "learning_curve.svg"):
-        assert (output / name).read_text() == (whole[0] / name).read_text()
-    _, expected = (json.loads((path / "best" / "best.json").read_text()) for path in (whole[0], output))
-    assert (expected["step"], expected["earlier"]) == (
-        int(best_row(output, "eval_loss", -1)["global_step"]), [])
+@pytest.mark.slow(reason="two replicas in fresh interpreters; the contract stops one process early")
+def test_two_replicas_stop_at_the_step_of_one_process(workspaces):
+    changes = dict(**EVERY, keep_best="eval_f1", early_stopping_evals=1)
+    replicas, alone = (workspaces(ROWS["pairs"], **changes, **{name: 2}).output
+                       for name in ("num_replicas", "gradient_accumulation_steps"))
+    assert table(replicas / "learning_curve.tsv") == table(alone / "learning_curve.tsv")
+    last = record(alone)["finished_step"]
+    assert record(replicas)["finished_step"] == last and different_tensors(replicas, alone, last) == []
+    assert best_weights.find(str(replicas))["step"] == best_weights.find(str(alone))["step"]
 
 
 # --- A simulated training, killed at every change of a file ----------------------------------------------
@@ -365,9 +208,9 @@ def content(directory):
             tf.train.load_variable(best["checkpoint"], "w"), sorted(os.listdir(f"{directory}/best")))
 
 
-SIMULATED = {"every": {}, "each": dict(every=None, each_checkpoint=True), "both": dict(each_checkpoint=True),
+SIMULATED = {"each": dict(every=None, each_checkpoint=True), "both": dict(each_checkpoint=True),
              "often": dict(every=1, values={step: -((step - 7) ** 2) for step in range(13)}),
-             "early": dict(patience=1), "early, both": dict(patience=2, each_checkpoint=True)}
+             "early": dict(patience=1)}
 
 
 @pytest.mark.parametrize("name", SIMULATED)
@@ -390,7 +233,7 @@ def test_killed_before_any_change_of_a_file_and_started_again(name, tmp_path, mo
     directory = make_directory(tmp_path / "whole")
     last = _Simulation(directory, **options).run()
     whole = content(directory)
-    for number in range(list(SIMULATED).index(name), 1000, 13 if name == "often" else 5):
+    for number in range(list(SIMULATED).index(name), 1000, 29 if name == "often" else 7):
         directory = make_directory(tmp_path / str(number))
         left[0] = number
         try:
@@ -514,10 +357,3 @@ def test_best_weights_of_another_training_are_refused(tmp_path):
         files.write_text(f"{directory}/best/best.json", damaged)
         with pytest.raises(ValueError, match="best.json"):
             best_weights.find(directory)
-
-
-@pytest.mark.parametrize("flag", ["eval_every_steps", "early_stopping_evals"])
-def test_numbers_below_one_are_refused(flag, trainings, tmp_path):
-    for value in (0, -1) if flag == "eval_every_steps" else (0,):
-        refused = trainings.run("classifier", tmp_path / "output", **{flag: value})
-        assert refused.code == 1 and flag in refused.err and not list(tmp_path.iterdir())

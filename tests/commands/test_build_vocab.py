@@ -166,9 +166,6 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     (dict(input_file="empty.txt"), "--input_file=empty.txt contains no text"),
     (dict(input_file="1.txt, 3.txt"), "--input_file=3.txt: there is no such file"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
-    (dict(vocab_size=10**12), "--vocab_size=1000000000000: must be a whole number from 1 to 16777216"),
-    (dict(num_unused=10**12), "--num_unused=1000000000000"),
-    (dict(input_file=""), "--input_file is empty"),
 ])
 def test_bad_input(build, tmp_path, flags, complaint):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -177,15 +174,7 @@ def test_bad_input(build, tmp_path, flags, complaint):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_largest_vocabulary_takes_no_memory_beforehand(build, tmp_path):
-    few, many = tmp_path / "few.txt", tmp_path / "many.txt"
-    assert build(few.name, vocab_size=5000).code == 0
-    done = build(many.name, vocab_size=1 << 24)
-    assert done.code == 0, done.err
-    assert many.read_bytes() == few.read_bytes()
-
-
 def test_a_text_with_few_pieces_makes_a_smaller_vocabulary(build, tmp_path):
-    done = build("vocab.txt", vocab_size=5000)
+    done = build("vocab.txt", vocab_size=1 << 24)  # the largest size takes no memory beforehand
     entries = (tmp_path / "vocab.txt").read_text(encoding="utf-8").count("\n")
-    assert f"yields only {entries} entries, fewer than --vocab_size=5000" in done.err
+    assert f"yields only {entries} entries, fewer than --vocab_size=16777216" in done.err

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import pathlib
 import re
 import shutil
 
@@ -20,6 +19,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import convert_checkpoint
 from bertlib.output_directory import model_writer, output_files
 from bertlib.runs import head_labels
+from bertlib.runs.settings import Settings
 from bertlib.system import locks
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
@@ -115,10 +115,8 @@ def refusal(scripts, tmp_path):
 
 
 @pytest.mark.parametrize("head, architecture", [
-    (CLASSIFIER, "BertForSequenceClassification"), (SQUAD, "BertForQuestionAnswering"),
-    ({**MASKED_LM, **NEXT_SENTENCE}, "BertForPreTraining"), (MASKED_LM, "BertForMaskedLM"),
-    (NEXT_SENTENCE, "BertForNextSentencePrediction"), ({}, "BertModel")],
-    ids=["classifier", "squad", "pretraining", "masked LM", "next sentence", "no head"])
+    (CLASSIFIER, "BertForSequenceClassification"), ({**MASKED_LM, **NEXT_SENTENCE}, "BertForPreTraining")],
+    ids=["classifier", "pretraining"])
 def test_tensorflow_to_hugging_face_and_back(convert, tmp_path, head, architecture):
     arrays = {**tiny.weights(), **random_arrays(head)}
     config = {**tiny.CONFIG, "pooler_type": "first_token_transform"}
@@ -200,6 +198,16 @@ def write_trained(directory, arrays, **record):
     return directory
 
 
+@pytest.mark.parametrize("head, architecture", [
+    (SQUAD, "BertForQuestionAnswering"), (MASKED_LM, "BertForMaskedLM"),
+    (NEXT_SENTENCE, "BertForNextSentencePrediction"), ({}, "BertModel")])
+def test_the_variables_of_a_head_say_what_it_is(head, architecture):
+    shapes = {**tiny.shapes(), **head}
+    source = checkpoint_formats.Checkpoint("", shapes, None, dict.fromkeys(shapes, np.dtype("float32")))
+    found = convert_checkpoint.hugging_face_config(tiny.CONFIG, source, sorted(shapes))
+    assert found["architectures"] == [architecture] and "id2label" not in found
+
+
 @pytest.mark.parametrize("kind, labels, architecture, problem", [
     ("classification", ["no", "yes"], "SequenceClassification", None),
     ("multilabel", ["no", "yes"], "SequenceClassification", "multi_label_classification"),
@@ -234,14 +242,6 @@ def test_a_taggers_directory_there_and_back_and_its_crf(convert, tmp_path):
     alone = head_labels.read_head(checkpoint_formats.open_checkpoint(tmp_path / "alone"))
     assert alone == head_labels.Head("tagging", ["B-X", "O"], 2, True,
                                      str(tmp_path / "alone" / "labels.txt"))
-
-
-def test_a_converted_checkpoint_is_restored_by_a_saver(convert, tiny_model, tmp_path, graph):
-    convert(input=tiny_model.hugging_face, output=tmp_path / "tensorflow")
-    variables = [tf.get_variable(name, array.shape) for name, array in tiny_model.weights.items()]
-    with tf.Session() as session:
-        tf.train.Saver().restore(session, str(tmp_path / "tensorflow" / "bert_model.ckpt"))
-        assert_same(dict(zip(tiny_model.weights, session.run(variables))), tiny_model.weights)
 
 
 def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp_path):
@@ -303,12 +303,15 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     ({"a": 10**30}, "no token has the id 0"), (["a"], "it is not a WordPiece vocabulary"),
     ({str(index): index for index in range(WORDS + 1)}, f"it has {WORDS + 1} entries"),
     ({"a\nb": 0}, r"the token 'a\nb' is empty or contains a line break")])
-def test_ids_that_are_no_lines_of_a_vocabulary(refusal, tiny_model, tmp_path, vocab, message):
+def test_ids_that_are_no_lines_of_a_vocabulary(tiny_model, tmp_path, vocab, message):
     start = tmp_path / "start"
     shutil.copytree(tiny_model.hugging_face, start)
     (start / "vocab.txt").unlink()
     (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
-    assert f"does not fit the model: {message}. It must be" in refusal(input=start, output=tmp_path / "out")
+    source = checkpoint_formats.open_checkpoint(start)
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.read_vocabulary(Settings({"vocab_file": None}), source, WORDS)
+    assert f"does not fit the model: {message}. It must be" in str(error.value)
 
 
 # --- Trainings -------------------------------------------------------------------------------------------
@@ -332,26 +335,21 @@ def training(tmp_path):
 
 
 def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(
-        convert, training, tmp_path):
-    directory, model = training
-    log = convert(input=directory, output=tmp_path / "out", weights_only=True)
-    assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"}
-    assert "--to not given: using tensorflow" in log
-    assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
-
-
-def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(
         convert, training, tiny_model, tmp_path):
-    directory, _ = training
+    """Configuration and vocabulary are copied unchanged."""
+    directory, model = training
     (directory / "bert_config.json").write_text('{"of": "a fork"}')
     (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
-    convert(input=directory / "model.ckpt-3", output=tmp_path / "out", weights_only=True,
-            vocab_file=tiny_model.vocab)
-    assert (tmp_path / "out" / "bert_config.json").read_text() == '{"of": "a fork"}'
-    assert (tmp_path / "out" / "tokenizer_config.json").read_text() == '{"do_lower_case":   true}'
+    log = convert(input=directory, output=tmp_path / "out", weights_only=True, vocab_file=tiny_model.vocab)
+    assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "bert_config.json",
+        "tokenizer_config.json", "vocab.txt"}
+    for name in ("bert_config.json", "tokenizer_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (directory / name).read_bytes()
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
+    assert "--to not given: using tensorflow" in log
+    assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
 
 
 def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(convert, refusal, tmp_path):
@@ -480,196 +478,41 @@ def test_a_file_that_cannot_be_moved_leaves_no_part_of_a_model(tiny_model, tmp_p
 
 # --- Errors ----------------------------------------------------------------------------------------------
 
-
-class Given(object):
-    """A copy of the tiny model that a test can spoil, and the flags that convert it."""
-
-    def __init__(self, here, model, kind):
-        shutil.copytree(model.directory, here / "model")
-        self.here = here
-        self.model = here / "model"
-        if kind == "hugging_face":
-            self.model = self.model / "hugging_face"
-        self.flags = dict(input=self.model if kind == "hugging_face" else self.model / "bert_model.ckpt",
-                          output=here / "out")
-
-    def configure(self, **changes):
-        path = self.model / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+THEIRS, OURS = dict(input="model/hugging_face"), dict(input="model/bert_model.ckpt")
 
 
-CASES = []
-
-
-def case(*expected, kind="hugging_face"):
-    """Decorates a function that spoils a `Given`. `expected` are texts that the message must contain.
-
-    In them, {model} and {here} are replaced by directories.
-    """
-    def register(spoil):
-        CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
-        return spoil
-    return register
-
-
-@case("--input is empty")
-def no_input(given):
-    given.flags["input"] = ""
-
-
-@case("--output is required")
-def no_output(given):
-    del given.flags["output"]
-
-
-@case("--input={model}/nothing: There is no checkpoint")
-def missing_input(given):
-    given.flags["input"] = given.model / "nothing"
-
-
-@case("--input={model}: ", "contains neither model.safetensors nor")
-def nothing_in_the_directory(given):
-    (given.model / "model.safetensors").unlink()
-
-
-@case("not a complete safetensors file", "download")
-def truncated_safetensors(given):
-    path = given.model / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-@case("is damaged: bert/", kind="tensorflow")
-def truncated_checkpoint(given):
-    path = pathlib.Path(f"{given.flags['input']}.data-00000-of-00001")
-    path.write_bytes(path.read_bytes()[:5000])
-    given.flags["weights_only"] = True
-
-
-@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias contains values that are not finite",
-      kind="tensorflow")
-def not_a_number(given):
-    weights = {**tiny.weights(), "bert/pooler/dense/bias": np.full(WIDTH, np.nan, np.float32)}
-    tiny.write_tensorflow(given.flags["input"], weights)
-
-
-@case("--bert_config_file is required: there is no bert_config.json or config.json in the "
-      "directory of --input={model}.")
-def no_configuration(given):
-    (given.model / "config.json").unlink()
-
-
-@case("--bert_config_file={here} is a directory; name the file")
-def directory_for_the_configuration(given):
-    given.flags["bert_config_file"] = given.here
-
-
-@case("--vocab_file={here} is a directory; name the file")
-def directory_for_the_vocabulary(given):
-    given.flags["vocab_file"] = given.here
-
-
-@case("--bert_config_file={here}/x.json: there is no such file")
-def configuration_that_is_not_there(given):
-    given.flags["bert_config_file"] = given.here / "x.json"
-
-
-@case("{model}/config.json is not usable", "position_embedding_type='relative_key' is not supported",
-      "tie_word_embeddings=false is not supported")
-def what_the_published_model_does_not_have(given):
-    given.configure(position_embedding_type="relative_key", tie_word_embeddings=False)
-
-
-@case("does not fit the model", "num_hidden_layers=3 in the configuration is wrong")
-def configuration_of_another_model(given):
-    given.configure(num_hidden_layers=3)
-
-
-@case("output_weights: the checkpoint has [16, 3], the model [16, 16]", kind="tensorflow")
-def transposed_head(given):
-    given.flags["input"] = tiny.write_tensorflow(given.model / "other.ckpt", {
-        **tiny.weights(), "output_weights": np.zeros((WIDTH, 3), np.float32)})
-
-
-@case("not a checkpoint of BERT")
-def no_encoder(given):
-    safetensors.save_file({"roberta.pooler.dense.weight": np.ones((2, 2), np.float32)},
-                          given.model / "model.safetensors")
-
-
-@case("--vocab_file is required: there is no vocab.txt or tokenizer.json in the directory of "
-      "--input={model}/bert_model.ckpt.",
-      kind="tensorflow")
-def no_vocabulary(given):
-    (given.model / "vocab.txt").unlink()
-
-
-@case("vocab.txt has 53 entries, but the config's vocab_size is 51", kind="tensorflow")
-def vocabulary_of_another_model(given):
-    with open(given.model / "vocab.txt", "a") as file:
-        file.write("more\nwords\n")
-
-
-@case("vocab.txt has 52 entries, but the config's vocab_size is 51", kind="tensorflow")
-def weights_only_with_a_vocabulary_of_another_model(given):
-    with open(given.model / "vocab.txt", "a") as file:
-        file.write("more\n")
-    given.flags["weights_only"] = True
-
-
-@case("{model}/tokenizer.json does not fit the model: it is not a WordPiece vocabulary")
-def tokenizer_of_another_kind(given):
-    (given.model / "vocab.txt").unlink()
-    (given.model / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
-
-
-@case("--to=hugging_face: {model} is already a Hugging Face model")
-def same_kind(given):
-    given.flags["to"] = "hugging_face"
-
-
-@case("--to=tensorflow: {model}/bert_model.ckpt is already a TensorFlow checkpoint", "--weights_only",
-      kind="tensorflow")
-def same_kind_of_tensorflow(given):
-    given.flags["to"] = "tensorflow"
-
-
-@case("contains no weights", kind="tensorflow")
-def nothing_but_state(given):
-    given.flags["input"] = tiny.write_tensorflow(given.model / "step.ckpt", {"global_step": np.int64(1)})
-    given.flags["weights_only"] = True
-
-
-@case("{model}/bert_config.json is not JSON", kind="tensorflow")
-def weights_only_with_a_configuration_that_is_none(given):
-    (given.model / "bert_config.json").write_text("no JSON")
-    given.flags["weights_only"] = True
-
-
-@case("--output={model}/../hugging_face is the directory of the input")
-def output_to_the_input(given):
-    given.flags["output"] = f"{given.model}/../hugging_face"
-    given.flags["force"] = True
-
-
-@case("--output={here}/out/bert_model.ckpt is the name of a file. Name a directory")
-def output_to_a_prefix(given):
-    given.flags["output"] = given.here / "out" / "bert_model.ckpt"
-
-
-@case("--output={here}/file/out: {here}/file is not a directory")
-def output_below_a_file(given):
-    (given.here / "file").touch()
-    given.flags["output"] = given.here / "file" / "out"
-
-
-@pytest.mark.parametrize("spoil, kind, expected", CASES)
-def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model, tmp_path, spoil, kind,
+@pytest.mark.parametrize("flags, files, expected", [
+    (dict(THEIRS, output=None), {}, "--output is required"),
+    (THEIRS, {"hugging_face/model.safetensors": None}, "contains neither model.safetensors nor"),
+    (THEIRS, {"hugging_face/config.json": None}, "--bert_config_file is required: there is no "
+     "bert_config.json or config.json in the directory of --input=model/hugging_face."),
+    (THEIRS, {"hugging_face/config.json": json.dumps({
+        **tiny.CONFIG, "model_type": "bert", "tie_word_embeddings": False})},
+     "model/hugging_face/config.json is not usable:\n  tie_word_embeddings=false is not supported"),
+    (OURS, {"vocab.txt": None}, "--vocab_file is required: there is no vocab.txt or tokenizer.json in the "
+     "directory of --input=model/bert_model.ckpt."),
+    (dict(OURS, weights_only=True),
+     {"vocab.txt": "".join(f"{word}\n" for word in [*tiny.VOCABULARY, "more"])},
+     "vocab.txt has 52 entries, but the config's vocab_size is 51"),
+    (dict(THEIRS, to="hugging_face"), {}, "--to=hugging_face: model/hugging_face is already a Hugging Face "
+     "model"),
+    (dict(OURS, to="tensorflow"), {}, "--to=tensorflow: model/bert_model.ckpt is already a TensorFlow "
+     "checkpoint"),
+    (dict(input="step.ckpt", weights_only=True), {}, "contains no weights"),
+    (dict(THEIRS, output="model/x/../hugging_face", force=True), {"x/a": ""},
+     "--output=model/x/../hugging_face is the directory of the input"),
+    (dict(THEIRS, output="out/bert_model.ckpt"), {}, "--output=out/bert_model.ckpt is the name of a file. "
+     "Name a directory")], ids=str)
+def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model, tmp_path, flags, files,
                                                             expected):
-    given = Given(tmp_path, tiny_model, kind)
-    spoil(given)
-    message = refusal(**given.flags)
-    for part in expected:
-        assert part.format(**vars(given)) in message
+    shutil.copytree(tiny_model.directory, tmp_path / "model")
+    tiny.write_tensorflow(tmp_path / "step.ckpt", {"global_step": np.int64(1)})
+    for name, text in files.items():
+        path = tmp_path / "model" / name
+        path.parent.mkdir(exist_ok=True)
+        path.unlink() if text is None else path.write_text(text)
+    given = {"output": "out", **flags}
+    assert expected in refusal(**{name: value for name, value in given.items() if value is not None})
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_model, tmp_path):
@@ -692,18 +535,3 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
             assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == {
                 kept, held, f"{held}.lock"}
     assert (tmp_path / "converted" / "model.safetensors").exists()
-
-
-def test_a_refused_conversion_removes_what_one_left_that_was_killed_at_its_end(scripts, tiny_model, tmp_path):
-    source = tmp_path / "published"
-    source.mkdir()
-    write_published(source, tiny_model.weights)
-    (tmp_path / "converted").mkdir()
-    (tmp_path / "converted" / "model.safetensors").write_bytes(b"whole")
-    (tmp_path / ".new_model.killed").mkdir()
-    (tmp_path / ".new_model.killed.lock").touch()
-    flags = tiny.flags(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
-    finished = scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path)
-    assert finished.code == 1 and "contains files that would be replaced" in finished.err
-    assert not list(tmp_path.glob(".new_model.*"))
-    assert (tmp_path / "converted" / "model.safetensors").read_bytes() == b"whole"

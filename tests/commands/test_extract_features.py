@@ -151,22 +151,12 @@ def assert_tfrecord(path, published, dtype, tolerance):
     assert count == len(published)
 
 
-def test_npz_has_the_same_vectors(extracted, published):
-    assert_npz(extracted("tokens.npz", output_format="npz"), published, "float32", 1e-5)
-
-
 def test_pooled_npz_in_16_bits(extracted, published):
     """The name of the output file determines the format."""
     with np.load(extracted("mean.npz", output_dtype="float16", pooling="mean")) as file:
         assert set(file) == {"values", "layers"} and file["values"].dtype == "float16"
         np.testing.assert_allclose(file["values"], [values.mean(axis=0) for _, values in published],
                                    atol=5e-3)
-
-
-def test_pooled_tfrecord(extracted, published):
-    expected = [(tokens, values[0]) for tokens, values in published]
-    assert_tfrecord(extracted("cls.tfrecord", output_format="tfrecord", pooling="cls"), expected, "float32",
-                    1e-5)
 
 
 def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, scripts, tmp_path):
@@ -251,17 +241,12 @@ def test_what_fails_leaves_no_file(tmp_path):
 
 @pytest.mark.parametrize("changes, complaint", [
     (dict(input_file=None), "--input_file is required"),
-    (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
     (dict(input_file="empty.txt"), "empty.txt is empty"),
     (dict(input_file="latin.txt"), "latin.txt, line 2: byte 4 of this line, 0xe9, is not UTF-8"),
     (dict(layers="-1,-3"), "the model has no layer -3. Its 2 layers have the numbers 0 to 1, or -2 to -1"),
-    (dict(layers="last"), "--layers=last is not a list of whole numbers"),
     (dict(output_dtype="float16"), "Pass --output_format=npz or --output_format=tfrecord"),
-    (dict(output_file="."), "is a directory"),
     (dict(init_checkpoint=None), "--init_checkpoint is required"),
-    (dict(max_seq_length=41), "max_position_embeddings=40"),
-    (dict(input_file="."), "--input_file=. is a directory; name the file"),
-    (dict(use_tpu=True), "TPUs are not supported")], ids=str)
+    (dict(max_seq_length=41), "max_position_embeddings=40")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes,
                                                               complaint):
     (tmp_path / "good.txt").write_text("a cat\n")

@@ -3,13 +3,12 @@
 import multiprocessing
 import os
 import pathlib
-import random
 import shutil
 import time
 
+from outputs import different_tensors, results
 import pytest
-from test_run_squad import LENGTHS, write_squad
-import tiny
+from rows import ROWS
 
 from bertlib.data import features_cache
 from bertlib.system import files
@@ -17,57 +16,35 @@ from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagging_data
 import tokenization
 
-RESULTS = ("train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt", "eval_results.json",
-           "test_results.tsv")
+RECORDS = "train.tf_record", "eval.tf_record", "predict.tf_record"
 
 
-def contents(directory):
-    return {name: (directory / name).read_bytes() for name in RESULTS}
-
-
-def test_a_classifier_has_the_same_bits_with_the_cache(scripts, tiny_model, tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", do_train=True,
-                 data_dir=tiny.write_task(data, "mrpc", train=12, dev=5, test=3), do_eval=True,
-                 do_predict=True, num_train_epochs=1, train_batch_size=4)
-
-    def train(name, **changes):
-        arguments = tiny.flags(**{**flags, "output_dir": tmp_path / name, **changes})
-        return scripts.run("run_classifier.py", *arguments, cwd=tmp_path)
-
-    cached = dict(features_cache=tmp_path / "cache")
-    logs = [train("plain"), train("first", **cached), train("second", **cached)]
-    assert [log.code for log in logs] == [0, 0, 0], logs[-1].err
-    plain, first, second = (contents(tmp_path / name) for name in ("plain", "first", "second"))
-    assert plain == first == second
-    assert [log.err.count("features are from --features_cache") for log in logs] == [0, 0, 3]
-    assert all(os.stat(tmp_path / "second" / name).st_nlink == 3 for name in RESULTS[:3])
-    assert len(list((tmp_path / "cache").iterdir())) == 3
-
-    # A resumed run writes its features again; another length and other texts have other features.
-    assert train("second", **cached, do_predict=False).code == 0
-    assert contents(tmp_path / "second") == second and not list((tmp_path / "second").glob("*.partial"))
-    shorter = train("shorter", **cached, max_seq_length=12, do_eval=False, do_predict=False)
-    assert shorter.code == 0 and len(list((tmp_path / "cache").iterdir())) == 4
-    assert (tmp_path / "shorter" / "train.tf_record").read_bytes() != plain["train.tf_record"]
-
-    refused = train("refused", features_cache=data / "train.tsv")
+def test_a_classifier_has_the_same_bits_with_the_cache(workspaces, tmp_path):
+    work, plain = workspaces(ROWS["pairs"]).copy(tmp_path / "copy"), workspaces(ROWS["pairs"])
+    for name, number in (("first", 0), ("second", 3)):
+        done = work.train(output_dir=name, features_cache="cache")
+        assert done.code == 0 and done.err.count("features are from --features_cache") == number, done.err
+        assert different_tensors(work.directory / name, plain.output) == []
+        assert results(work.directory / name) == results(plain.output)
+    for name in RECORDS:
+        assert (work.directory / "second" / name).read_bytes() == (plain.output / name).read_bytes()
+        assert os.stat(work.directory / "second" / name).st_nlink == 3
+    assert len(list((work.directory / "cache").iterdir())) == 3
+    refused = work.train(output_dir="refused", features_cache="data/train.tsv")
     assert refused.code == 1 and "train.tsv is not a directory" in refused.err
-    assert not (tmp_path / "refused").exists()
+    assert not (work.directory / "refused").exists()
 
 
-def test_squad_and_tagging_have_the_same_bits_with_the_cache(tiny_model, tmp_path):
+def test_squad_and_tagging_have_the_same_bits_with_the_cache(workspaces, tiny_model, tmp_path):
     tokenizer = tokenization.FullTokenizer(str(tiny_model.vocab))
-    questions = write_squad(tmp_path / "squad.json", random.Random(3), 5, version_2=True)
+    questions = workspaces(ROWS["SQuAD 2.0"], untrained=True).directory / "data" / "dev.json"
     examples = squad_data.read_squad_examples(str(questions), True, True)
-    lengths = [LENGTHS[name] for name in ("max_seq_length", "doc_stride", "max_query_length")]
     window = tagging_data.Window(*([1, 2, 3] for _ in tagging_data.Window._fields))
 
     def write(name, cache):
         squad, tags = (str(tmp_path / f"{name}.{task}") for task in ("squad", "tags"))
-        count = squad_data.file_based_convert_examples_to_features(examples, tokenizer, *lengths, True,
-                                                                   squad, cache=cache)
+        count = squad_data.file_based_convert_examples_to_features(examples, tokenizer, 32, 8, 8, True, squad,
+                                                                   cache=cache)
         tagging_data.write_windows([window, window], 8, tags, cache)
         return count, pathlib.Path(squad).read_bytes(), pathlib.Path(tags).read_bytes()
 

@@ -19,19 +19,6 @@ def train(scripts, tiny_model, tmp_path):
     return train
 
 
-@pytest.mark.soak(reason="two whole runs; test_checkpoint_files.py has directories without the list")
-def test_without_the_list_the_newest_whole_checkpoint_is_gone_on_from(train, tmp_path):
-    assert train(2).code == 0
-    (tmp_path / "output" / "checkpoint").unlink()
-    (tmp_path / "output" / "model.ckpt-4.data-00000-of-00001").unlink()
-    finished = train(3)
-    assert finished.code == 0
-    assert "continues from model.ckpt-3, the newest checkpoint that is complete" in finished.err
-    assert finished.err.count("has no file `checkpoint`") == 1
-    assert "step 3 to step 6" in finished.err
-    assert "model.ckpt-6" in (tmp_path / "output" / "checkpoint").read_text()
-
-
 @pytest.mark.slow(reason="three whole runs; test_checkpoint_files.py has the message and its command")
 def test_the_message_on_a_damaged_checkpoint_holds_the_command_to_go_on(train, tmp_path):
     assert train(2).code == 0

@@ -107,7 +107,6 @@ CRF = {"crf/transitions": np.arange(9, dtype=np.float32).reshape(3, 3)}
 SQUAD = {"cls/squad/output_weights": np.zeros((2, 16), np.float32),
          "cls/squad/output_bias": np.zeros(2, np.float32)}
 ONE = {name: values[:1] for name, values in HEAD.items()}
-PRETRAINING = {"cls/seq_relationship/output_weights": np.zeros((2, 16), np.float32)}
 WANTED = {kind: head_labels.Head(kind, labels, len(labels)) for kind, labels in (
     ("classification", LABELS), ("multilabel", LABELS), ("tagging", TAGS))}
 WANTED.update({"regression": head_labels.Head("regression", None, 1),
@@ -139,22 +138,14 @@ _OTHER_HEADS = [
      "is the head of a tagger ({path}/run.json), but the task needs the head of a classifier"),
     (HEAD, dict(task_type="multilabel", labels=LABELS), "classification",
      "is the head of a multi-label classifier"),
-    (HEAD, dict(task_type="classification", labels=LABELS), "multilabel", "is the head of a classifier ("),
     (ONE, dict(task_type="regression"), "classification", "is the head of a regression"),
-    (HEAD, dict(task_type="classification", labels=LABELS), "regression", "is the head of a classifier"),
-    ({**HEAD, **CRF}, dict(task_type="tagging", labels=TAGS), "classification", "is the head of a tagger"),
     (HEAD, dict(command="run_ner.py", labels=LABELS), "classification", "is the head of a tagger"),
-    (ONE, dict(command="run_classifier.py"), "classification", "is the head of a regression"),
     (SQUAD, dict(task_type="questions"), "tagging",
      "is the head of question answering, but the task needs the head of a tagger"),
-    (HEAD, dict(task_type="tagging", labels=TAGS), "questions", "is the head of a tagger"),
-    (HEAD, dict(task_type="classification", labels=LABELS), "pre-training", "is the head of a classifier"),
     (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the tagger in ")]
 
 
-@pytest.mark.parametrize("head, record, wanted, what", [
-    pytest.param(*case, marks=[] if number % 3 == 0 else pytest.mark.slow(
-        reason="a graph for each pair of kinds of heads")) for number, case in enumerate(_OTHER_HEADS)])
+@pytest.mark.parametrize("head, record, wanted, what", _OTHER_HEADS)
 def test_another_head_starts_anew_and_is_refused_without_a_training(tiny_model, tmp_path, caplog, head,
                                                                     record, wanted, what):
     path = trained(tmp_path / "trained", tiny_model, head, **record)
@@ -179,13 +170,6 @@ def test_the_head_of_hugging_faces_multiple_choice_is_no_regression(tiny_model, 
     found = started(tmp_path / "model", tmp_path / "out", "multiple choice", do_train=False)
     assert found["cls/multiple_choice/output_weights"].tobytes() == ONE["output_weights"].tobytes()
     assert not set(found) & set(HEAD)
-
-
-def test_a_published_models_heads_are_left_out_without_a_training_too(tiny_model, tmp_path, caplog):
-    path = trained(tmp_path / "trained", tiny_model, PRETRAINING, task_type="pre-training")
-    with caplog.at_level("INFO", logger="absl"):
-        assert not set(started(path, tmp_path / "out", "questions", do_train=False)) & set(SQUAD)
-    assert "is the head of pre-training" in caplog.text and "starts from random weights" in caplog.text
 
 
 def test_a_number_of_labels_without_names_is_compared(tiny_model, tmp_path, caplog):
@@ -261,18 +245,3 @@ def test_a_hugging_face_directory_is_no_output_directory(model, architecture, co
             model_directory.read(str(model))
         assert "contains a Hugging Face model" in str(raised.value) and expected in str(raised.value)
         (model / "model.safetensors").unlink(missing_ok=True)  # the weights may be in another place
-
-
-@pytest.mark.slow(reason="a whole command, to try the advice of the test above")
-def test_the_named_command_predicts_with_a_hugging_face_model(model, scripts, tmp_path):
-    name_labels(model, by_id("no", "maybe", "yes"))
-    path = model / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()),
-                                "architectures": ["BertForSequenceClassification"]}))
-    (tmp_path / "test.csv").write_text("text\nthe cat\n")
-    refused = scripts.run("predict.py", f"--model_dir={model}", "--input_file=test.csv", cwd=tmp_path)
-    command = refused.err.partition("run `")[2].partition("`")[0]
-    script, *flags = command.replace("FILE", "test.csv").replace("DIRECTORY", "output").split()
-    done = scripts.run(script, *flags, "--max_seq_length=20", cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert (tmp_path / "output" / "test_predictions.csv").exists()

@@ -12,6 +12,7 @@ import shutil
 from absl import flags
 import model_directories
 import pytest
+from rows import ROWS
 import tiny
 
 from bertlib.flag_table import training
@@ -218,29 +219,13 @@ def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_ab
 # --- The scripts -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="three whole runs")
-def test_the_models_own_directory_may_be_the_output(scripts, tiny_model, tmp_path):
-    model, data = tmp_path / "model", tiny.write_task(tmp_path / "data", "mrpc", train=4, test=3)
-    model.mkdir()
-    for path in (tiny_model.vocab, tiny_model.shallow):
-        shutil.copy(path, model / ("vocab.txt" if path == tiny_model.vocab else "bert_config.json"))
-    given = dict(bert_config_file=model / "bert_config.json", vocab_file=tiny_model.vocab, task_name="mrpc",
-                 max_seq_length=20, data_dir=data, output_dir=model, do_train=True, train_batch_size=4)
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.iterdir()}
-    refused = scripts.run("run_classifier.py", *tiny.flags(**{
-        **given, "bert_config_file": tiny_model.config}), cwd=tmp_path)
+def test_a_foreign_configuration_in_the_output_directory_is_refused(workspaces, tmp_path):
+    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
+    work.output.mkdir()
+    (work.output / "bert_config.json").write_text(json.dumps(tiny.CONFIG))  # two layers
+    refused = work.train()
     assert refused.code == 1 and "contains bert_config.json, which this training did not write" in refused.err
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.iterdir()} == before
-    done = scripts.run("run_classifier.py", *tiny.flags(**given), cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
-    assert (model / "labels.txt").read_text() == "0\n1\n"
-    record = json.loads((model / "run.json").read_text())
-    assert set(record["model_files"]) == {"labels.txt", "tokenizer_config.json"}
-    assert record["task_type"] == "classification"
-    # A prediction needs only this directory.
-    done = scripts.run("run_classifier.py", *tiny.flags(output_dir=model, do_predict=True), cwd=tmp_path)
-    assert done.code == 0 and len((model / "test_results.tsv").read_text().splitlines()) == 3, done.err
+    assert [path.name for path in work.output.iterdir()] == ["bert_config.json"]
 
 
 def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_path):

@@ -1,11 +1,8 @@
 """Every command works in a directory whose name TensorFlow would read as a glob pattern."""
 
-import json
 import os
-import random
 
 import pytest
-import test_run_squad
 import tiny
 
 ODD = "a[1] \\ b*?"
@@ -53,15 +50,6 @@ def test_a_classifier_trains_prunes_goes_on_evaluates_and_predicts(run, here, mo
     assert (here / "output" / "test_results.tsv").exists()
 
 
-@pytest.mark.slow(reason="a whole run; test_checkpoint_files.py has directories of such names")
-def test_squad_trains_and_answers(run, here, model):
-    squad = test_run_squad.write_squad(here / "squad.json", random.Random(5), 6, False)
-    run("run_squad.py", **{**model.flags, "bert_config_file": model.shallow, **test_run_squad.LENGTHS},
-        train_file=squad, predict_file=squad, output_dir=here / "output", do_train=True, do_eval=True,
-        train_batch_size=3, num_train_epochs=1)
-    assert (here / "output" / "predictions.json").exists()
-
-
 @pytest.mark.soak(reason="six whole runs; SQuAD's above has the same checkpoints and records in such a "
                          "directory")
 def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, model):
@@ -79,15 +67,6 @@ def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, mod
             max_seq_length=20, max_predictions_per_seq=4, save_checkpoints_steps=1, max_eval_steps=1)
     assert "global_step = 4" in (here / "output" / "eval_results.txt").read_text()
     assert len((here / "output" / "learning_curve.tsv").read_text().splitlines()) > 4
-
-
-@pytest.mark.slow(reason="a whole run; test_checkpoint_files.py has directories of such names")
-def test_vectors_are_extracted(run, here, model):
-    (here / "text.txt").write_text("the cat sees a bird .\n")
-    for checkpoint in (model.checkpoint, model.hugging_face):
-        run("extract_features.py", **{**model.flags, "init_checkpoint": checkpoint}, layers=-1,
-            input_file=here / "text.txt", output_file=here / "vectors.jsonl")
-        assert len(json.loads((here / "vectors.jsonl").read_text())["features"]) == 8
 
 
 def test_checkpoints_are_converted(run, here, model):

@@ -2,18 +2,15 @@
 
 import json
 import os
-import pathlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 import network_namespaces
-from network_namespaces import as_nobody, forbidden
+from network_namespaces import forbidden
 import pytest
 from scripts import ROOT, environment
 import tensorflow.compat.v1 as tf
@@ -57,13 +54,6 @@ def warnings_in(log):
 
 
 # --- Runs with closed ports ------------------------------------------------------------------------------
-
-
-@pytest.mark.soak(reason="two interpreters, which load TensorFlow; a training below is closed, too")
-def test_replicas_of_one_machine_are_closed_and_nothing_is_said(command, scripts, tmp_path):
-    network_namespaces.require_namespaces()
-    done = scripts.run(command, "--num_replicas=2", cwd=tmp_path)
-    assert (done.code, done.out, done.err) == (0, CLOSED, "")
 
 
 @pytest.mark.slow(reason="two interpreters, which load TensorFlow")
@@ -111,22 +101,6 @@ def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
     assert warnings_in(ends["--open_ports=true"].stderr) == []
     assert "error: --open_ports=false: the ports of this run cannot be closed" in (
         ends["--open_ports=false"].stderr)
-
-
-@pytest.mark.soak(reason="interpreters of their own, which load TensorFlow")
-@pytest.mark.parametrize("options, out, warned", [
-    ([], CLOSED, False), (["--open_ports=true"], OPEN, False), (["--open_ports=false"], CLOSED, False)])
-def test_a_script_of_tensorflow_1(options, out, warned, command, tmp_path):
-    network_namespaces.require_namespaces()
-    command.write_text("import os\nimport tensorflow as tf\nfrom bertlib.replicas import replica_group\n"
-                       "group = replica_group.current()\n"
-                       "namespaces = group.all_gather(os.readlink('/proc/self/ns/net'))\n"
-                       "print(len(set(namespaces)), namespaces[0] == os.environ['OUTSIDE'])\n")
-    done = subprocess.run([sys.executable, "-m", "tf1", "--num_replicas=2", *options, command], cwd=tmp_path,
-                          env=environment(PYTHONPATH=str(ROOT)), stdin=subprocess.DEVNULL,
-                          capture_output=True, encoding="utf-8", timeout=300)
-    assert (done.returncode, done.stdout) == (0, out), done
-    assert ("open to other machines" in done.stderr) == warned
 
 
 # --- A training ------------------------------------------------------------------------------------------
@@ -184,54 +158,6 @@ def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_
         os.kill(run.pid, signal.SIGTERM)
         done = run.wait()
     assert done.code == 143 and "terminated." in done.err and not warnings_in(done.err)
-
-
-def results(directory):
-    """Returns {file: content} of the files that contain no times and no paths."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*"))
-            if path.is_file() and not re.search(r"events\.out|graph\.pbtxt|run\.json|\.meta$|replicas/|lock$",
-                                                str(path.relative_to(directory)))}
-
-
-@pytest.mark.soak(reason="trainings of two replicas in interpreters of their own")
-def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp_path):
-    network_namespaces.require_namespaces()
-    found = []
-    for is_open in (False, True):
-        done = scripts.run(*training(tiny_model, tmp_path, tmp_path / f"{is_open}", num_train_epochs=1,
-                                     do_eval=True, do_predict=True, open_ports=is_open), cwd=tmp_path)
-        assert done.code == 0, done.err
-        found.append(results(tmp_path / f"{is_open}"))
-    assert found[0] == found[1] and {"eval_results.txt", "test_results.tsv"} <= set(found[0])
-
-
-@pytest.mark.soak(reason="a training of two replicas in interpreters; test_network_namespace.py closes "
-                  "ports as this user")
-def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
-    """test_replicas_train.py does the same as root."""
-    if os.geteuid():
-        pytest.skip("only root can become another user; for others the other tests show it")
-    network_namespaces.require(as_nobody)
-    network_namespaces.require_namespaces(as_nobody)
-    directory = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # other users cannot enter pytest's directory
-    try:
-        shutil.copytree(tiny_model.directory, directory / "model")
-        (directory / "model").chmod(0o755)
-        output = directory / "output"
-        output.mkdir()
-        os.chown(output, network_namespaces.NOBODY, network_namespaces.NOBODY)
-        directory.chmod(0o755)
-        script, *flags = training(tiny_model, directory, output, num_train_epochs=1, do_eval=True,
-                                  open_ports=False)
-        flags = [flag.replace(str(tiny_model.directory), str(directory / "model")) for flag in flags]
-        done = subprocess.run(
-            as_nobody([sys.executable, ROOT / script, *flags]), cwd=directory, stdin=subprocess.DEVNULL,
-            env=environment(HOME=str(output)), capture_output=True, encoding="utf-8", timeout=600)
-        assert done.returncode == 0, done.stderr
-        assert {"eval_results.txt", "model.ckpt-3.index"} <= set(results(output))
-        assert {path.stat().st_uid for path in output.rglob("*")} == {network_namespaces.NOBODY}
-    finally:
-        shutil.rmtree(directory)
 
 
 # --- Beam ------------------------------------------------------------------------------------------------

@@ -60,10 +60,6 @@ CASES = {
     "a vocabulary": ("extract_features.py", dict(FEATURES, output_file="./model/vocab.txt"),
                      "would overwrite ./model/vocab.txt (the same file as model/vocab.txt), which "
                      "--vocab_file reads"),
-    "a configuration": ("extract_features.py", dict(FEATURES, output_file="model/bert_config.json"),
-                        "which --bert_config_file reads"),
-    "weights": ("extract_features.py", dict(FEATURES, output_file="model/bert_model.ckpt.index"),
-                "which --init_checkpoint reads"),
     "what would be written aside": ("extract_features.py", dict(
         FEATURES, input_file="new.npz.partial", output_format="npz", output_file="new.npz"),
         "--output_file=new.npz would overwrite new.npz.partial, which --input_file reads"),
@@ -71,31 +67,20 @@ CASES = {
                          "would overwrite ./text.txt (the same file as text.txt), which --input_file reads"),
     "a link": ("create_pretraining_data.py", dict(RECORDS, output_file="link.txt"),
                "would overwrite link.txt (the same file as text.txt), which --input_file reads"),
-    "a hard link": ("create_pretraining_data.py", dict(RECORDS, output_file="hard.txt"),
-                    "which --input_file reads"),
     "a file of a glob": ("create_pretraining_data.py", dict(
         RECORDS, input_file="t*.txt", output_file="text.txt"),
         "would overwrite text.txt, which --input_file reads"),
-    "a vocabulary of records": ("create_pretraining_data.py", dict(RECORDS, output_file="model/vocab.txt"),
-                                "which --vocab_file reads"),
     "a manifest": ("create_pretraining_data.py", dict(
         RECORDS, input_file="new.manifest.json", output_file="new"),
         "would overwrite new.manifest.json, which --input_file reads"),
-    "a block": ("create_pretraining_data.py", dict(
-        RECORDS, input_file="new.partial.block", output_file="new"),
-        "would overwrite new.partial.block, which --input_file reads"),
     "one output twice": ("create_pretraining_data.py", dict(RECORDS, output_file="new,./new"),
                          "is named twice"),
-    "a text aside": ("build_vocab.py", dict(input_file="vocab.txt.partial", output_file="vocab.txt"),
-                     "would overwrite vocab.txt.partial, which --input_file reads"),
     "examples, by a link": (
         "run_classifier.py", dict(CLASSIFIER, output_dir="answers"),
         "would overwrite answers/test_results.tsv (the same file as data/test.tsv), which --data_dir reads"),
     "a table of an earlier run": (
         "run_classifier.py", dict(MODEL, train_file="answers/eval_predictions.csv", output_dir="answers"),
         "would overwrite answers/eval_predictions.csv, which --train_file reads"),
-    "questions": ("run_squad.py", dict(SQUAD, output_dir="answers"),
-                  "would overwrite answers/predictions.json, which --train_file reads"),
     "questions in another directory": (
         "run_squad.py", dict(SQUAD, output_dir="trained", results_dir="answers"),
         "--results_dir=answers would overwrite answers/predictions.json, which --train_file reads"),
@@ -125,17 +110,6 @@ def test_what_is_read_is_not_overwritten(case, here, scripts):
     assert snapshot(here) == before
 
 
-@pytest.mark.slow(reason="whole runs; below pre-training reads records in its output directory")
-def test_an_output_directory_may_be_the_data_directory(here, scripts):
-    flags = dict(CLASSIFIER, output_dir="other", num_train_epochs=1)  # a link to the data directory
-    train = (here / "data" / "train.tsv").read_bytes()
-    for _ in range(2):  # the second run overwrites the output of the first
-        finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here)
-        assert finished.code == 0, finished.err
-    assert (here / "data" / "test_results.tsv").exists()
-    assert (here / "data" / "train.tsv").read_bytes() == train
-
-
 def test_paths_of_one_file_have_one_identity(tmp_path):
     path = tmp_path / "a"
     before = files.file_identity(path)
@@ -145,18 +119,3 @@ def test_paths_of_one_file_have_one_identity(tmp_path):
     (tmp_path / "c").symlink_to("b")
     assert len({files.file_identity(tmp_path / name) for name in "abc"}) == 1
     assert files.file_identity(path) != files.file_identity(tmp_path) and files.file_identity("no://a") == "no://a"
-
-
-@pytest.mark.slow(reason="a whole run")
-def test_a_pretraining_may_read_records_in_its_output_directory(here, scripts):
-    (here / "records").mkdir()
-    made = scripts.run("create_pretraining_data.py", *tiny.flags(
-        **RECORDS, output_file="records/train.tf_record", max_predictions_per_seq=4), cwd=here)
-    assert made.code == 0, made.err
-    before = (here / "records" / "train.tf_record").read_bytes()
-    finished = scripts.run("run_pretraining.py", *tiny.flags(
-        bert_config_file="model/shallow.json", input_file="records/train.tf_record", output_dir="records",
-        max_seq_length=16, max_predictions_per_seq=4, num_train_steps=1, num_warmup_steps=0, do_train=True,
-        train_batch_size=2), cwd=here)
-    assert finished.code == 0, finished.err
-    assert (here / "records" / "train.tf_record").read_bytes() == before

@@ -8,11 +8,11 @@ import csv
 import dataclasses
 import json
 import random
+import re
 
-from helpers import ROOT
 import numpy as np
 import pytest
-from scipy import stats
+from rows import ROWS
 from sklearn import metrics
 import tiny
 
@@ -83,27 +83,6 @@ def check_classification(rows, result, labels):
     check_labels(result, labels, truth, predicted)
 
 
-def test_mrpc(scripts, tiny_model, tmp_path):
-    """The tables of the known tasks have the columns of their files. The test set has no labels."""
-    finished = scripts.run("run_classifier.py", *start(
-        tiny_model, tmp_path, 2, task_name="MRPC", do_train=True, do_eval=True, do_predict=True),
-                           cwd=tmp_path)
-    assert finished.code == 0, finished.err
-    rows = read_csv(tmp_path / "out" / "eval_predictions.csv")
-    assert list(rows[0]) == ["line", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String", "label",
-                             "prediction", "probability_0", "probability_1", "is_right", "loss"]
-    lines = (ROOT / "samples/MRPC/dev.tsv").read_text().splitlines()
-    assert ["\t".join(list(row.values())[1:6]) for row in rows] == lines[1:]
-    assert [lines[int(row["line"]) - 1].split("\t")[1] for row in rows] == [row["#1 ID"] for row in rows]
-    check_classification(rows, results_in(tmp_path / "out" / "eval_results.txt"), ["0", "1"])
-
-    rows = read_csv(tmp_path / "out" / "test_predictions.csv")
-    scores = [[float(score) for score in line.split("\t")]
-              for line in (tmp_path / "out" / "test_results.tsv").read_text().splitlines()]
-    assert numbers(rows, "probability_0", "probability_1").tolist() == scores
-    assert {(row["label"], row["is_right"], row["loss"]) for row in rows} == {("", "", "")}
-
-
 def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
     """Examples that were left out do not shift the lines. An example of another class has no line."""
     @dataclasses.dataclass
@@ -149,6 +128,8 @@ def messy(scripts, tiny_model, tmp_path_factory):
         tiny_model, here, 3, train_file=here / "all.csv", dev_fraction=0.3, test_file=here / "test.csv",
         text_column="text", doc_stride=6, eval_each_checkpoint=True), cwd=here)
     assert finished.code == 0, finished.err
+    assert re.search(r" Training on \d+ windows: --num_train_epochs=1 means \d+ steps", finished.err)
+    assert re.search(r" With --doc_stride=6, all examples together have \d+ windows\.", finished.err)
     return here, rows
 
 
@@ -173,19 +154,13 @@ def test_the_test_set_is_scored_too(messy):
     check_classification(rows, results_in(messy[0] / "out" / "test_eval_results.txt"), ["x", "y", "z"])
 
 
-def test_a_later_evaluation_writes_safe_csv_or_json(scripts, messy, tmp_path):
-    """The evaluation also reads a JSON Lines file, in which a text begins with =."""
-    here, written = messy
-    for name, flags in (("safe", ["--csv_safe=true", f"--train_file={here / 'all.csv'}"]),
-                        ("json", ["--predictions_format=jsonl", "--dev_file=dev.jsonl"])):
-        (tmp_path / "dev.jsonl").write_text("".join(
-            json.dumps({"text": row[1], "label": row[2], "loss": row[0], "more": [1]}) + "\n"
-            for row in written))
-        finished = scripts.run("run_classifier.py", f"--output_dir={here / 'out'}", "--do_eval=true",
-                               f"--results_dir={tmp_path / name}", *flags, cwd=tmp_path)
-        assert finished.code == 0, finished.err
-    plain, safe = (read_csv(directory / "eval_predictions.csv")
-                   for directory in (here / "out", tmp_path / "safe"))
+def test_a_later_evaluation_writes_safe_csv(scripts, messy, tmp_path):
+    here, _ = messy
+    finished = scripts.run("run_classifier.py", f"--output_dir={here / 'out'}", "--do_eval=true",
+                           f"--results_dir={tmp_path}", "--csv_safe=true",
+                           f"--train_file={here / 'all.csv'}", cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    plain, safe = (read_csv(directory / "eval_predictions.csv") for directory in (here / "out", tmp_path))
     marked = set()
     for before, after in zip(plain, safe, strict=True):
         changed = {name for name, text in after.items() if text != before[name]}
@@ -193,61 +168,11 @@ def test_a_later_evaluation_writes_safe_csv_or_json(scripts, messy, tmp_path):
         marked |= {after[name][:5] for name in changed}
     assert marked == {"'=cmd", "'@x, ", "'-3.5"}
 
-    objects = [json.loads(line) for line in (tmp_path / "json" / "eval_predictions.jsonl").read_text(
-        ).splitlines()]
-    assert len(objects) == len(written) and objects[0]["line"] == 1
-    assert [found["input_loss"] for found in objects] == [row[0] for row in written]
-    assert list(objects[0]) == ["line", "text", "input_label", "input_loss", "more", "label", "prediction",
-                                "probabilities", "is_right", "loss"]
-    found = results_in(tmp_path / "json" / "eval_results.txt")
-    np.testing.assert_allclose(np.mean([row["loss"] for row in objects]), found["eval_loss"], rtol=1e-6)
 
-
-def test_several_labels(scripts, tiny_model, tmp_path):
-    draw, topics = random.Random(5), ["cat", "dog", "bird", "fish"]
-    rows = []
-    for _ in range(48):
-        text = f"{tiny.sentence(draw)} {draw.choice(topics)}"
-        rows.append([text, ";".join(name for name in reversed(topics) if name in text.split())])
-    write_csv(tmp_path / "all.csv", ["text", "labels"], rows)
-    finished = scripts.run("run_classifier.py", *start(
-        tiny_model, tmp_path, 4, train_file="all.csv", dev_file="all.csv", task_type="multilabel",
-        label_separator=";", threshold=0.3), cwd=tmp_path)
-    assert finished.code == 0, finished.err
-    rows, names = read_csv(tmp_path / "out" / "eval_predictions.csv"), sorted(topics)
-    truth, predicted = ([[int(name in row[column].split(";")) for name in names] for row in rows]
-                        for column in ("label", "prediction"))
-    scores = numbers(rows, *(f"probability_{name}" for name in names))
-    result = results_in(tmp_path / "out" / "eval_results.txt")
-    assert ((scores >= 0.3) == np.array(predicted)).all()
-    assert [row["is_right"] for row in rows] == [str(a == b).lower() for a, b in zip(truth, predicted)]
-    expected = {"eval_f1_micro": metrics.f1_score(truth, predicted, average="micro", zero_division=0.0),
-                "eval_f1_macro": metrics.f1_score(truth, predicted, average="macro", zero_division=0.0),
-                "eval_auc": metrics.roc_auc_score(truth, scores),
-                "eval_loss": np.mean([metrics.log_loss(real, score, labels=[0, 1]) for real, score in zip(
-                    np.transpose(truth), np.transpose(scores))])}
-    for name, value in {**expected, "eval_loss": numbers(rows, "loss").mean()}.items():
-        np.testing.assert_allclose([result[name], value], expected[name], rtol=1e-6, err_msg=name)
-    check_labels(result, names, np.array(truth), np.array(predicted))
-
-
-def test_regression(scripts, tiny_model, tmp_path):
-    draw = random.Random(6)
-    write_csv(tmp_path / "all.csv", ["a", "b", "score"],
-              [[tiny.sentence(draw), tiny.sentence(draw), f"{draw.uniform(-2, 2):.3f}"] for _ in range(32)])
-    finished = scripts.run("run_classifier.py", *start(
-        tiny_model, tmp_path, 1, train_file="all.csv", dev_file="all.csv", task_type="regression",
-        text_column="a,b", label_column="score"), cwd=tmp_path)
-    assert finished.code == 0, finished.err
-    rows = read_csv(tmp_path / "out" / "eval_predictions.csv")
-    assert list(rows[0]) == ["line", "a", "b", "score", "label", "prediction", "is_right", "loss"]
-    truth, predicted = numbers(rows, "label"), numbers(rows, "prediction")
-    assert truth.tolist() == numbers(rows, "score").tolist()
-    result = results_in(tmp_path / "out" / "eval_results.txt")
-    expected = {"eval_pearson": stats.pearsonr(truth, predicted)[0],
-                "eval_spearman": stats.spearmanr(truth, predicted)[0],
-                "eval_mae": metrics.mean_absolute_error(truth, predicted),
-                "eval_rmse": metrics.root_mean_squared_error(truth, predicted),
-                "eval_loss": metrics.mean_squared_error(truth, predicted)}
-    for name, value in {**expected, "eval_loss": numbers(rows, "loss").mean()}.items():
-        np.testing.assert_allclose([result[name], value], expected[name], rtol=1e-6, err_msg=name)
+def test_the_table_of_a_known_task_has_its_columns(workspaces):
+    work = workspaces(ROWS["pairs"])
+    rows = read_csv(work.output / "eval_predictions.csv")
+    assert list(rows[0]) == ["line", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String", "label",
+                             "prediction", "probability_0", "probability_1", "is_right", "loss"]
+    lines = (work.directory / "data" / "dev.tsv").read_text().splitlines()
+    assert ["\t".join(list(row.values())[1:6]) for row in rows] == lines[1:]

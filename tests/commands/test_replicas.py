@@ -143,16 +143,6 @@ def test_replicas_end_when_their_launcher_is_killed(command, scripts, tmp_path):
         time.sleep(0.1)
 
 
-@pytest.mark.slow(reason="starts interpreters; test_replica_launcher.py has what is said once")
-def test_an_unusable_flag_is_answered_as_by_one_process(scripts, tiny_model, tmp_path):
-    flags = tiny.flags(**dict(tiny_model.flags, task_name="mrpc", data_dir=tmp_path / "none", do_train=True,
-                              output_dir=tmp_path / "output", num_replicas=2))
-    done = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
-    assert done.code == 1 and not (tmp_path / "output").exists()
-    assert re.fullmatch(r"run_classifier\.py: error: .*none.*", done.err.splitlines()[-1]), done.err
-    assert "replica" not in done.err.splitlines()[-1] and done.err.count("error:") == 1
-
-
 # --- Several machines ------------------------------------------------------------------------------------
 
 
@@ -165,14 +155,6 @@ def test_two_machines(command, port, scripts, tmp_path):
     finished = [first.wait(), second]
     assert [one.code for one in finished] == [0, 0], finished
     assert finished[0].out == "0 [(0, 0), (1, 1), (2, 0), (3, 1)]\n"
-
-
-@pytest.mark.slow(reason="two processes that wait; test_replica_group.py has replicas that do not come")
-def test_a_chief_that_does_not_answer_is_named(command, port, scripts, tmp_path):
-    done = scripts.run(command, "--replica_timeout=0.2", cwd=tmp_path, TF_CONFIG=machine(1, port))
-    assert done.code == 1
-    assert re.fullmatch(rf"command\.py: error: .*Replica 0 cannot be reached at 127\.0\.0\.1:{port} .*",
-                        done.err.splitlines()[-1]), done.err
 
 
 def test_a_port_that_is_taken_is_named(command, scripts, tmp_path):

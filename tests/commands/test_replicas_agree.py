@@ -1,6 +1,5 @@
 """Replicas on several machines refuse to work together if their inputs, models or code differ."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -42,52 +41,12 @@ def extraction(tiny_model, tmp_path):
     return command
 
 
-@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
-def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa: F811
-    # The numbers of lines and tokens are equal, but the lines differ.
-    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
-        "two", "a cat\na dog\n")]), "input is 2 lines, ")
-    assert not (tmp_path / "vectors.jsonl").exists()
-
-
-@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
-def test_vectors_of_another_configuration_are_refused(extraction, tiny_model, port, tmp_path):  # noqa: F811
-    (tmp_path / "relu.json").write_text(json.dumps({**tiny.CONFIG, "hidden_act": "relu"}))
-    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
-        "two", bert_config_file="relu.json")]), "bert_config is ")
-
-
-@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
-def test_vectors_of_another_vocabulary_are_refused(extraction, port, tmp_path):  # noqa: F811
-    words = tiny.VOCABULARY
-    (tmp_path / "other.txt").write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))
-    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
-        "two", vocab_file="other.txt")]), "input is 2 lines, ")
-
-
 def test_vectors_of_another_script_are_refused(extraction, port, tmp_path):  # noqa: F811
     own = extraction("two")
     own[0] = tmp_path / "extract_features.py"
     own[0].write_text((running.ROOT / "extract_features.py").read_text() + "# another version\n")
     check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), own]),
                   "the code of extract_features.py is ")
-
-
-@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
-def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_path):  # noqa: F811
-    flags = dict(tiny_model.flags, task_name="cola", do_train=True, train_batch_size=4, num_train_epochs=1,
-                 data_dir=tiny.write_task(tmp_path / "data", "cola", train=4), output_dir=tmp_path / "one")
-    assert scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path).code == 0
-    shutil.copytree(tmp_path / "one", tmp_path / "two")
-    (tmp_path / "two" / "labels.txt").write_text("1\n0\n")
-    record = json.loads((tmp_path / "two" / "run.json").read_text())
-    (tmp_path / "two" / "run.json").write_text(json.dumps({**record, "labels": ["1", "0"]}))
-    (tmp_path / "lines.txt").write_text("the cat\n" * 5)
-    commands = [[running.ROOT / "predict.py", *tiny.flags(model_dir=name, input_file="lines.txt",
-                                                          output_file="answers.jsonl", replica_timeout=30)]
-                for name in ("one", "two")]
-    check_refused(run_on_two_machines(port, tmp_path, commands), "labels.txt is ")
-    assert not (tmp_path / "answers.jsonl").exists()
 
 
 def test_another_task_module_is_refused(tiny_model, port, tmp_path):  # noqa: F811

@@ -41,15 +41,11 @@ def error_of(done):
 
 @needs_packages
 @pytest.mark.parametrize("flags, words", [
-    ([], "--model_dir is required"), (["--model_dir=nothing"], "--model_dir=nothing: there is no such"),
+    ([], "--model_dir is required"),
     (["--model_dir=evaluated"], "evaluated has no checkpoint, so it is not the output directory"),
     (["--model_dir={model}", "--host=0.0.0.0"], "--host=0.0.0.0: other machines can reach this address, so "),
-    (["--model_dir={model}", "--host="], "--host is empty"),
-    (["--model_dir={model}", "--host=::"], "--token is required"),
     (["--model_dir={model}", "--host=192.0.2.1", f"--token={TOKEN}"], "not an address of this machine"),
-    (["--model_dir={model}", "--host=no.such.invalid"], "--host=no.such.invalid: "),
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
-    (["--model_dir={model}", "--token=a secret with spaces"], "without spaces"),
     (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
     (["--model_dir={model}", "--port={used}"], "another program uses this port"),
     (["--model_dir={model}", "--port=0", "--task=tagging"], "was trained for classification"),

@@ -12,7 +12,6 @@ import scripts as runs
 import tiny
 
 BAD = "\x1b[2J\u202e\x9b"
-own_interpreter = pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 
 
 @pytest.fixture(scope="module")
@@ -40,63 +39,9 @@ CLOSED = "the standard output is closed. Redirect it to a file or to /dev/null."
 
 
 @pytest.mark.parametrize(("redirection", "says"), [
-    (">&-", CLOSED), pytest.param("> /dev/full", FULL, marks=pytest.mark.soak(
-        reason="an interpreter of its own; predict.py shows it below"))])
+    (">&-", CLOSED), ("> /dev/full", FULL)])
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path, redirection, says):
     assert_one_line(in_shell(redirection, tmp_path, "download.py", "--list"), "download.py", says)
-
-
-_others = pytest.mark.soak(reason="interpreters of their own; `launch` answers for all commands")
-
-
-@own_interpreter
-@pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
-@pytest.mark.parametrize(("script", "flags"), [
-    ("predict.py", {}), pytest.param("predict.py", {"interactive": True}, marks=_others),
-    pytest.param("build_vocab.py", {"help": True}, marks=_others),
-    pytest.param("plan_memory.py", {"bert_config_file": "bert_config.json", "max_seq_length": "20",
-                                    "recompute": "layers", "output_file": "chart.svg", "gpu_memory_gb": 2,
-                                    "reserve_gb": 1}, marks=_others)])
-def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, script, flags, redirection, says):
-    (tmp_path / "lines.txt").write_text("the cat\na dog\n")
-    if script == "predict.py":
-        flags = dict(flags, model_dir=model_dir)
-        redirection += " < lines.txt"
-    elif "bert_config_file" in flags:
-        flags = dict(flags, bert_config_file=tiny_model.config)
-    assert_one_line(in_shell(redirection, tmp_path, script, *tiny.flags(**flags)), script, says)
-    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
-
-
-@pytest.mark.soak(reason="interpreters of their own, which load TensorFlow")
-@own_interpreter
-def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
-    (tmp_path / "lines.txt").write_text("the cat\n")
-    flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]
-    done = in_shell("<&- >&-", tmp_path, "predict.py", *flags, "--output_file=answers.jsonl")
-    assert done.code == 0 and "Lines answered: 1." in done.err, done.err
-    assert '"label"' in (tmp_path / "answers.jsonl").read_text()
-    done = in_shell("2>&-", tmp_path, "predict.py", *flags)  # no messages are mixed with the answers
-    assert done.code == 0 and len(done.out.splitlines()) == 1 and '"label"' in done.out
-    done = in_shell("<&-", tmp_path, "predict.py", flags[0])
-    assert_one_line(done, "predict.py",
-                    "the standard input is closed. Redirect it from a file or from /dev/null.")
-
-
-@pytest.mark.slow(reason="four runs")
-def test_answers_go_to_devices_which_stay_and_are_named_by_errors(scripts, model_dir, tmp_path):
-    (tmp_path / "lines.txt").write_text("the cat\n")
-    flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]
-    done = scripts.run("predict.py", *flags, "--output_file=/proc/self/fd/1", cwd=tmp_path)
-    assert done.code == 0 and '"label"' in done.out, done.err
-    null, full = device(tmp_path, "null"), device(tmp_path, "full")
-    (tmp_path / "link").symlink_to(null)
-    for name in (null, "link"):
-        assert scripts.run("predict.py", *flags, f"--output_file={name}", cwd=tmp_path).code == 0
-    done = scripts.run("predict.py", *flags, f"--output_file={full}", cwd=tmp_path)
-    assert_one_line(done, "predict.py", f"{full}: No space left on device")
-    assert is_device(null) and is_device(full) and is_device(tmp_path / "link")
-    assert {path.name for path in tmp_path.iterdir()} - {"null", "full"} == {"lines.txt", "link"}
 
 
 @pytest.mark.parametrize("script", ["extract_features.py", "build_vocab.py", "create_pretraining_data.py"])
@@ -127,7 +72,7 @@ def test_messages_do_not_control_the_terminal(scripts, tmp_path):
 
 def test_log_lines_do_not_control_the_terminal(scripts, tiny_model, tmp_path):
     (tmp_path / "train.csv").write_text("text,label\n" + f"the cat,{BAD}\na dog,b\n" * 10, encoding="utf-8")
-    flags = dict(tiny_model.flags, train_file="train.csv", do_train=True, num_train_epochs=1,
+    flags = dict(tiny_model.flags, train_file="train.csv", do_train=True, train_batch_size=99,
                  output_dir="out")
     done = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
     assert r"\x1b[2J\u202e\x9b" in done.err, done.err

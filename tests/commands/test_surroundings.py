@@ -13,11 +13,9 @@ from bertlib.runs.settings import Settings
 CLUSTER = json.dumps({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})
 
 
-@pytest.mark.parametrize("script", ["run_classifier.py", "run_squad.py", "run_pretraining.py",
-                                    "extract_features.py"])
+@pytest.mark.parametrize("script", ["run_squad.py", "extract_features.py"])
 def test_a_cluster_with_parameter_servers_is_refused_before_anything_is_written(script, scripts, tmp_path):
-    flags = ["--task_name=MRPC"] if script == "run_classifier.py" else []
-    done = scripts.run(script, *flags, cwd=tmp_path, TF_CONFIG=CLUSTER)
+    done = scripts.run(script, cwd=tmp_path, TF_CONFIG=CLUSTER)
     assert done.code == 1 and not list(tmp_path.iterdir())
     message = f"{script}: error: The environment variable TF_CONFIG cannot be used: it names parameter"
     assert done.err.splitlines()[-1].startswith(message)
@@ -30,20 +28,7 @@ def assert_disk_is_named(done, script, path):
     assert "Traceback" not in done.err and "memory" not in done.err
 
 
-def test_features_on_a_full_disk(scripts, tiny_model, tmp_path):
-    """The file of features is a link to a device that is always full."""
-    data = tiny.write_task(tmp_path / "data", "mrpc", train=4)
-    (tmp_path / "output").mkdir()
-    path = tmp_path / "output" / "train.tf_record"
-    os.symlink("/dev/full", f"{path}.partial")
-    flags = dict(tiny_model.flags, task_name="mrpc", data_dir=data, do_train=True, train_batch_size=2,
-                 output_dir=tmp_path / "output")
-    done = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert_disk_is_named(done, "run_classifier.py", path)
-    assert not list((tmp_path / "output").glob("train.tf_record*"))
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "tfrecord", "npz"])
+@pytest.mark.parametrize("kind", ["jsonl", "npz"])
 def test_vectors_on_a_full_disk(kind, scripts, tiny_model, tmp_path):
     (tmp_path / "text").write_text("the cat sees a bird\n")
     os.symlink("/dev/full", tmp_path / "vectors.partial")

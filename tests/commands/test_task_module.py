@@ -8,11 +8,10 @@ import sys
 import textwrap
 
 from helpers import ROOT
-import hub_modules
+import numpy as np
 import pytest
 import tiny
 
-from bertlib import api
 from bertlib.runs.classification import classification_run, task_module
 from bertlib.runs.settings import Settings
 
@@ -96,8 +95,6 @@ def test_a_later_evaluation_and_prediction_use_the_copy(scripts, trained, tmp_pa
     assert done.code == 0, done.err
     assert "--task_module not given: using output/my_task/task_module.py (the copy of my_task.py" in done.err
     assert {name: (tmp_path / "again" / name).read_bytes() for name in expected} == expected
-    metrics = api.evaluate(output, verbose=False).metrics
-    assert metrics == json.loads((output / "eval_results.json").read_text())
     assert not list(tmp_path.rglob("__pycache__"))
 
 
@@ -128,13 +125,13 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     # A training without the flag would otherwise be a training on no task.
     done = scripts.run("run_classifier.py", "--output_dir=output/my_task", cwd=tmp_path)
     assert done.code == 1 and "contains a training with --task_module=my_task.py. To continue" in done.err
-    # The directory of a checkpoint may come from a stranger, so its module is only executed on request.
-    done = evaluate(scripts, tmp_path, init_checkpoint="output/my_task", output_dir="new")
-    assert done.code == 1 and "a copy in output/my_task/task_module.py. The module is exec" in done.err
     # A model of a module can also evaluate a user's own file.
     (tmp_path / "dev.csv").write_text("text,label\nthe cat,good\nthe dog,bad\n")
     done = evaluate(scripts, tmp_path, dev_file="dev.csv", results_dir="of_file")
     assert done.code == 0 and "Own data dev: accuracy" in done.err, done.err
+    # The directory of a checkpoint may come from a stranger, so its module is only executed on request.
+    done = evaluate(scripts, tmp_path, init_checkpoint="output/my_task", output_dir="new")
+    assert done.code == 1 and "a copy in output/my_task/task_module.py. The module is exec" in done.err
 
 
 def test_a_changed_module_continues_the_training_and_is_copied(scripts, trained, tmp_path):
@@ -195,54 +192,6 @@ def test_scores_of_pairs_and_a_metric_that_fails(scripts, tiny_model, tmp_path):
     found = results_of(output / "test_eval_results.txt")
     assert float(found["eval_largest"]) == 3 and float(found["eval_count"]) == 4
     assert "scores dev: Pearson" in done.err and not (output / "labels.txt").exists()
-    (tmp_path / "new.jsonl").write_text('{"text_a": "the cat", "text_b": "the man"}\n')
-    done = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="new.jsonl"), cwd=tmp_path)
-    assert done.code == 0 and isinstance(json.loads(done.out)["score"], float), done.err
-    (tmp_path / "one.jsonl").write_text('{"text_a": "the cat"}\n')
-    done = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="one.jsonl"), cwd=tmp_path)
-    assert done.code == 1 and "text_b" in done.err  # the training had pairs
-
-
-TOPICS = """
-import dataclasses
-
-from run_classifier import DataProcessor, InputExample
-
-@dataclasses.dataclass
-class Topic:
-    name: str
-
-class Topics(DataProcessor):
-    task_type = "multilabel"
-    labels = ("animals", "people", "things")
-
-    def get_train_examples(self, data_dir):
-        texts = {"the cat": ["animals"], "a man": ("people",), "a man eats bread": {"things", "people"},
-                 "no": ()}
-        for text, topics in texts.items():
-            yield InputExample(text, text, label=topics)
-
-    get_dev_examples = get_train_examples
-
-    def compute_metrics(self, labels, predictions):
-        assert labels[0] == ("animals",) and set(labels[2]) == {"things", "people"} and labels[3] == ()
-        assert all(set(names) <= set(self.labels) for names in predictions)
-        return {"most": max(map(len, predictions))}
-"""
-
-
-def test_several_labels_with_a_hub_module(scripts, tiny_model, tmp_path):
-    (tmp_path / "topics.py").write_text(TOPICS)
-    module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow)
-    flags = tiny.flags(bert_hub_module_handle=module, max_seq_length=tiny.SEQ_LENGTH, num_train_epochs=1,
-                       task_module="topics.py", threshold=0.01, train_batch_size=4)
-    done = scripts.run("run_classifier_with_tfhub.py", *flags, cwd=tmp_path)
-    assert done.code == 0, done.err
-    output = tmp_path / "output" / "topics_with_tfhub"
-    found = results_of(output / "eval_results.txt")
-    assert float(found["eval_most"]) == 3 and "eval_auc_people" in found  # each probability is above 0.01
-    assert (output / "labels.txt").read_text() == "animals\npeople\nthings\n"
-    assert not (output / "test_predictions.tsv").exists()
 
 
 # --- Modules that cannot be used -------------------------------------------------------------------------
@@ -385,6 +334,21 @@ def test_metrics_that_cannot_be_used(load, returned, said):
     assert processor.own_metrics([], [], ["eval_f1"]) == {}
     with pytest.raises(ValueError, match=said):
         processor.raise_failure()
+
+
+def test_own_metrics_get_tuples_of_labels(load):
+    processor = load("""
+        class Topics(DataProcessor):
+            task_type, labels = "multilabel", ("animals", "people")
+            def get_dev_examples(self, data_dir):
+                yield InputExample("a", "the cat", label=["animals"])
+                yield InputExample("b", "no", label=())
+            def compute_metrics(self, labels, predictions):
+                assert labels == [("animals",), ()]
+                return {"most": max(map(len, predictions))}
+    """)
+    numbers = [{processor.target.output: np.array(row)} for row in ([0.9, 0.8], [0.1, 0.2])]
+    assert processor.own_metrics(processor.get_dev_examples(None), numbers, []) == {"eval_most": 2}
 
 
 def test_declared_files_of_a_module(load, tmp_path):

@@ -4,15 +4,12 @@ They are as small as possible, and their losses are weighted. Together they give
 """
 
 import itertools
-import json
-import random
-import re
 
-from helpers import comparable
 from hypothesis import given, settings
 from hypothesis import strategies as some
 import numpy as np
 import pytest
+from rows import ROWS
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -178,114 +175,19 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
     np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)
 
 
-# --- The scripts -----------------------------------------------------------------------------------------
-
-# Runs run_classifier.py without the dropout of the head. No flag and no configuration turns this dropout off.
-WITHOUT_DROPOUT = """from bertlib.command_line import launch
-from bertlib.tasks.classification import classification_head
-import run_classifier
-
-classification_head._HEAD_DROPOUT = 0.0
-launch.run(run_classifier.main)
-"""
+# --- The commands ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def flags(tiny_model, tmp_path_factory):
-    """The flags of a training with four steps of 5 examples each."""
-    here = tmp_path_factory.mktemp("token_batches")
-    (here / "config.json").write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1,
-                                                  "hidden_dropout_prob": 0.0,
-                                                  "attention_probs_dropout_prob": 0.0}))
-    data = tiny.write_task(here, "mrpc", train=20)
-    return dict(tiny_model.flags, bert_config_file=here / "config.json", max_seq_length=30, task_name="mrpc",
-                data_dir=data, do_train=True, train_batch_size=5, num_train_epochs=1, learning_rate=0.01,
-                save_checkpoints_steps=2, log_steps=1)
-
-
-def losses(finished):
-    return [float(text) for text in re.findall(r"step \d+/\d  loss (\S+)", finished.err)]
-
-
-def checkpoint(path):
-    reader = tf.train.load_checkpoint(str(path))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-@pytest.mark.soak(reason="two whole trainings; test_tagging.py and test_classifier_loss.py have the same "
-                         "step without a script")
-def test_the_flag_changes_no_step(scripts, flags, tmp_path):
-    script = tmp_path / "without_dropout.py"
-    script.write_text(WITHOUT_DROPOUT)
-
-    def run(output, **changes):
-        finished = scripts.run(script, *tiny.flags(**{**flags, "output_dir": tmp_path / output, **changes}),
-                               cwd=tmp_path)
-        assert finished.code == 0, finished.err
-        return finished
-
-    plain, cut = run("plain"), run("cut", tokens_per_micro_batch=80, recompute="layers")
-    assert "gradient_accumulation_steps" not in plain.err
-    assert ("--gradient_accumulation_steps not given: using 3 (the number that "
-            "--tokens_per_micro_batch=80 needs if all 5 examples have 30 tokens)") in cut.err
-    speeds = re.findall(r"global_step/sec (\S+)  examples/sec (\S+)", cut.err)
-    assert [float(examples) / float(steps) for steps, examples in speeds] == [pytest.approx(5, rel=1e-3)] * 4
-    assert len(losses(plain)) == 4 and max(losses(plain)) - min(losses(plain)) > 0.01
-    np.testing.assert_allclose(losses(cut), losses(plain), rtol=1e-5)
-    weights, expected = (checkpoint(tmp_path / output / "model.ckpt-4") for output in ("cut", "plain"))
-    for name, values in comparable(expected).items():
-        if "/adam_" not in name:
-            np.testing.assert_allclose(weights[name], values, atol=2e-4, err_msg=name)
-
-
-@pytest.mark.parametrize("changes, expected", [
-    (dict(tokens_per_micro_batch=29),
-     "is below --max_seq_length=30: a long example would not fit. Pass at least 30."),
-    (dict(trim_padding=False), "Pass --trim_padding=true, or leave --tokens_per_micro_batch out."),
-    (dict(gradient_accumulation_steps=0), "leave one of the two flags out."),
-    (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "
-     "--tokens_per_micro_batch=90."),
-    (dict(gradient_accumulation_steps=6), "--train_batch_size=5 can be split into at most 5 micro-batches.")])
-def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(
-        scripts, flags, tmp_path, changes, expected):
-    given_flags = {**flags, "output_dir": tmp_path / "output", "tokens_per_micro_batch": 80, **changes}
-    finished = scripts.run("run_classifier.py", *tiny.flags(**given_flags), cwd=tmp_path)
-    assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def run_squad(scripts, flags, tmp_path):
-    """A function of an output directory and flags that runs run_squad.py.
-
-    All contexts have the same length, because the loss depends on padding.
-    """
-    chance = random.Random(3)
-    contexts = [" ".join(["cat", *chance.sample(tiny.WORDS[:24], 8)]) for _ in range(10)]
-    data = [{"title": "t", "paragraphs": [{"context": context, "qas": [{
-        "id": context, "question": "who sees", "answers": [{"text": "cat", "answer_start": 0}]}]}
-                                          for context in contexts]}]
-    (tmp_path / "train.json").write_text(json.dumps({"version": "1.1", "data": data}))
-
-    def run(output, **changes):
-        squad = {name: value for name, value in flags.items() if name not in ("task_name", "data_dir")}
-        squad.update(train_file=tmp_path / "train.json", output_dir=tmp_path / output, max_query_length=6,
-                     doc_stride=8)
-        return scripts.run("run_squad.py", *tiny.flags(**squad, **changes), cwd=tmp_path)
-
-    return run
-
-
-def test_squad_refuses_it_unless_training_is_to_be_trimmed(run_squad, tmp_path):
-    refused = run_squad("refused", tokens_per_micro_batch=80)
-    assert refused.code == 1 and "--tokens_per_micro_batch needs --trim_padding=true" in refused.err
-    assert not (tmp_path / "refused").exists()
-
-
-@pytest.mark.soak(reason="trains twice through another script; run_classifier.py does so above")
-def test_squad_takes_it_if_training_is_to_be_trimmed(run_squad):
-    cut = run_squad("cut", tokens_per_micro_batch=80, trim_padding=True)
-    assert cut.code == 0 and "using 3 (so many" in cut.err, cut.err
-    expected = losses(run_squad("plain", trim_padding=True))
-    assert len(expected) == 2
-    np.testing.assert_allclose(losses(cut), expected, rtol=1e-5)
+@pytest.mark.parametrize("row, changes, expected", [
+    ("pairs", dict(tokens_per_micro_batch=19),
+     "is below --max_seq_length=20: a long example would not fit. Pass at least 20."),
+    ("pairs", dict(tokens_per_micro_batch=20, gradient_accumulation_steps=2),
+     "Pass --gradient_accumulation_steps=4 or --tokens_per_micro_batch=40."),
+    ("pairs", dict(trim_padding=False), "Pass --trim_padding=true, or leave --tokens_per_micro_batch out."),
+    ("SQuAD 1.1", {}, "--tokens_per_micro_batch needs --trim_padding=true")])
+def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(row, changes, expected,
+                                                                                 workspaces, tmp_path):
+    work = workspaces(ROWS[row], untrained=True).copy(tmp_path / "work")
+    finished = work.train(**{"tokens_per_micro_batch": 40, **changes})
+    assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err, finished.err
+    assert not work.output.exists()

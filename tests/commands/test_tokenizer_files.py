@@ -154,6 +154,13 @@ def test_added_tokens_of_the_vocabulary_stay_whole(model):
     assert vocabularies.load_tokenizer(settings_of(model)).tokenize("x<user>y") == ["x", "<user>", "y"]
 
 
+def test_special_tokens_stay_whole_only_on_request(model):
+    for words, is_whole in ((["--protect_special_tokens=true"], True), ([], False)):
+        tokens = vocabularies.load_tokenizer(settings_of(model, "--do_lower_case=true", *words)).tokenize(
+            "café [MASK]")
+        assert ("[MASK]" in tokens) == is_whole
+
+
 def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
     write(model, "tokenizer_config.json", {"do_lower_case": False})
     given = settings_of(model)

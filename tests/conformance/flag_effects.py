@@ -132,8 +132,8 @@ ELSEWHERE = {
     "open_ports": "commands/test_open_ports.py", "use_xla": "commands/test_xla.py",
     "csv_safe": "commands/test_prediction_tables.py", "skip_bad_lines": "commands/test_skip_bad_lines.py",
     "xnli_language": "commands/test_glue_tasks.py", "num_workers": "tasks/test_featurization.py",
-    "protect_special_tokens": "commands/test_run_classifier.py",
-    "label_separator": "commands/test_own_data_command.py", "spm_model_file": "test_sentencepiece.py",
+    "protect_special_tokens": "commands/test_tokenizer_files.py",
+    "label_separator": "commands/test_task_module.py", "spm_model_file": "test_sentencepiece.py",
     "find_null_threshold": "commands/test_run_squad.py",
     "verbose_logging": "tasks/test_squad_predictions.py"}
 _ACCEPTED = "Ignored on purpose: command lines of 2018 contain it."

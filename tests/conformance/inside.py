@@ -1,21 +1,35 @@
-"""inside.py MOMENT SIGNAL SCRIPT FLAGS: runs a script that sends itself a signal at a moment of its log.
+"""inside.py MOMENT ACT SCRIPT FLAGS: runs a script that is disturbed at a moment.
 
-MOMENT is a part of a log line, for example "step 5/8". The process gets the signal SIGNAL, for example
-SIGKILL, when it logs the first line that contains MOMENT. So the same command always ends at the same place,
-however busy the machine is. With SIGNAL=RLIMIT_FSIZE, no file can become larger than 40 kB from this moment
-on, as on a full disk. With SIGNAL=COUNT, the process prints a line "threads=… files=…" to its standard output
-for each log line that contains MOMENT.
+MOMENT is one of these texts. So the same command is disturbed at the same place, however busy the machine is.
+
+    a part of a log line    the first log line that contains it, for example "step 5/8"
+    change 7                the 7th change below the working directory by Python code: it opens a file for
+                            writing, renames, links or removes a file, or makes a directory
+    cpu 1.5                 1.5 seconds of CPU time after the start
+
+ACT is one of these texts:
+
+    SIGKILL, …              the process gets this signal. After CPU time, it is SIGPROF, which ends it, too
+    ENOSPC, EIO, …          the change fails with this error
+    RLIMIT_FSIZE            from then on, no file can become larger than 40 kB, as on a full disk
+    COUNT                   prints "threads=… files=…" for each log line that contains MOMENT. If MOMENT is
+                            "end", prints "changes=… cpu=…" at the end of the process
 """
 
+import atexit
+import errno
 import logging
 import os
 import resource
 import runpy
 import signal
 import sys
+import time
+
+_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.mkdir", "os.truncate"}
 
 
-class _Watch(logging.Handler):
+class _LogWatch(logging.Handler):
     """Acts at the first message that contains the moment; at all of them, with COUNT."""
 
     def __init__(self, moment, act):
@@ -28,21 +42,61 @@ class _Watch(logging.Handler):
             self._moment = self._act()
 
 
-def _act(name, moment):
-    """Returns the next moment at which to act, or None."""
-    if name == "COUNT":
-        counts = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
-        print("threads={} files={}".format(*counts))
-        return moment
+class _ChangeWatch(object):
+    """An audit hook that counts changes of files, and acts at the change with the number `at`."""
+
+    def __init__(self, at, act):
+        self.count, self._at, self._act = 0, at, act
+        self._directory = os.path.join(os.getcwd(), "")
+
+    def __call__(self, event, arguments):
+        is_change = event in _CHANGES or event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if not is_change or not isinstance(arguments[0], str | bytes | os.PathLike):
+            return
+        path = os.fsdecode(arguments[0])
+        if os.path.abspath(path).startswith(self._directory):
+            self.count += 1
+            if self.count == self._at:
+                print(f"inside.py: change {self.count}: {event} {path}", file=sys.stderr, flush=True)
+                self._act(path)
+
+
+def _act(name, path=None):
+    """Disturbs the process. Returns None."""
     if name == "RLIMIT_FSIZE":
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-    else:
+    elif name.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, name))
-    return None
+    else:
+        number = getattr(errno, name)
+        raise OSError(number, os.strerror(number), path)
+
+
+def _count(moment):
+    counts = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
+    print("threads={} files={}".format(*counts))
+    return moment
+
+
+def _watch(moment, name):
+    """Prepares the disturbance."""
+    kind, _, number = moment.partition(" ")
+    if kind == "cpu":
+        signal.setitimer(signal.ITIMER_PROF, float(number))
+    elif kind in ("change", "end"):
+        watch = _ChangeWatch(int(number or 0), lambda path: _act(name, path))
+        sys.addaudithook(watch)
+        if kind == "end":
+            start = time.process_time()
+            atexit.register(lambda: print(f"changes={watch.count} cpu={time.process_time() - start:.2f}",
+                                          file=sys.stderr))
+    else:
+        act = (lambda: _count(moment)) if name == "COUNT" else lambda: _act(name)
+        logging.getLogger("absl").addHandler(_LogWatch(moment, act))
 
 
 _, moment, name, *sys.argv = sys.argv
 sys.orig_argv[:] = [sys.executable, *sys.argv]
 sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-logging.getLogger("absl").addHandler(_Watch(moment, lambda: _act(name, moment)))
+_watch(moment, name)
 runpy.run_path(sys.argv[0], run_name="__main__")

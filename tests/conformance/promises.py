@@ -52,6 +52,10 @@ PROMISES = {
         "A training that is killed before, between and after checkpoints continues to the same bits."),
     "killed in the evaluation": Promise("A run that is killed in its evaluation writes the same results "
                                         "when it is started again."),
+    "killed at any moment": Promise("A run that is killed at drawn moments, again and again, continues to "
+                                    "the same bits and results.", ()),
+    "failed change": Promise("If a file cannot be opened, renamed or removed, a run names it, and continues "
+                             "later to the same bits and results.", ()),
     "terminated": Promise("SIGTERM saves the last whole step; the training continues to the same bits."),
     "two at once": Promise("A second run in the same directory is refused and changes nothing."),
     "full disk": Promise("A full disk is named, and the training continues later to the same bits."),

@@ -5,21 +5,22 @@ import shutil
 
 from hypothesis import given
 from hypothesis import strategies as some
+import model_directories
 import pytest
 
 from bertlib.data import features_cache, record_files
 from bertlib.output_directory import output_files
-from bertlib.system import code_fingerprint
+from bertlib.system import fingerprints
 from bertlib.tasks.pretraining import record_manifests
 
 MANIFEST = {"settings": {"vocabulary": "ab", "max_seq_length": 20}, "documents": 3, "sentences": 9,
             "fingerprint": "cd", "blocks": 2, "files": ["a.tfrecord"], "blocks_done": 2, "sizes": [4],
             "statistics": {"instances": 5},
-            "vocabulary": {"path": "v", "flag": "vocab_file", "fingerprint": "e"}}
-RECORD = {"format": 1, "command": "run_classifier.py", "task": "mine", "task_type": "classification",
-          "labels": ["no", "yes"], "vocabulary": "ab", "do_lower_case": True, "changes": [],
-          "bert_config": {"max_position_embeddings": 40}, "files": {"train_file": "a.csv"},
-          "settings": {"max_seq_length": 20, "seed": 1, "learning_rate": 0.01, "text_column": "text"}}
+            "vocabulary": {"path": "v", "flag": "vocab_file"}}
+RECORD = model_directories.record(
+    ["no", "yes"], vocabulary="ab", do_lower_case=True, bert_config={"max_position_embeddings": 40},
+    files={"train_file": "a.csv"},
+    settings={"max_seq_length": 20, "seed": 1, "learning_rate": 0.01, "text_column": "text"})
 NONSENSE = [None, [], {}, "", "x", True, -1, 0.5, 10**9, 10**30, float("nan"), float("inf"), [[]], {"a": 1},
             [1, "x"], "é\0\ud800", "\x1b[31m", "1e9", [[[[]]] * 3] * 3]
 NO_JSON = [b"", b"{", b"\xff", b"nonsense", b"null", b"[]", b"17", b"[" * 100000, b'{"a": 1e999}']
@@ -28,8 +29,8 @@ NO_JSON = [b"", b"{", b"\xff", b"nonsense", b"null", b"[]", b"17", b"[" * 100000
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # the fingerprint of the code takes a tenth of a second
-        patch.setattr(code_fingerprint, "hash_package", lambda: "code")
-        patch.setattr(code_fingerprint, "hash_scripts", dict)
+        patch.setattr(fingerprints, "hash_package", lambda: "code")
+        patch.setattr(fingerprints, "hash_scripts", dict)
         yield tmp_path_factory.mktemp("stored")
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from bertlib.replicas import replica_meeting, value_encoding
 from bertlib.replicas.replica_group import Group, Pace, ReplicaError
+from bertlib.system.child_processes import Outcome
 
 
 class Meeting:
@@ -56,7 +57,7 @@ def meeting():
     yield make
     for one in made:
         for group in one.groups:
-            group.leave("the test is over" if group.failure else None)
+            group.leave(Outcome("failed", 1, "the test is over") if group.failure else None)
 
 
 def test_replicas_exchange_values_in_order(meeting):
@@ -75,10 +76,10 @@ def test_large_values_arrive_whole(meeting):
 
 def test_what_differs_is_named_on_all(meeting):
     found = meeting(3).run(lambda group: group.check_equal({"--seed": 7,
-                                                            "--learning_rate": [1, 1, 2][group.index]},
+                                                            "--learning_rate": [1, 2, 2][group.index]},
                                                      "Start all alike."))
     assert all(str(error).startswith("The replicas have different values: --learning_rate is 1 in replica 0 "
-                                     "and 2 in replica 2 "
+                                     "and 2 in replica 1 "
                                      f"(process {os.getpid()} on ") for error in found)
     assert all(str(error).endswith("Start all alike.") and "seed" not in str(error) for error in found)
 
@@ -94,7 +95,7 @@ def test_a_directory_that_one_does_not_see_is_found(meeting, tmp_path):
 def test_an_error_of_one_ends_all_with_its_words(meeting):
     def work(group):
         if group.index == 1:
-            group.leave("error: no such file")
+            group.leave(Outcome("refused", 1, "no such file"))
             return
         group.barrier()
 

@@ -1,5 +1,6 @@
 """The launcher of replicas. The replicas are a few lines of Python without TensorFlow, so they start fast."""
 
+import collections
 import json
 import os
 import re
@@ -21,16 +22,20 @@ import json, os, signal, sys, time
 me = json.loads(os.environ["BERT_REPLICA"])
 index = me["index"]
 
-def end(message, code=1, own=True, about=None, exit_code=None, **more):
-    with open(me["status"] + "~", "w") as file:
-        json.dump({"message": message, "code": code, "own": own, "about": about, **more}, file)
-    os.rename(me["status"] + "~", me["status"])
-    sys.exit(code if exit_code is None else exit_code)
+def end(message, code=1, cause=index, outcome=None, **more):
+    with open(os.environ["BERT_OUTCOME_FILE"], "w") as file:
+        json.dump({"outcome": outcome or ("refused" if code == 1 else "stopped"), "exit_code": code,
+                   "message": message, "replica": cause, **more}, file)
+    sys.exit(code)
 
 def wait():
     open(f"ready-{me['attempt']}-{index}", "w").close()
     time.sleep(60)
 """
+
+
+# The exit code of the run, the last line of its output, and whether the run may be started again.
+End = collections.namedtuple("End", ["code", "message", "again"])
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +49,13 @@ def here(tmp_path, monkeypatch):
 
 
 def run(code, count=2, log=None, timeout=20, patience=20, **plan):
-    """Runs replicas that execute `code`, and returns the `End`."""
+    """Runs replicas that execute `code`. Returns the `End` of the run."""
     command = (sys.executable, "-S", "-c", PRELUDE + code)
     begun = time.monotonic()
-    end = replica_launcher.run(replica_launcher.Plan(count, timeout, patience=patience, command=command,
-                                                     **plan), [].append if log is None else log.append)
+    outcome = replica_launcher.run(replica_launcher.Plan(
+        count, timeout, patience=patience, command=command, **plan), [].append if log is None else log.append)
     assert time.monotonic() - begun < 15
-    return end
+    return End(outcome.exit_code, outcome.message and outcome.line, outcome.outcome == "failed")
 
 
 def when_ready(here, names, action):
@@ -105,7 +110,7 @@ def test_replicas_in_a_namespace_are_started_again(here, namespace):
     failing = MEET + "if index and not me['attempt']: os.kill(os.getpid(), signal.SIGKILL)\n" + WRITE
     said = []
     end = run(failing, namespace=namespace, max_restarts=1, log=said)
-    assert end == replica_launcher.End(0, None, False) and len(said) == 1 and "killed by SIGKILL" in said[0]
+    assert end == (0, None, False) and len(said) == 1 and "killed by SIGKILL" in said[0]
     assert values(here, 2)[1]["attempt"] == 1
 
 
@@ -140,8 +145,8 @@ def test_replicas_of_one_machine(here, monkeypatch):
         assert "CUDA_VISIBLE_DEVICES" not in one
     assert [one["listener"] is None for one in found] == [False, True, True]
     assert [one["log"] is None for one in found] == [True, False, False]
-    assert len({one["status"] for one in found}) == 3
-    assert not os.path.exists(os.path.dirname(found[0]["status"]))
+    assert len({one["BERT_OUTCOME_FILE"] for one in found}) == 3
+    assert not os.path.exists(os.path.dirname(found[0]["BERT_OUTCOME_FILE"]))
 
 
 def test_replica_0_gets_a_socket_that_the_others_reach(here):
@@ -238,17 +243,17 @@ def test_output_of_replica_0_is_the_launchers_and_of_others_in_their_logs(capfd)
 
 
 def test_what_all_say_is_said_as_by_one():
-    assert run("end('error: --max_seq_length=1 is wrong')", 3) == (
+    assert run("end('--max_seq_length=1 is wrong')", 3) == (
         1, "error: --max_seq_length=1 is wrong", False)
     # One replica is faster than the others.
-    code = "if index: end('error: no data')\ntime.sleep(0.3)\nend('error: no data', own=False, about=1)"
+    code = "if index: end('no data')\ntime.sleep(0.3)\nend('no data', cause=1)"
     assert run(code).message == "error: no data"
 
 
 def test_what_one_says_names_it():
-    code = "end('error: the disk is full') if index == 2 else end('error: 2 failed', own=False, about=2)"
+    code = "end('the disk is full') if index == 2 else end('2 failed', cause=2)"
     assert run(code, 3) == (1, "error: replica 2: the disk is full", False)
-    code = "end('error: the disk is full') if index == 0 else end('error: 0 failed', own=False, about=0)"
+    code = "end('the disk is full') if index == 0 else end('0 failed', cause=0)"
     assert run(code, 3) == (1, "error: the disk is full", False)
 
 
@@ -258,7 +263,7 @@ def test_a_killed_replica_is_named(which):
 if index == {which}:
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(0.2)
-end("error: {which} was lost", own=False, about={which})
+end("{which} was lost", cause={which})
 """, afterwards="Do it again.")
     assert end.code == 1 and end.again
     assert re.fullmatch(rf"error: replica {which} \(process \d+\) was killed by SIGKILL\. If nobody killed "
@@ -274,13 +279,13 @@ if index == 0:
 time.sleep(0.3)
 if index == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-end("error: lost", own=False, about=1)
+end("lost", cause=1)
 """
     assert "replica 1 (process" in run(code, 3).message
 
 
 def test_a_crash_without_a_message_shows_the_end_of_the_log(capfd):
-    end = run("if index: 1 / 0\nend('error: lost', own=False, about=1)")
+    end = run("if index: 1 / 0\nend('lost', cause=1)")
     assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) ended with exit code 1 and "
                                           r"without a message; the end of its log is above\.", end.message)
     err = capfd.readouterr().err
@@ -291,7 +296,7 @@ def test_a_crash_without_a_message_shows_the_end_of_the_log(capfd):
 def test_the_end_of_a_log_that_was_moved_is_shown_with_its_path(here, capfd):
     move = "os.rename(me['log'], 'kept.log'); os.symlink(os.path.abspath('kept.log'), me['log'])"
     lines = "[print('line', number, flush=True) for number in range(30)]"
-    end = run(f"if index:\n  {move}\n  {lines}\n  1 / 0\nend('error: lost', own=False, about=1)")
+    end = run(f"if index:\n  {move}\n  {lines}\n  1 / 0\nend('lost', cause=1)")
     assert end.message.endswith("without a message; the end of its log is above.")
     first, *rest = capfd.readouterr().err.splitlines()
     assert re.fullmatch(rf"The end of the log of replica 1 \(process \d+\), {here}/kept\.log:", first)
@@ -301,20 +306,20 @@ def test_the_end_of_a_log_that_was_moved_is_shown_with_its_path(here, capfd):
 @pytest.mark.parametrize("asked, of_all, shown", [
     (True, False, True), (False, False, False), (True, True, False)])
 def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_all, shown):
-    code = (f"print('line of', index)\nend('no', log_says_more={asked}) if index or {of_all} else "
-            "end('lost', own=False, about=1)")
+    code = (f"print('line of', index)\nend('no', has_traceback={asked}) if index or {of_all} else "
+            "end('lost', cause=1)")
     assert run(code).message.endswith("no")
     assert ("line of 1\n" in capfd.readouterr().err) == shown
 
 
 def test_without_anybodys_fault_it_is_said_what_replicas_say():
-    end = run("end('replica 5 sent no message', own=False, about=5)")
+    end = run("end('replica 5 sent no message', cause=5)")
     assert end == (1, "error: replica 5 sent no message", True)
 
 
 def test_a_replica_that_does_not_end_after_a_failure_is_ended(here):
     code = "signal.signal(signal.SIGTERM, lambda *_: open('asked', 'w').close())\n"
-    end = run(code + "wait() if index else end('error: no')", patience=0.6)
+    end = run(code + "wait() if index else end('no')", patience=0.6)
     assert end == (1, "error: no", False)
 
 
@@ -323,7 +328,7 @@ def test_a_stopped_replica_is_ended_when_another_one_names_it(here):
 if index == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 time.sleep(0.3)
-end("replica 1 sent no message", own=False, about=1)
+end("replica 1 sent no message", cause=1)
 """
     end = run(code, 3)
     assert end.code == 1 and re.fullmatch(
@@ -421,7 +426,7 @@ def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
 
 def test_an_error_after_a_signal_is_an_error(here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    code = "signal.signal(signal.SIGTERM, lambda *_: end('error: the disk is full'))\nwait()"
+    code = "signal.signal(signal.SIGTERM, lambda *_: end('the disk is full'))\nwait()"
     assert run(code) == (1, "error: the disk is full", False)
 
 
@@ -445,7 +450,7 @@ def test_a_closed_terminal_is_ignored_under_nohup(here):
 FAILS_TWICE = """
 json.dump(me, open(f"{index}-{me['attempt']}", "w"))
 if me["attempt"] < 2:
-    os.kill(os.getpid(), signal.SIGKILL) if index else end("error: lost", own=False, about=1)
+    os.kill(os.getpid(), signal.SIGKILL) if index else end("lost", cause=1)
 """
 
 
@@ -463,7 +468,7 @@ def test_all_are_started_again_as_often_as_allowed(here):
 
 
 @pytest.mark.parametrize("code, restarts", [
-    ("end('error: no such file')", 0), ("end('error: the network is down', exit_code=os.EX_TEMPFAIL)", 1),
+    ("end('no such file')", 0), ("end('the network is down', outcome='failed')", 1),
     ("os.abort()", 1), ("sys.exit(3)", 1)])
 def test_what_is_refused_is_not_tried_again(code, restarts):
     log = []

@@ -26,8 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 RECORD = json.dumps(model_directories.record(["0", "1"]))
 # A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
-# `silent` exists), and with a=0.2 it predicts only one of two classes. It adds a line to the file `starts`.
-# While the file `wait` exists, it does not end.
+# `silent` exists), with a=0.2 it predicts only one of two classes, and with a=0.1 it diverges. It adds a line
+# to the file `starts`. While the file `wait` exists, it does not end.
 COMMAND = f"""
 RECORD = {RECORD!r}
 """ + """
@@ -42,6 +42,10 @@ while os.path.exists("wait") and flags["a"] == "0.7":
     time.sleep(0.02)
 if flags["a"] == "0.3":
     sys.exit(4 if os.path.exists("silent") else "train.py: error: no such file")
+if flags["a"] == "0.1":
+    pathlib.Path(os.environ["BERT_OUTCOME_FILE"]).write_text(json.dumps({
+        "outcome": "diverged", "exit_code": 1, "message": "Der Verlust von Schritt 3 ist keine Zahl."}))
+    sys.exit(1)
 matrix = [[3, 0], [2, 0]] if flags["a"] == "0.2" else [[3, 0], [1, 1]]
 if os.path.exists("data"):
     content = hashlib.blake2b(digest_size=16)
@@ -133,6 +137,13 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
     assert (directory / "sweep" / "sweep.html").read_bytes() == page
     with pytest.raises(ValueError, match=r"--data_dir: not given -> /.*/b\."):
         sweep(["0.5"], data_dir="b")
+
+
+def test_a_run_that_diverged_is_known_by_its_outcome_and_not_by_its_message(directory):
+    for _ in range(2):  # the run is not repeated
+        assert sweep(["0.1", "0.5"]) == 0 and starts(directory) == ["0.1", "0.5"]
+        row = table(directory)["0.1"]
+        assert (row["status"], row["message"]) == ("diverged", "Der Verlust von Schritt 3 ist keine Zahl.")
 
 
 @pytest.mark.parametrize("value", ["好" * 80, "😀" * 80, "/data/" + "好" * 80 + "/train.tsv", "é" * 149])
@@ -273,7 +284,8 @@ def test_each_job_has_its_own_gpu(directory, monkeypatch):
     with child_jobs.no_other_children("lock") as descriptor:
         ends = list(child_jobs.run_all(
             range(4), lambda key: ([sys.executable, "-c", program], f"log {key}"), slots, descriptor))
-    assert sorted(end.key for end in ends) == [0, 1, 2, 3] and {end.code for end in ends} == {0}
+    assert sorted(key for key, _, _ in ends) == [0, 1, 2, 3]
+    assert {child.outcome for _, child, _ in ends} == {("finished", *ends[0][1].outcome[1:])}
     gpus = [(directory / f"log {key}").read_text().strip() for key in range(4)]
     assert gpus[:2] == ["3", "GPU-ab"] and set(gpus) == {"3", "GPU-ab"}
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from bertlib.system import code_fingerprint
+from bertlib.system import fingerprints
 
 
 @pytest.fixture
@@ -23,23 +23,23 @@ def test_the_script_and_its_modules_are_fingerprinted_by_their_content(module, t
     script = tmp_path / "run_it.py"
     script.write_text("import module_of_a_fork\n")
     monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__=str(script)))
-    before = code_fingerprint.hash_scripts()
+    before = fingerprints.hash_scripts()
     assert {"run_it.py", "module_of_a_fork", "modeling"} <= set(before) or "modeling" not in sys.modules
     assert not [name for name in before if name.partition(".")[0] in ("bertlib", "numpy", "json", "pytest")]
     script.write_text("import module_of_a_fork  # changed\n")
-    after = code_fingerprint.hash_scripts()
+    after = fingerprints.hash_scripts()
     assert {name for name in after if after[name] != before.get(name)} == {"run_it.py"}
 
 
 def test_the_package_is_fingerprinted_with_files_that_are_not_loaded(tmp_path, monkeypatch):
     copy = tmp_path / "bertlib"
-    shutil.copytree(code_fingerprint._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "build"))
-    monkeypatch.setattr(code_fingerprint, "_PACKAGE", copy)
-    before = code_fingerprint.hash_package()
+    shutil.copytree(fingerprints._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "build"))
+    monkeypatch.setattr(fingerprints, "_PACKAGE", copy)
+    before = fingerprints.hash_package()
     (copy / "kernels" / "cpp" / "further.cc").write_text("int x;\n")
-    further = code_fingerprint.hash_package()
+    further = fingerprints.hash_package()
     (copy / "kernels" / "cpp" / "further.cc").rename(copy / "kernels" / "cpp" / "another.cc")
-    assert len({before, further, code_fingerprint.hash_package()}) == 3
+    assert len({before, further, fingerprints.hash_package()}) == 3
 
 
 class Replicas:
@@ -57,6 +57,6 @@ class Replicas:
 
 def test_modules_of_only_some_replicas_are_not_compared(module):
     group = Replicas(["module_of_a_fork", "another"])
-    code_fingerprint.check_replicas_agree(group)
-    fingerprint = code_fingerprint.hash_scripts()["module_of_a_fork"]
+    fingerprints.check_replicas_agree(group)
+    fingerprint = fingerprints.hash_scripts()["module_of_a_fork"]
     assert group.compared == {"the code of module_of_a_fork": fingerprint}

@@ -167,3 +167,10 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(tiny_model):
     _, single, _ = predict({name: array.reshape(6, 6) for name, array in features.items()
                             if name != "label_ids"})
     np.testing.assert_allclose(single["scores"], scores.reshape(-1), rtol=1e-5, atol=1e-6)
+
+
+def test_endings_with_almost_equal_scores_are_a_warning():
+    scores = np.array([[1.0, 1.0 + 1e-6, 1.0], [2.0, 2.0, 2.0 - 1e-6]])
+    assert "In all 2 questions, the endings have almost equal probabilities" in (
+        choice_head.equal_scores_warning(scores))
+    assert choice_head.equal_scores_warning(scores + [[0, 0, 1], [0, 0, 0]]) is None

@@ -433,6 +433,19 @@ def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
     assert text_keys.find_misspellings(counts) == found
 
 
+@pytest.mark.parametrize("labels, said", [
+    (["caf\u00e9", "cafe\u0301"], r"a:3: the label 'cafe\u0301' looks like the label 'caf\xe9' (a:2)"),
+    (["yes", "yes\u200b"], r"the label 'yes\u200b' looks like the label 'yes'"),
+    (["a b", "a\u00a0b"], r"the label 'a\xa0b' looks like"), (["no", "\ufeffno"], r"'\ufeffno' looks like"),
+    (["no", "\u200b"], r"a:3: the label '\u200b' has no visible character")])
+def test_labels_that_look_the_same_are_refused(labels, said):
+    with pytest.raises(ValueError) as error:
+        row_examples.check_distinguishable({label: f"a:{line}" for line, label in enumerate(labels, 2)})
+    assert said in str(error.value)
+    hint = row_examples.label_checker(labels[:1], "the test")(labels[1])
+    assert ("looks like" in hint) == ("looks like" in said)
+
+
 @pytest.mark.parametrize("label, value, expected", [
     (["red", "blue"], "2", ":2: the column 'red' contains 2. It should contain 1"),
     (["red"], '["x", 1, null]', ":2: a label is null"),

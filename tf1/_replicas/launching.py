@@ -1,13 +1,14 @@
 """`python -m tf1 --num_replicas`: starts the replicas of a script, and reports why a replica ends."""
 
 import contextlib
-import os
+import signal
 import sys
 
 from absl import logging
 
 from bertlib.replicas import cluster, replica_group, replica_launcher
-from bertlib.system import network_namespace
+from bertlib.system import child_processes
+from bertlib.system.child_processes import FAILED, REFUSED, Outcome
 import tf1
 from tf1._replicas import gradients, horovod
 
@@ -26,7 +27,7 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
       arguments: the arguments of the script. If one of them is a remote path, the script needs the network.
 
     Returns:
-      a `replica_launcher.End`; None if this process has to run the script.
+      a `child_processes.Outcome`; None if this process has to run the script.
 
     Raises:
       ValueError: the machine has fewer GPUs than count, the ports cannot be closed although open_ports is
@@ -39,14 +40,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
     if machines is not None and machines.is_evaluator:
         raise ValueError("TF_CONFIG makes this machine an evaluator, but scripts have no separate "
                          "evaluator: replica 0 evaluates. Remove the evaluator from the cluster.")
-    count = replica_launcher.count_here(count)
-    if count == 1 and (machines is None or len(machines.addresses) == 1):
-        return None
-
-    with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
-        plan = replica_launcher.Plan(count, timeout, max_restarts, machines,
-                                     namespace=namespace)
-        return replica_launcher.run(plan, logging.warning)
+    return replica_launcher.launch(count, timeout, max_restarts, machines, open_ports, arguments,
+                                   logging.warning)
 
 
 @contextlib.contextmanager
@@ -73,22 +68,19 @@ def _leave(group, error):
     reason. Then the caller raises `error` again, unless this function has raised SystemExit.
 
     Raises:
-      SystemExit: another replica failed first, or a restart may help.
+      SystemExit: another replica failed first.
     """
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        message = f"error: {error.code}" if isinstance(error.code, str) else (
-            f"error: the script ended with exit code {code}.")
-        group.leave(message if code else None, code, log_says_more=True)
+        message = error.code if isinstance(error.code, str) else f"the script ended with exit code {code}."
+        group.leave(Outcome(REFUSED, code, message, has_traceback=True) if code else None)
     elif isinstance(error, KeyboardInterrupt):
-        group.leave("interrupted.", 130)
+        group.leave(child_processes.stopped_by(signal.SIGINT))
     elif isinstance(error, replica_group.ReplicaError) or (
             group.failure and group.failure.about != group.index):
-        group.leave(f"error: {group.failure or error}")
-        sys.exit(os.EX_TEMPFAIL)
+        group.leave(Outcome(FAILED, 1, str(group.failure or error)))
+        sys.exit(1)
     else:
         first_line = str(error).strip().partition("\n")[0]
-        group.leave(f"error: {type(error).__name__}: {first_line}", log_says_more=True)
-        if replica_group.may_pass(error):
-            sys.excepthook(type(error), error, error.__traceback__)
-            sys.exit(os.EX_TEMPFAIL)
+        group.leave(Outcome(replica_group.kind_of(error), 1, f"{type(error).__name__}: {first_line}",
+                            has_traceback=True))

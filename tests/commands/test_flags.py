@@ -1,0 +1,186 @@
+"""The flags of the commands: --help and --helpfull, classes, refused values and the page of flags."""
+
+import json
+import re
+
+from helpers import ROOT
+import pytest
+from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
+
+from bertlib.flag_table.entries import CLASSES
+from bertlib.runs.settings import Settings
+
+COMMANDS = sorted(OUR_COMMANDS | PUBLISHED_COMMANDS)
+TRAINING_COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_squad", "run_pretraining", "run_ner",
+                     "run_swag")
+# Only --helpfull lists these flags.
+ADVANCED = {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
+            "iterations_per_loop", "recompute_segment", "compile_kernels", "gradient_dtype", "num_workers",
+            "features_cache", "tokens_per_micro_batch", "adam_bias_correction", "replica_timeout",
+            "max_restarts",
+            "protect_special_tokens", "xnli_language", "label_separator", "profile_steps", "log_steps",
+            "tf32", "deterministic", "gpu_allow_growth", "weight_decay", "clip_norm", "keep_checkpoint_max",
+            "layer_decay", "reinit_layers", "freeze_embeddings"}
+# {command: its flags whose value is a path}.
+PATHS = {
+    "run_classifier": "data_dir output_dir bert_config_file vocab_file spm_model_file init_checkpoint",
+    "run_squad": "train_file predict_file output_dir bert_config_file vocab_file init_checkpoint",
+    "run_pretraining": "input_file eval_file output_dir bert_config_file init_checkpoint",
+    "create_pretraining_data": "input_file output_file vocab_file spm_model_file",
+    "extract_features": "input_file output_file bert_config_file vocab_file spm_model_file init_checkpoint",
+    "convert_checkpoint": "input output bert_config_file vocab_file", "build_vocab": "input_file output_file",
+    "plan_memory": "bert_config_file output_file", "glue_submission": "output_file",
+    "export": "model_dir output_dir compare_file"}
+_POSITIVE, _NUMBER = "must be a whole number from 1 to 2147483647", "must be a number above 0"
+# (command, flag and value, part of the message).
+REFUSED = [
+    *(("run_classifier", f"--{text}", said) for text, said in [
+        ("train_batch_size=0", _POSITIVE), ("train_batch_size=-8", _POSITIVE),
+        ("train_batch_size=nan", "int()"), ("train_batch_size=3.5", "int()"),
+        ("eval_batch_size=0", _POSITIVE),
+        ("predict_batch_size=-1", _POSITIVE), ("save_checkpoints_steps=0", _POSITIVE),
+        ("log_steps=-1", _POSITIVE), ("num_train_epochs=0", _NUMBER), ("num_train_epochs=nan", _NUMBER),
+        ("num_train_epochs=inf", _NUMBER), ("num_train_epochs=1e+308", "above 0 and at most 1e+09"),
+        ("learning_rate=0", _NUMBER), ("learning_rate=-2e-05", _NUMBER), ("learning_rate=nan", _NUMBER),
+        ("learning_rate=inf", _NUMBER), ("memory_limit_gb=nan", "must be a number from 0 to 1e+06"),
+        ("memory_limit_gb=inf", "must be a number from 0 to 1e+06"),
+        ("warmup_proportion=-0.1", "must be a number from 0 to 1"),
+        ("warmup_proportion=1.1", "must be a number from 0 to 1"),
+        ("max_seq_length=2", "must be a whole number from 3 "),
+        ("warmup_proportion=nan", "must be a number from 0 to 1"), ("seed=x", "int()"),
+        ("seed=9223372036854775808", "to 9223372036854775807"),
+        ("do_train=maybe", "boolean flag"),
+        ("max_seq_lenght=20", "Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length"),
+        ("xnli_language=xx", "ar|bg|de|"), ("init_checkpoint= ", "--init_checkpoint is empty."),
+        ("clip_norm=nan", "clip_norm"), ("layer_decay=1.1", "must be a number above 0 and at most 1"),
+        ("layer_decay=nan", "must be a number above 0 and at most 1"), ("freeze_layers=-1", "freeze_layers"),
+        ("eval_every_steps=0", "eval_every_steps"), ("early_stopping_evals=0", "early_stopping_evals"),
+        ("threshold=1.5", "must be a number between 0 and 1"),
+        ("dev_fraction=nan", "must be a number above 0 and at most 0.5"),
+        ("delimiter=||", "must be auto, comma, semicolon, tab, pipe or a single character"),
+        ("encoding=hex", "must be the name of a text encoding of Python"),
+        *((f"profile_steps={steps}", "must be two numbers a,b with 1 <= a <= b")
+          for steps in ("3", "2,1", "0,1", "a,b", "")),
+        ("eval_batch_size=1000000000000000000", "2147483647")]),
+    ("run_squad", "--null_score_diff_threshold=nan", "must be a finite number"),
+    ("run_squad", "--null_score_diff_threshold=-inf", "must be a finite number"),
+    ("run_squad", "--n_best_size=2147483648", "2147483647"),
+    ("run_squad", "--max_answer_length=9223372036854775808", "2147483647"),
+    ("run_squad", "--memory_limit_gb=1e308", "1e+06"),
+    ("run_pretraining", f"--save_checkpoints_steps={10**30}", "2147483647"),
+    ("run_pretraining", f"--num_train_steps={10**100}", "2147483647"),
+    ("create_pretraining_data", f"--max_predictions_per_seq={10**30}", "65536"),
+    ("create_pretraining_data", "--dupe_factor=2147483648", "2147483647"),
+    ("create_pretraining_data", "--num_workers=1025", "1024"),
+    ("extract_features", f"--batch_size={2**63}", "2147483647"),
+    ("build_vocab", f"--vocab_size={10**20}", "16777216"), ("build_vocab", "--num_unused=1000000000000", ""),
+    ("build_vocab", "--min_frequency=2147483648", "2147483647"),
+    ("plan_memory", "--gpu_memory_gb=inf", "1e+06"),
+    *((command, f"--{name}=", f"--{name} is empty. Pass a path, or leave the flag out. If the path comes "
+       "from a shell variable, the variable is not set.")
+      for command, names in PATHS.items() for name in names.split())]
+
+
+@pytest.fixture(scope="module")
+def described(scripts, tmp_path_factory):
+    """What describe_flags.py prints: ({command: its flags}, messages on `REFUSED`)."""
+    lines = [(command, []) for command in COMMANDS] + [(command, [text]) for command, text, _ in REFUSED]
+    here = tmp_path_factory.mktemp("flags")
+    done = scripts.run("tests/commands/describe_flags.py", json.dumps(lines), cwd=here)
+    assert done.code == 0, done.err
+    commands, replies = json.loads(done.out)
+    assert replies[:len(COMMANDS)] == [None] * len(COMMANDS)
+    return commands, replies[len(COMMANDS):]
+
+
+def test_values_that_cannot_be_are_refused_with_their_flag(described):
+    for (command, text, expected), reply in zip(REFUSED, described[1], strict=True):
+        assert reply is not None and expected in reply, (command, text, reply)
+        assert text.partition("=")[0].removeprefix("--") in reply
+
+
+def flags_by_heading(text):
+    """Returns {heading: [names of flags]} of a help text, in the order of the text."""
+    parts = re.split(r"\n\n(\w.*):\n(?=  --)", text)
+    return {heading: re.findall(r"^  --(?:\[no\])?(\w+)", flags, re.M)
+            for heading, flags in zip(parts[1::2], parts[2::2])}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_everyday_flags_and_helpfull_all(command, described):
+    found = described[0][command]
+    everyday, full, defined = found["help"], found["helpfull"], found["names"]
+    sections = flags_by_heading(everyday)
+    shown = sum(sections.values(), [])
+    assert len(shown) == len(set(shown)) and set(shown) == set(defined) - ADVANCED and len(shown) > 2
+    assert len(sections) >= 2 and list(sections)[-1] == "Errors"
+    description, flags = everyday.split(f"\n\n{next(iter(sections))}:\n")
+    assert len(description) > 80 and max(map(len, flags.splitlines())) <= 110
+    last = " ".join(everyday.split("\n\n")[-1].split())
+    number = len(set(defined) & ADVANCED)
+    assert last.startswith(f"--helpfull lists {number} more flags: " if number else "--helpfull lists the ")
+
+    all_sections = flags_by_heading(full)
+    foreign = set(all_sections.pop("Flags of absl and TensorFlow"))
+    headings = list(all_sections)
+    assert headings[:len(sections)] == list(sections)
+    assert all(heading.startswith("Advanced: ") for heading in headings[len(sections):])
+    ours = sum(all_sections.values(), [])
+    assert len(ours) == len(set(ours)) and set(ours) == set(defined)
+    assert {"verbosity", "flagfile", "helpfull"} <= foreign and not foreign & set(ours)
+
+
+def test_help_of_a_command_gives_defaults_and_choices(scripts, tmp_path):
+    done = scripts.run("run_squad.py", "--help", cwd=tmp_path)
+    assert done.code == 0 and not done.err
+    out = " ".join(done.out.split())
+    assert "--max_seq_length Maximum number of WordPieces in an input, including [CLS] and [SEP]." in out
+    assert "(default: 384)" in out
+    assert "--precision=<bf16|fp16|fp32> Number format of the encoder's computation." in out
+    assert "(default: fp32)" in out
+    assert "--[no]do_lower_case" in out and "(default: true)" in out
+
+
+def test_the_page_of_flags_is_the_rendered_one(scripts, tmp_path):
+    done = scripts.run("docs/render_flags.py", "flags.md", cwd=tmp_path)
+    page = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+    written = (tmp_path / "flags.md").read_text(encoding="utf-8")
+    assert (done.code, done.out) == (0, "") and written == page, "run docs/render_flags.py"
+    assert set(re.findall(r"^### (\w+)\.py$", page, re.M)) == OUR_COMMANDS | PUBLISHED_COMMANDS
+    assert page.count("\n| `--use_tpu` |") == 1
+    assert page.index("`--use_tpu`") > page.index("## Advanced flags")
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--task_nam=MRPC"], "Unknown command line flag 'task_nam'. Did you mean: task_name ?"),
+    (["--data_dir="], "run_classifier.py: error: --data_dir is empty. "),
+    (["stray", "3"], "This command takes only flags, written as --name=value. Remove or correct: stray 3."),
+    (["--flagfile=a.flags"], "a file that --flagfile names is not UTF-8")])
+def test_a_command_refuses_arguments_in_one_message(arguments, said, scripts, tmp_path):
+    (tmp_path / "a.flags").write_bytes(b"--output_dir=caf\xe9\n")
+    done = scripts.run("run_classifier.py", *arguments, cwd=tmp_path)
+    assert done.code == 1 and said in done.err and "Traceback" not in done.err, done.err
+    assert len(done.err.splitlines()) < 5
+
+
+@pytest.mark.parametrize("command", TRAINING_COMMANDS)
+def test_each_flag_of_a_training_has_a_class(command, described):
+    found = described[0][command]["classes"]
+    assert len(found) > 30
+    assert not [name for name, kind in found.items() if kind not in CLASSES]
+    assert found["max_seq_length"] == "input" and found["learning_rate"] == "weights"
+    assert found["recompute"] == "speed" and found["traceback"] == "machine"
+
+
+@pytest.mark.parametrize("given, advice", [
+    ("do_eval", "--do_train is false because --do_eval is on the command line; add --do_train=true."),
+    ("do_train", "--do_eval is false because --do_train is on the command line; add --do_eval=true.")])
+def test_a_phase_that_is_false_turns_off_the_others(given, advice):
+    phases = dict.fromkeys(("do_train", "do_eval", "do_predict"), False)
+    with pytest.raises(ValueError) as error:
+        Settings(phases, {given}).choose_phases()
+    assert str(error.value) == ("Nothing to do: at least one of --do_train, --do_eval and --do_predict must "
+                                f"be true. {advice}")
+    settings = Settings(phases)
+    settings.choose_phases()
+    assert settings.do_train and settings.do_eval and not settings.do_predict

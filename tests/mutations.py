@@ -1,0 +1,393 @@
+"""Changes single statements of the product, and checks that the fast tests notice each change.
+
+    python tests/mutations.py map                     # records which test runs which line: takes half an hour
+    python tests/mutations.py run [--number=200] [--seed=0] [--processes=1] [--only=N,M [--tests=TEST,TEST]]
+    python tests/mutations.py lines TEST [TEST ...]   # lines that only these tests run; TEST: start of a name
+
+`map` also writes output/mutations/tests.json: the seconds of each test, and the number of lines that only
+this test runs. Lines that have moved since are found again. `map` must run again if many tests are new.
+
+`run` draws statements of `ROOMS`, and changes each of them in one way, see `_changes`. A changed statement is
+called a mutant. A copy of the working tree gets the change, and runs the tests that run the statement, the
+fastest first, until a test fails. A test that also fails without the change does not count. The results are
+kept in output/mutations/results.json, so that a run that was stopped continues. `--only` tests mutants again;
+`--tests` names new tests for them. The exit code is 1 if less than 90 % of the mutants are found. Mutants in
+tests/data/equivalent_mutants.json do not count: the program does the same with them, for the stated reason.
+
+A statement is drawn by a hash of its text. So a change of other statements does not change the draw.
+
+`mutmut` and `cosmic-ray` were considered. `mutmut` notes which test calls a function only inside the process
+of pytest, but most commands run in other processes. `cosmic-ray` runs the same tests for each mutant.
+"""
+
+import argparse
+import ast
+import collections
+import contextlib
+import hashlib
+import importlib
+import json
+import multiprocessing
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import line_map
+from line_map import DIRECTORY, ROOT
+import pytest
+
+# The files from which statements are drawn: the code that turns flags and files into results.
+ROOMS = (
+    "run_*.py",  # the published commands
+    "bertlib/command_line/*.py", "bertlib/commands/*.py", "bertlib/runs/**/*.py",  # the driver
+    "bertlib/output_directory/*.py", "bertlib/comparison/*.py",  # the record, and comparisons of records
+    "bertlib/api/*.py", "bertlib/sweeps/*.py",  # callers of the driver
+    "bertlib/rows/*.py", "bertlib/data/*.py",  # readers
+    "bertlib/tasks/classification/[cdrt]*_*.py", "bertlib/tasks/classification/targets.py",
+    "bertlib/tasks/tagging/tag*_*.py", "bertlib/tasks/squad/squad_[dasp]*.py",
+    "bertlib/tasks/multiple_choice/choice_data.py", "bertlib/tasks/pretraining/[cr]*.py",
+    "bertlib/replicas/*.py", "bertlib/estimator/replica_sync.py",  # replicas
+    "bertlib/checkpoints/resume.py", "bertlib/checkpoints/metrics_history.py",
+    "bertlib/checkpoints/checkpoint_files.py",
+    "bertlib/estimator/evaluation.py", "bertlib/estimator/training_session.py",
+    "bertlib/estimator/session_hooks.py", "bertlib/estimator/estimator.py",
+)
+_SHARE = 0.9
+_HANGS = " (did not end)"
+_BATCH_SECONDS = 10, 30, 120  # the tests of a mutant, in the order of their cost; later tests do not run
+_RESULTS = DIRECTORY / "results.json"
+_EQUIVALENT = ROOT / "tests" / "data" / "equivalent_mutants.json"
+
+
+# --- Mutants ---------------------------------------------------------------------------------------------
+
+Mutant = collections.namedtuple("Mutant", ["path", "function", "lines", "old", "new", "text", "key"])
+Mutant.__doc__ = """A changed statement. `lines` are its line numbers, `text` is the whole changed file, and
+`key` is a hash, which does not depend on line numbers."""
+
+_OPERATORS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
+    ast.And: ast.Or, ast.Or: ast.And,
+}
+
+
+def _files(*patterns):
+    return sorted({path for pattern in patterns for path in ROOT.glob(pattern)})
+
+
+def _statements(node, names=(), inside=False):
+    """Yields (name of the function, statement) for each statement in a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            function = inside or isinstance(child, ast.FunctionDef)
+            yield from _statements(child, (*names, child.name), function)
+        else:
+            if inside and isinstance(child, ast.stmt):
+                yield ".".join(names), child
+            yield from _statements(child, names, inside)
+
+
+def _is_log(node):
+    return isinstance(node, ast.Call) and "logging." in ast.unparse(node.func)
+
+
+def _expressions(node):
+    """Yields the expressions of a statement, without nested statements, type hints and texts of messages."""
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, (ast.stmt, ast.JoinedStr)):
+                continue
+            if name != "annotation" and not _is_log(child):
+                yield child
+                yield from _expressions(child)
+
+
+def _deletion(statement):
+    """Returns (node, new node) that delete a statement, or None. A local variable becomes None."""
+    if isinstance(statement, (ast.Return, ast.Assign)) and statement.value is not None:
+        local = isinstance(statement, ast.Return) or isinstance(statement.targets[0], ast.Name)
+        if local:
+            is_none = isinstance(statement.value, ast.Constant) and statement.value.value is None
+            return None if is_none else (statement.value, ast.Constant(None))
+    text = isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Constant, ast.Yield))
+    log = isinstance(statement, ast.Expr) and "logging.info(" in ast.unparse(statement)
+    simple = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Continue, ast.Break, ast.Delete)
+    return (statement, ast.Pass()) if isinstance(statement, simple) and not text and not log else None
+
+
+def _changes(statement):
+    """Yields (node, new node): the changes of a statement that a test should notice.
+
+    The statement is deleted, a condition is negated, or one of these is changed: an operator, True or False,
+    a number by one, the order of the first two arguments of a call.
+    """
+    deletion = _deletion(statement)
+    if deletion:
+        yield deletion
+    for node in [] if isinstance(statement, ast.Raise) else [statement, *_expressions(statement)]:
+        for test in getattr(node, "ifs", [getattr(node, "test", None)]):
+            if test:
+                is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+                yield test, test.operand if is_negated else ast.UnaryOp(ast.Not(), test)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            yield node, ast.Compare(node.left, [_OPERATORS[type(node.ops[0])]()], node.comparators)
+        elif isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in _OPERATORS:
+            fields = dict(ast.iter_fields(node), op=_OPERATORS[type(node.op)]())
+            yield node, type(node)(**fields)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+            yield node, ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and not any(
+                isinstance(each, ast.Starred) for each in node.args[:2]):
+            first, second, *rest = node.args
+            if ast.unparse(first) != ast.unparse(second):
+                yield node, ast.Call(node.func, [second, first, *rest], node.keywords)
+
+
+def _hash(*parts):
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def _replace(source, node, new):
+    """Returns the source with a node replaced. Columns of nodes are counted in bytes."""
+    lines = source.encode().splitlines(keepends=True)
+    start = sum(map(len, lines[:node.lineno - 1])) + node.col_offset
+    end = sum(map(len, lines[:node.end_lineno - 1])) + node.end_col_offset
+    text = new if isinstance(node, ast.stmt) else f"({new})"
+    data = b"".join(lines)
+    return (data[:start] + text.encode() + data[end:]).decode()
+
+
+def _draw(seed, number):
+    """Returns mutants of different statements. The draw depends only on the seed and on the statements."""
+    found = []
+    for path in _files(*ROOMS):
+        source = path.read_text()
+        seen = collections.Counter()
+        for function, statement in _statements(ast.parse(source)):
+            body = getattr(statement, "body", None)
+            last = max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno
+            header = ast.unparse(statement).split("\n")[0]
+            seen[function, header] += 1
+            name = path.relative_to(ROOT), function, header, seen[function, header]
+            changes = sorted(_changes(statement), key=lambda pair: _hash(seed, *name, *map(ast.dump, pair)))
+            if changes:
+                lines = range(statement.lineno, last + 1)
+                found.append((_hash(seed, *name), name, lines, source, changes[0]))
+    mutants = []
+    for order, (path, function, header, count), lines, source, (node, new) in sorted(found)[:number]:
+        old, new = ast.unparse(node), ast.unparse(new)
+        shown = old if old == header else f"{old} in {header}"
+        mutants.append(Mutant(str(path), function, lines, shown, new, _replace(source, node, new),
+                              _hash(order, old, new, count)))
+    return mutants
+
+
+# --- The tests of a mutant -------------------------------------------------------------------------------
+
+
+class _Progress(object):
+    """A plugin of pytest: keeps the order of the tests, limits their time, and writes the name of the current
+    test and the name of the test that failed to a directory."""
+
+    def __init__(self, tests, seconds, directory):
+        self._order = {test: index for index, test in enumerate(tests)}
+        self._seconds, self._directory = seconds, directory
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self._add_failed(f"{report.nodeid} (is not collected)")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        items.sort(key=lambda item: self._order.get(item.nodeid, -1))
+
+    def pytest_runtest_logstart(self, nodeid):
+        (self._directory / "current").write_text(nodeid)
+        signal.alarm(60 + 20 * int(self._seconds[nodeid]))
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self._add_failed(report.nodeid)
+
+    def _add_failed(self, name):
+        with open(self._directory / "failed", "a") as file:
+            file.write(f"{name}\n")
+
+
+class Tree(object):
+    """A copy of the working tree in which mutants are tested."""
+
+    def __init__(self, directory, seconds):
+        """`directory`: where the copy is made. `seconds`: {test: its seconds}."""
+        self._directory = pathlib.Path(tempfile.mkdtemp(dir=directory))
+        self._root = self._directory / "tree"
+        self._seconds = collections.Counter(seconds)
+        shutil.copytree(ROOT, self._root, ignore=shutil.ignore_patterns(
+            ".git", ".venv", "output", "site", "__pycache__"))
+
+    def find(self, mutant, tests):
+        """Returns the name of the test that finds a mutant, or None."""
+        target = self._root / mutant.path
+        target.write_text(mutant.text)
+        try:
+            return next(filter(None, map(self._run, self._batches(tests))), None)
+        finally:
+            shutil.copyfile(ROOT / mutant.path, target)
+
+    def failing(self, tests):
+        """Returns the set of the tests that fail without a change."""
+        last = self._run(tests, "--maxfail=0")
+        return {_test_of(last), *(self._directory / "failed").read_text().splitlines()}
+
+    def _batches(self, tests):
+        """Yields lists of tests, the fastest first. In a list, the tests of a file follow each other."""
+        rest = sorted(tests, key=lambda test: (self._seconds[test], test))
+        for limit in _BATCH_SECONDS:
+            batch, total = [], 0
+            while rest and (not batch or total + self._seconds[rest[0]] <= limit):
+                total += self._seconds[rest[0]]
+                batch.append(rest.pop(0))
+            if batch:
+                yield sorted(batch, key=lambda test: test.split("::")[0])
+
+    def _run(self, tests, *options):
+        """Runs tests in a fork, until one of them fails. Returns the name of this test, or None."""
+        for name in ("current", "failed"):
+            (self._directory / name).write_text("")
+        pid = os.fork()
+        if not pid:
+            os._exit(self._become_pytest(tests, options))
+        status = os.waitpid(pid, 0)[1]
+        self._end_processes()
+        failed = (self._directory / "failed").read_text().splitlines()
+        if failed or not status:
+            return failed[0] if failed else None
+        return (self._directory / "current").read_text() + _HANGS
+
+    def _become_pytest(self, tests, options):
+        output = os.open(self._directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each command would compile all modules
+        sys.dont_write_bytecode = False
+        os.chdir(self._root)
+        sys.path.remove(str(ROOT / "tests"))
+        temporary = self._directory / "temporary"
+        shutil.rmtree(temporary, ignore_errors=True)
+        return int(pytest.main(["-x", f"--basetemp={temporary}", *options, *line_map.FAST, *tests],
+                               plugins=[_Progress(tests, self._seconds, self._directory)]))
+
+    def _end_processes(self):
+        """Ends processes that the tests of a mutant have left."""
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if str(self._directory).encode() in (entry / "cmdline").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+
+_tree = None
+
+
+def _open_tree(directory, seconds):
+    global _tree
+    _tree = Tree(directory, seconds)
+
+
+def _check(task):
+    """Returns (number of a mutant, its result)."""
+    number, mutant, tests = task
+    start = time.monotonic()
+    found_by = _tree.find(mutant, tests)
+    return number, {"found_by": found_by, "tests": len(tests), "seconds": round(time.monotonic() - start, 1)}
+
+
+def _failing(tests):
+    return _tree.failing(tests)
+
+
+def _test_of(found_by):
+    return found_by and found_by.removesuffix(_HANGS)
+
+
+def _run(arguments):
+    """Tests the mutants, and prints them. Returns the exit code."""
+    drawn = dict(enumerate(_draw(arguments.seed, arguments.number), 1))
+    equivalent = {tuple(entry[name] for name in ("path", "function", "old", "new"))
+                  for entry in json.loads(_EQUIVALENT.read_text())}
+    mutants = {number: mutant for number, mutant in drawn.items()
+               if (mutant.path, mutant.function, mutant.old, mutant.new) not in equivalent}
+    results = json.loads(_RESULTS.read_text()) if _RESULTS.exists() else {}
+    for number in arguments.only or []:
+        results.pop(mutants[number].key, None)
+    todo = {number: mutant for number, mutant in mutants.items()
+            if mutant.key not in results and number in (arguments.only or mutants)}
+    found = line_map.Map()
+    importlib.import_module("tensorflow.compat.v1")  # once, for all forks
+    with (tempfile.TemporaryDirectory(prefix="mutations-") as directory,
+          multiprocessing.Pool(arguments.processes, _open_tree, [directory, found.seconds]) as pool):
+        for number, result in pool.imap_unordered(_check, _tasks(todo, found, arguments.tests)):
+            results[mutants[number].key] = result
+            _RESULTS.write_text(json.dumps(results, indent=1))
+            print(_describe(number, mutants[number], result), flush=True)
+        finders = {_test_of(result["found_by"]) for result in results.values()} & found.seconds.keys()
+        unusable = pool.apply(_failing, [sorted(finders)])
+    known = {number: results[mutant.key] for number, mutant in mutants.items() if mutant.key in results}
+    return _summarize(known, mutants, len(drawn), unusable)
+
+
+def _tasks(mutants, found, more_tests):
+    """Returns the arguments of `_check` for each mutant, in the order of their numbers."""
+    tasks = []
+    for path in {mutant.path for mutant in mutants.values()}:
+        by_line = found.tests_by_line(path)
+        tasks += [(number, mutant, {*more_tests}.union(*(by_line.get(line, ()) for line in mutant.lines)))
+                  for number, mutant in mutants.items() if mutant.path == path]
+    return sorted(tasks)
+
+
+def _summarize(results, mutants, number, unusable):
+    """Prints the share of the mutants that were found, and the others. Returns the exit code."""
+    unusable = {None, *unusable}
+    for test in filter(None, unusable):
+        print(f"{test} also fails without a change. Its mutants count as not found.")
+    survivors = [index for index, result in results.items() if _test_of(result["found_by"]) in unusable]
+    share = 1 - len(survivors) / len(results)
+    print(f"\n{number - len(mutants)} of {number} mutants are equivalent. The tests found "
+          f"{len(results) - len(survivors)} of {len(results)} others, {share:.1%}. Survivors:")
+    for index in survivors:
+        print(_describe(index, mutants[index], results[index]))
+    return int(share < _SHARE)
+
+
+def _describe(number, mutant, result):
+    outcome = f"found by {result['found_by']}" if result["found_by"] else f"SURVIVED {result['tests']} tests"
+    return (f"{number}. {mutant.path}:{mutant.lines[0]} {mutant.function}: {mutant.old} -> {mutant.new}: "
+            f"{outcome} ({result['seconds']} s)")
+
+
+def main():
+    """Runs the command in the arguments. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("map")
+    run = commands.add_parser("run")
+    run.add_argument("--number", type=int, default=200)
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--processes", type=int, default=1)
+    run.add_argument("--only", type=lambda text: [int(number) for number in text.split(",")])
+    run.add_argument("--tests", type=lambda text: text.split(","), default=[])
+    commands.add_parser("lines").add_argument("tests", nargs="+")
+    arguments = parser.parse_args()
+    if arguments.command == "map":
+        return line_map.make()
+    return _run(arguments) if arguments.command == "run" else line_map.print_lines(arguments.tests)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
