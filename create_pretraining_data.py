@@ -386,8 +386,7 @@ def close_ports(settings):
         return
     with network_namespace.for_processes(
             settings.open_ports, process_role.path_arguments(),
-            "The gRPC servers of Apache Beam's local runner",
-            lambda text: logging.warning("%s", text)) as namespace:
+            "The gRPC servers of Apache Beam's local runner", logging.warning) as namespace:
         if namespace is not None:
             # Only a process with a single thread can move to the namespace. TensorFlow has started threads in
             # this process, so the command is started again.

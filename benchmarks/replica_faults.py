@@ -90,7 +90,7 @@ class Forked:
             os.environ.update(env)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
-            run_script(network_namespace.enter(command)[1:])
+            run_script(enter_namespace(command)[1:])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 
     def poll(self):
@@ -117,6 +117,21 @@ class Forked:
     def terminate(self):
         """Sends SIGTERM."""
         self.send_signal(signal.SIGTERM)
+
+
+def enter_namespace(command):
+    """Moves this process into the namespace that is named in a command line from `Namespace.wrap_command`.
+    Returns the command line without the part that `wrap_command` added.
+
+    If the command line is not from `wrap_command`, it is returned unchanged, and the process stays in its
+    current namespace.
+    """
+    program = network_namespace._program("enter")
+    if list(command[:len(program)]) != program:
+        return command
+    descriptors, *inner = command[len(program):]
+    network_namespace._enter(network_namespace._split_descriptors(descriptors))
+    return inner
 
 
 def run_script(command):

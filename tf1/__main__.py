@@ -95,7 +95,7 @@ def _launch(options, name, arguments, parser):
         outcome = launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
                                    open_ports, arguments)
     except (ValueError, OSError) as error:
-        outcome = child_processes.Outcome(child_processes.REFUSED, 1, str(error))
+        outcome = child_processes.Outcome("refused", 1, str(error))
     if outcome is not None:
         outcome.show(name)
         sys.exit(outcome.exit_code)

@@ -127,7 +127,7 @@ def _error(script, child, lines):
             " See docs/reference/flags.md.")
         return TypeError(f"there is no setting {outcome.flags[0]!r}.{close}")
     message, code = outcome.known_message, child.process.returncode
-    if message and outcome.outcome != child_processes.STOPPED:
+    if message and outcome.outcome != "stopped":
         return ValueError(explain_flags(message))
     return ChildProcessError(describe_signal(script, child, lines) or (
         f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}"))

@@ -74,7 +74,7 @@ def follow(coordinator, timeout):
                     return outcome._replace(message=None)
                 evaluated = None if outcome.exit_code else _keep_results(step)
             elif not runs:
-                return child_processes.Outcome(child_processes.FINISHED)
+                return child_processes.Outcome("finished")
             else:
                 _pause(signals, min(_LOOK_SECONDS, timeout))
     return child_processes.stopped_by(signals[0])

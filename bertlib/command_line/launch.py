@@ -20,7 +20,7 @@ from bertlib.estimator import estimator, step_config
 from bertlib.replicas import replica_group, replica_launcher
 from bertlib.replicas.replica_group import ReplicaError
 from bertlib.system import child_processes, files, gpu_libraries, stopping, terminal, workers
-from bertlib.system.child_processes import DIVERGED, FAILED, FINISHED, REFUSED, Outcome
+from bertlib.system.child_processes import Outcome, stopped_by
 
 FLAGS = flags.FLAGS
 
@@ -97,10 +97,10 @@ def run(main, resumable=False, description=None, takes_paths=False):
     except UnicodeDecodeError as error:
         if FLAGS.is_parsed():
             raise
-        _end(Outcome(REFUSED, 1, f"a file that --flagfile names is not UTF-8 ({error}). Convert the file to "
-                     "UTF-8.", flags=["flagfile"]))
+        _end(Outcome("refused", 1, f"a file that --flagfile names is not UTF-8 ({error}). Convert the file "
+                     "to UTF-8.", flags=["flagfile"]))
     except KeyboardInterrupt:
-        _end(child_processes.stopped_by(signal.SIGINT))
+        _end(stopped_by(signal.SIGINT))
     except SystemExit as end:
         if not end.code:
             _flush_help()
@@ -122,7 +122,7 @@ def _call(main, argv, resumable, takes_paths):
     if outcome is not None:  # this process has started replicas or evaluations, and they have ended
         _end(outcome)
     signals.handle_termination(
-        lambda: _report(child_processes.stopped_by(signals.first(), _resume_advice(resumable))))
+        lambda: _report(stopped_by(signals.first(), _resume_advice(resumable))))
     _set_up_gpus()
     with _interruption_wins(), process_role.join_replicas():
         main(argv)
@@ -164,18 +164,18 @@ def _flush_help():
     try:
         terminal.flush_output()
     except terminal.StreamError as error:
-        _end(Outcome(FAILED, 1, str(error)))
+        _end(Outcome("failed", 1, str(error)))
 
 
 def _outcome_of_exit(end):
     """Returns the `Outcome` of a command that ended with a SystemExit."""
     error = end.__context__
     if isinstance(error, flags.UnrecognizedFlagError):
-        similar = difflib.get_close_matches(error.flagname, list(FLAGS), 1)
-        return Outcome(REFUSED, 1, str(error), flags=[error.flagname], similar_flags=similar)
+        similar = difflib.get_close_matches(error.flagname, FLAGS, 1)
+        return Outcome("refused", 1, str(error), flags=[error.flagname], similar_flags=similar)
     if isinstance(error, flags.Error):
-        return Outcome(REFUSED, 1, str(error))
-    return Outcome(FINISHED, end.code if isinstance(end.code, int) else int(bool(end.code)))
+        return Outcome("refused", 1, str(error))
+    return Outcome("finished", end.code if isinstance(end.code, int) else int(bool(end.code)))
 
 
 def _describe_encoding_error(error):
@@ -235,28 +235,27 @@ def _known_message(error):
 def _outcome_of(error, resumable):
     """Returns the `Outcome` of a command that ended with an error.
 
-    Any error may have the attributes `filename` and `step`; see `Outcome`.
+    Any error may have the attributes `filename`, `step` and `about` (a replica); see `Outcome`.
     """
     if isinstance(error, KeyboardInterrupt):
-        return child_processes.stopped_by(signal.SIGINT, _resume_advice(resumable))
+        return stopped_by(signal.SIGINT, _resume_advice(resumable))
     is_request = isinstance(error, stopping.Stopped)
+    if is_request and str(error):
+        return stopped_by(signals.first(), f" {error}: run the same command again to continue.")
     # A cluster also sends the signal to the worker processes, so their end is expected and is not an error.
     if is_request or isinstance(error, ChildProcessError) and stopping.request.is_set:
-        return child_processes.stopped_by(signals.first(), (
-            f" {error}: run the same command again to continue." if is_request and str(error)
-            else _resume_advice(resumable)))
-    message, is_own = _known_message(error), not isinstance(error, ReplicaError)
-    is_failure = message is None or isinstance(error, tf.errors.OpError)
-    kind = (DIVERGED if isinstance(error, estimator.NanLossError) else
-            FAILED if is_failure else replica_group.kind_of(error))
-    has_traceback = message is None or FLAGS.traceback and is_own
+        return stopped_by(signals.first(), _resume_advice(resumable))
+    message, file, group = _known_message(error), getattr(error, "filename", None), replica_group.current()
+    kind = ("diverged" if isinstance(error, estimator.NanLossError) else
+            "failed" if message is None or isinstance(error, tf.errors.OpError)
+            else replica_group.kind_of(error))
+    has_traceback = message is None or FLAGS.traceback and not isinstance(error, ReplicaError)
     if has_traceback:
         name = f"{type(error).__name__}: "
         message = f"{name}{replica_group.message_of(error).removeprefix(name)}"
-    file, group = getattr(error, "filename", None), is_own and replica_group.current()
     return Outcome(kind, 1, message, has_traceback, file=file, step=getattr(error, "step", None),
                    flags=[name for name in FLAGS if file and FLAGS[name].value == file],
-                   replica=group.index if group else None)
+                   replica=getattr(error, "about", group and group.index))
 
 
 def _end_with_error(error, resumable):

@@ -42,7 +42,7 @@ from absl import logging
 from bertlib.replicas import replica_meeting, value_encoding
 from bertlib.replicas.replica_meeting import ReplicaError
 from bertlib.system import child_processes, files
-from bertlib.system.child_processes import FAILED, REFUSED, Outcome
+from bertlib.system.child_processes import Outcome
 
 VARIABLE = "BERT_REPLICA"
 
@@ -67,12 +67,12 @@ _group = None
 def kind_of(error):
     """Returns the field `outcome` of the `Outcome` of a process that ends with an error.
 
-    It is FAILED after a failure of another replica, after a lack of memory, and after most errors of the
-    operating system: the run may succeed if it is started again. It is REFUSED after all other errors.
+    It is "failed" after a failure of another replica, after a lack of memory, and after most errors of the
+    operating system: the run may succeed if it is started again. It is "refused" after all other errors.
     """
     passes = isinstance(error, (ReplicaError, MemoryError)) or (
         isinstance(error, OSError) and not isinstance(error, _REFUSALS))
-    return FAILED if passes else REFUSED
+    return "failed" if passes else "refused"
 
 
 def is_replica(environment=os.environ):
@@ -422,7 +422,7 @@ class Group:
                 if peer.index != about:
                     with contextlib.suppress(OSError, ValueError):
                         peer.send(_message("failed", (message, about)))
-        outcome = Outcome(FAILED, 1, message, replica=about)
+        outcome = Outcome("failed", 1, message, replica=about)
         threading.Thread(target=self._end, args=(self._timeout * _GRACE, outcome), name="end",
                          daemon=True).start()
 

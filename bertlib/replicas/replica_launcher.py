@@ -27,7 +27,7 @@ from absl import logging
 
 from bertlib.replicas import replica_group, replica_meeting
 from bertlib.system import child_processes, gpu_libraries, network_namespace, terminal, workers
-from bertlib.system.child_processes import FAILED, STOPPED, Outcome
+from bertlib.system.child_processes import Outcome
 
 _POLL_SECONDS = 0.05
 # A replica that is stopped (for example by SIGSTOP) for this fraction of the timeout counts as lost.
@@ -169,14 +169,14 @@ class _Replica(child_processes.Child):
 
     @property
     def failed(self):
-        """Returns whether the process has ended with an exit code other than 0."""
-        return self.outcome is not None and self.outcome.exit_code != 0
+        """Returns whether the process, which has ended, had an exit code other than 0."""
+        return self.outcome.exit_code != 0
 
     @property
     def was_asked(self):
         """Returns whether the process was ended from outside, by SIGTERM, SIGHUP or SIGINT. Returns False if
         the launcher itself decided to end the process."""
-        return self.failed and self.outcome.outcome == STOPPED and not self.ended_here
+        return self.outcome.outcome == "stopped" and not self.ended_here
 
     @property
     def is_at_fault(self):
@@ -307,8 +307,8 @@ def _fault(fault, failed, afterwards):
     """
     message = fault.outcome.message
     if not message:
-        return Outcome(FAILED, max(1, fault.process.returncode), f"{_in_words(fault)} {afterwards}".rstrip(),
-                       replica=fault.index)
+        return Outcome("failed", max(1, fault.process.returncode),
+                       f"{_in_words(fault)} {afterwards}".rstrip(), replica=fault.index)
     others = [replica.outcome.message for replica in failed if replica is not fault]
     # The message does not name the replica in two cases: it is replica 0, or another replica has the same
     # message.
@@ -318,11 +318,12 @@ def _fault(fault, failed, afterwards):
 
 
 def _in_words(replica):
-    code = replica.process.returncode
-    ended = f"{replica} {child_processes.describe_end(code)}"
+    code, more = replica.process.returncode, "."
     if code >= 0:
-        return f"{ended} and without a message{'; the end of its log is above' if replica.log else ''}."
-    return f"{ended}." + (code == -signal.SIGKILL) * " If nobody killed it, the machine ran out of memory."
+        more = f" and without a message{'; the end of its log is above' if replica.log else ''}."
+    elif code == -signal.SIGKILL:
+        more = ". If nobody killed it, the machine ran out of memory."
+    return f"{replica} {child_processes.describe_end(code)}{more}"
 
 
 def _lost(failed, afterwards):
@@ -340,7 +341,7 @@ def _lost(failed, afterwards):
         message = next((replica.outcome.message for replica in failed
                         if replica.outcome.message and not replica.ended_here),
                        f"{failed[0]} did not end when the other replicas ended, so it was killed.")
-    return Outcome(FAILED, 1, f"{message} {afterwards}".rstrip())
+    return Outcome("failed", 1, f"{message} {afterwards}".rstrip())
 
 
 def _show_log(replicas):
@@ -428,7 +429,7 @@ def _listeners(plan):
 def run(plan, log):
     """Runs the replicas of this machine. After a failure, restarts them if another attempt may succeed.
 
-    Replicas are restarted if a replica was killed, crashed or was lost, or if its outcome is FAILED. After
+    Replicas are restarted if a replica was killed, crashed or was lost, or if its outcome is "failed". After
     other errors, such as invalid flags, the replicas are not restarted.
 
     Args:
@@ -452,7 +453,7 @@ def run(plan, log):
         attempt = 0
         while True:
             outcome = _run_once(plan, attempt, listener, key, signals)
-            if signals or outcome.outcome != FAILED or attempt >= plan.max_restarts:
+            if signals or outcome.outcome != "failed" or attempt >= plan.max_restarts:
                 return outcome
             attempt += 1
             failure = outcome.message.removesuffix(plan.afterwards).rstrip()

@@ -7,10 +7,8 @@ import math
 import numpy as np
 
 from bertlib.output_directory import best_weights
-from bertlib.system.child_processes import DIVERGED, FAILED
-from bertlib.system.child_processes import FINISHED as DONE
 
-RUNNING = "running"
+DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 # If a finished run learned nothing, its message begins with this word.
 DEGENERATE = "Degenerate"

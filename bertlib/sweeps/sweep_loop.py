@@ -111,7 +111,7 @@ def _record(sweep, directory, ended, child, log_start):
             run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
                                     if other.status in run_rows.ENDED] + [directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
-        outcome = child_processes.Outcome(child_processes.FAILED, 1, str(problem))
+        outcome = child_processes.Outcome("failed", 1, str(problem))
     run_rows.of_ended_run(row, outcome, results, sweep.metric)
     directory.write_row(ended, row)
     return row

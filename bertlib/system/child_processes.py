@@ -21,7 +21,6 @@ from typing import NamedTuple
 from bertlib.system import terminal
 
 VARIABLE = "BERT_OUTCOME_FILE"
-FINISHED, DIVERGED, REFUSED, FAILED, STOPPED = "finished", "diverged", "refused", "failed", "stopped"
 # The signals that ask a command to end.
 _SIGNALS = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
 
@@ -34,9 +33,9 @@ class Outcome(NamedTuple):
     """How a command ended.
 
     Attributes:
-      outcome: FINISHED, DIVERGED, REFUSED, FAILED or STOPPED. DIVERGED: the loss or the gradients were not
-        finite. REFUSED: the same command would end with the same error again. FAILED: the same command may
-        succeed if it is run again. STOPPED: SIGTERM, SIGHUP or SIGINT ended the command.
+      outcome: "finished", "diverged", "refused", "failed" or "stopped". "diverged": the loss or the gradients
+        were not finite. "refused": the same command would end with the same error again. "failed": the same
+        command may succeed if it is run again. "stopped": SIGTERM, SIGHUP or SIGINT ended the command.
       exit_code: int, as a shell shows it: 128 + n after signal n.
       message: str; None if the command ended without a message.
       has_traceback: whether the log of the command contains a traceback, which says more than the message.
@@ -53,17 +52,17 @@ class Outcome(NamedTuple):
     exit_code: int = 0
     message: str | None = None
     has_traceback: bool = False
-    flags: list | tuple = ()
+    flags: list = []
     similar_flags: list | None = None
     file: str | None = None
     step: int | None = None
     replica: int | None = None
-    warnings: list | tuple = ()
+    warnings: list = []
 
     @property
     def line(self):
         """Returns the last line of the command's output."""
-        return self.message if self.outcome in (FINISHED, STOPPED) else f"error: {self.message}"
+        return self.message if self.outcome in ("finished", "stopped") else f"error: {self.message}"
 
     def show(self, program):
         """Prints the message to stderr, after the name of the program."""
@@ -81,7 +80,7 @@ class Outcome(NamedTuple):
 def stopped_by(number, advice=""):
     """Returns the `Outcome` of a command that signal `number` ended. `advice` is the end of its message."""
     word = "interrupted" if number == signal.SIGINT else "terminated"
-    return Outcome(STOPPED, 128 + number, f"{word}.{advice}")
+    return Outcome("stopped", 128 + number, f"{word}.{advice}")
 
 
 def add_warning(text):
@@ -170,15 +169,16 @@ class Child:
     def runs(self):
         """Returns whether the process runs. If it has ended, stores its outcome.
 
-        If the process has reported no outcome, for example because it was killed, the stored `Outcome` is
-        STOPPED after SIGTERM, SIGHUP and SIGINT. Otherwise, it is FAILED or FINISHED, and has no message.
+        The process may have reported no outcome, for example because it was killed. Then, the stored
+        `Outcome` is "stopped" after SIGTERM, SIGHUP and SIGINT. After other ends, it is "failed" or
+        "finished", and has no message.
         """
         code = self.process.poll()
         if code is not None and self.outcome is None:
             self.ended = time.monotonic()
             code = code if code >= 0 else 128 - code
             self.outcome = (stopped_by(code - 128) if code - 128 in _SIGNALS else
-                            Outcome(FAILED if code else FINISHED, code))
+                            Outcome("failed" if code else "finished", code))
             with self._directory, contextlib.suppress(OSError, ValueError, TypeError):
                 with open(self._file, encoding="utf-8") as reader:
                     reported = Outcome(**json.load(reader))

@@ -168,21 +168,6 @@ class Namespace:
         os.execve(wrapped[0], wrapped, environment)
 
 
-def enter(command):
-    """Moves this process into the namespace that is named in a command line from `wrap_command`. Returns the
-    command line without the part that `wrap_command` added.
-
-    This process must have only one thread. If the command line is not from `wrap_command`, it is returned
-    unchanged, and the process stays in its current namespace.
-    """
-    program = _program("enter")
-    if list(command[:len(program)]) != program:
-        return command
-    descriptors, *inner = command[len(program):]
-    _enter(_split_descriptors(descriptors))
-    return inner
-
-
 def _program(action):
     # A process can enter the namespace only if it has a single thread. Without the options -I and -S, Python
     # would import sitecustomize or modules in the working directory, and these could start a thread.

@@ -59,7 +59,7 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
             idle.put(worker)
             # At the end of the `with` block, this callback runs before the threads are joined. A thread may
             # still wait for its worker. The callback kills the worker, so that the thread ends.
-            stack.callback(worker.kill)
+            stack.callback(worker.process.kill)
         # The number of submitted chunks is one more than the number of workers, so that no worker is idle
         # while the caller uses results.
         running = collections.deque(threads.submit(run, chunk)
@@ -85,7 +85,7 @@ class _Worker:
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
             # Ctrl-C reaches only this process, and this process then kills its workers.
-            self._process = child_processes.start(
+            self.process = child_processes.start(
                 [sys.executable, "-c", f"import sys; sys.path[:] = {list(map(str, sys.path))}; from "
                  f"bertlib.system import workers; workers.serve({worker_end.fileno()})"],
                 pass_fds=[worker_end.fileno()])
@@ -96,10 +96,7 @@ class _Worker:
 
     def __exit__(self, *error):
         self._connection.close()
-        self._process.wait()
-
-    def kill(self):
-        self._process.kill()
+        self.process.wait()
 
     def run(self, chunk):
         """Sends a chunk of items to the worker. Returns a triple: the results before the first exception, the
@@ -110,7 +107,7 @@ class _Worker:
             self._connection.send(chunk)
             return self._connection.recv()
         except (EOFError, ConnectionError):
-            ended = child_processes.describe_end(self._process.wait())
+            ended = child_processes.describe_end(self.process.wait())
             raise ChildProcessError(
                 f"A worker process {ended}. If memory ran out, use fewer workers.") from None
 

@@ -7,8 +7,7 @@ import sys
 from absl import logging
 
 from bertlib.replicas import cluster, replica_group, replica_launcher
-from bertlib.system import child_processes
-from bertlib.system.child_processes import FAILED, REFUSED, Outcome
+from bertlib.system.child_processes import Outcome, stopped_by
 import tf1
 from tf1._replicas import gradients, horovod
 
@@ -73,12 +72,12 @@ def _leave(group, error):
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         message = error.code if isinstance(error.code, str) else f"the script ended with exit code {code}."
-        group.leave(Outcome(REFUSED, code, message, has_traceback=True) if code else None)
+        group.leave(Outcome("refused", code, message, has_traceback=True) if code else None)
     elif isinstance(error, KeyboardInterrupt):
-        group.leave(child_processes.stopped_by(signal.SIGINT))
+        group.leave(stopped_by(signal.SIGINT))
     elif isinstance(error, replica_group.ReplicaError) or (
             group.failure and group.failure.about != group.index):
-        group.leave(Outcome(FAILED, 1, str(group.failure or error)))
+        group.leave(Outcome("failed", 1, str(group.failure or error)))
         sys.exit(1)
     else:
         first_line = str(error).strip().partition("\n")[0]
