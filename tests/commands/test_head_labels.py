@@ -139,7 +139,6 @@ _OTHER_HEADS = [
     (HEAD, dict(task_type="multilabel", labels=LABELS), "classification",
      "is the head of a multi-label classifier"),
     (ONE, dict(task_type="regression"), "classification", "is the head of a regression"),
-    (HEAD, dict(command="run_ner.py", labels=LABELS), "classification", "is the head of a tagger"),
     (SQUAD, dict(task_type="questions"), "tagging",
      "is the head of question answering, but the task needs the head of a tagger"),
     (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the tagger in ")]

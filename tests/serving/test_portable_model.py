@@ -123,7 +123,8 @@ def test_the_best_weights_and_their_export_use_the_threshold_of_the_evaluation(t
         model_directories.write(directory, tiny_model, kind, head, labels, "SQuAD 2.0", **settings,
                                 keep_best="f1")
     (output / "best" / "best.json").write_text(json.dumps({
-        "metric": "f1", "step": 7, "value": 50.0, "first_step": 0, "training": None, "earlier": []}))
+        "metric": "f1", "step": 7, "value": 50.0, "first_step": 0,
+        "training": model_directories.record()["started"], "earlier": []}))
     question = "what sees the dog", "the old cat sees a dog ."
     results = output / "eval_results.json"
     with serving.load(output) as predictor:
