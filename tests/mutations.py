@@ -236,7 +236,7 @@ class Tree(object):
         target = self._root / mutant.path
         target.write_text(mutant.text)
         try:
-            return next(filter(None, map(self._run, self._batches(tests))), None)
+            return next(filter(None, map(self._run, self._batches(tests, target.stem))), None)
         finally:
             shutil.copyfile(ROOT / mutant.path, target)
 
@@ -245,16 +245,18 @@ class Tree(object):
         last = self._run(tests, "--maxfail=0")
         return {_test_of(last), *(self._directory / "failed").read_text().splitlines()}
 
-    def _batches(self, tests):
-        """Yields lists of tests, the fastest first. In a list, the tests of a file follow each other."""
-        rest = sorted(tests, key=lambda test: (self._seconds[test], test))
+    def _batches(self, tests, module):
+        """Yields lists of tests: the fastest first, and earlier if their file contains the name of the module.
+        In a list, the tests of a file follow each other."""
+        names_it = {path: module in (self._root / path).read_text() for path in set(map(_file_of, tests))}
+        rest = sorted(tests, key=lambda test: (self._seconds[test] / (1 + 9 * names_it[_file_of(test)]), test))
         for limit in _BATCH_SECONDS:
             batch, total = [], 0
             while rest and (not batch or total + self._seconds[rest[0]] <= limit):
                 total += self._seconds[rest[0]]
                 batch.append(rest.pop(0))
             if batch:
-                yield sorted(batch, key=lambda test: test.split("::")[0])
+                yield sorted(batch, key=_file_of)
 
     def _run(self, tests, *options):
         """Runs tests in a fork, until one of them fails. Returns the name of this test, or None."""
@@ -289,6 +291,10 @@ class Tree(object):
             with contextlib.suppress(OSError):
                 if str(self._directory).encode() in (entry / "cmdline").read_bytes():
                     os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _file_of(test):
+    return test.split("::")[0]
 
 
 _tree = None
