@@ -284,7 +284,7 @@ def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch)
 
 
 @pytest.mark.parametrize("error, is_reported", [
-    (session_hooks.NanLossError("the loss is nan"), False),  # all replicas raise it
+    (session_hooks.NanLossError("the loss is nan", 3), False),  # all replicas raise it
     (tf.errors.OutOfRangeError(None, None, "end of the input"), False), (ValueError("bad"), True)])
 def test_an_error_of_one_replica_is_raised_and_only_its_own_is_reported(error, is_reported):
     reported = []
