@@ -191,7 +191,7 @@ class Map(object):
     def files(self):
         """Returns the paths of the files with lines, in the repository."""
         paths = {os.path.relpath(path, ROOT) for path in self._data.measured_files()}
-        return sorted(path for path in paths if (DIRECTORY / "code" / path).exists() and (ROOT / path).exists())
+        return sorted(path for path in paths if (DIRECTORY / "code" / path).exists())
 
     def tests_by_line(self, path):
         """Returns {line number of a file of today: set of the tests that ran the line}."""
