@@ -190,7 +190,8 @@ class Map(object):
 
     def files(self):
         """Returns the paths of the files with lines, in the repository."""
-        return sorted(os.path.relpath(path, ROOT) for path in self._data.measured_files())
+        paths = {os.path.relpath(path, ROOT) for path in self._data.measured_files()}
+        return sorted(path for path in paths if (DIRECTORY / "code" / path).exists())
 
     def tests_by_line(self, path):
         """Returns {line number of a file of today: set of the tests that ran the line}."""

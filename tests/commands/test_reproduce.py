@@ -87,7 +87,9 @@ def test_what_cannot_be_repeated_is_refused(copy, scripts, tmp_path):
     assert "is the training itself" in refused(copy, f"--output_dir={copy}")
     assert "Pass --until before the --." in refused(copy, "--", "--max_steps=3")
     assert "'--=3' is not a flag" in refused(copy, "--", "--=3")
-    assert "there is no setting 'nonsense'" in refused(copy, "--", "--nonsense=3")
+    (tmp_path / "task.py").write_text("")
+    unknown = refused(copy, "--", "--nonsense=3", f"--task_module={tmp_path / 'task.py'}")
+    assert "there is no setting 'nonsense'" in unknown and "executes this Python file" in unknown
     with locks.lock_directory(str(copy)):
         assert "is in use: process" in refused(copy)
     (tmp_path / "other").mkdir()

@@ -58,6 +58,7 @@ def test_record(row, trained):
     # Without trimming, the division into micro-batches changes no mask and so no weight.
     assert WEIGHTS - set(found["settings"]) <= (set() if found["settings"]["trim_padding"] else MICRO_BATCHES)
     assert found["train_data"]["fingerprint"] and found["code"] and found["versions"]["tensorflow"]
+    assert isinstance(found["environment"]["gpus"], list)
     if row.name == "hub module":
         assert any(path.endswith("module/variables/variables.index") for path in found["inputs"])
     else:

@@ -11,7 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import replica_sync
+from bertlib.estimator import replica_sync, session_hooks
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import stopping
 
@@ -281,3 +281,14 @@ def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch)
         now[0] += 4.1
         vote.exchange(training, stopping.StopRequest())
     assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")
+
+
+@pytest.mark.parametrize("error, is_reported", [
+    (session_hooks.NanLossError("the loss is nan", 3), False),  # all replicas raise it
+    (tf.errors.OutOfRangeError(None, None, "end of the input"), False), (ValueError("bad"), True)])
+def test_an_error_of_one_replica_is_raised_and_only_its_own_is_reported(error, is_reported):
+    reported = []
+    with pytest.raises(type(error)), replica_sync.reporting_errors(
+            types.SimpleNamespace(report_error=reported.append)):
+        raise error
+    assert reported == [error] * is_reported

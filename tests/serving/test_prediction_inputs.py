@@ -255,6 +255,11 @@ def test_a_model_of_a_known_task_reads_its_own_files(task, lines):
     assert values(found) == [("one", "two")[:len(fields)]]
 
 
+def test_a_model_of_xnli_reads_the_rows_in_its_language():
+    found = read(GLUE["xnli"][1], "tsv", {"xnli_language": "ar"}, task="xnli", required=2)
+    assert values(found) == [("no", "no")]
+
+
 def test_a_row_of_a_known_task_that_is_cut_off_is_bad():
     lines = GLUE["mrpc"][0] + "1\t2\t3\tone\n2\t3\t4\tone\ttwo\tmore\n"
     _, cut, longer = read(lines, "tsv", task="mrpc", required=2)
