@@ -155,6 +155,8 @@ def _check_tokenizer_files(settings, where, recorded):
       ValueError: the files differ from the manifest. A later fine-tuning would use the files, and so it would
         tokenize its texts in another way than the texts of the records.
     """
+    if "strip_accents" not in recorded:
+        return  # the tokenizer of the records was not made from files
     directories = model_files.tokenizer_directories(settings, settings.vocab_file)
     options = tokenizer_files.read(directories).options
 

@@ -19,6 +19,7 @@ from absl import flags
 import optimization
 from bertlib.command_line import common_flags, launch
 from bertlib.estimator.estimator import EstimatorSpec
+from bertlib.flag_table import shared
 from tf1._run.script_config import RunConfig  # for an input that is not ours
 from tf1._run.script_estimator import Estimator
 
