@@ -10,7 +10,7 @@ import textwrap
 
 from absl import app, flags
 
-from bertlib.flag_table.entries import ADVANCED, MACHINE, Switch, section
+from bertlib.flag_table.entries import ADVANCED, MACHINE, Switch, default_text, section
 from bertlib.runs.settings import PHASES, Settings
 
 FLAGS = flags.FLAGS
@@ -121,16 +121,6 @@ def _help_of(names):
         lines += [f"  {form}", *textwrap.wrap(text, _HELP_WIDTH, initial_indent=6 * " ",
                                               subsequent_indent=6 * " ", break_on_hyphens=False)]
     return lines
-
-
-def default_text(flag):
-    """Returns the default of `flag`, a flag object of absl, as it would be written on a command line. Returns
-    "" if the flag has no default or an empty default."""
-    if flag.default is None:
-        return ""
-    if isinstance(flag.default, list):
-        return ",".join(flag.default)
-    return str(flag.default).lower() if flag.boolean else str(flag.default)
 
 
 def meaning(flag):

@@ -299,12 +299,10 @@ def compare_environments(old, new):
     flat = [_flat(record) for record in (old, new)]
     differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
                    if flat[0][name] != flat[1].get(name)}
-    unknown = sorted(set(flat[1]) - set(flat[0]))
-    if old.get("environment") is not None:  # an environment variable that is not in this record was not set
-        variables = [name for name in unknown if name.startswith("variable ")]
-        differences.update({name: [None, flat[1][name]] for name in variables})
-        unknown = [name for name in unknown if name not in variables]
-    return differences, unknown
+    missing = sorted(set(flat[1]) - set(flat[0]))
+    variables = [name for name in missing if name.startswith("variable ")]  # these were not set
+    differences.update({name: [None, flat[1][name]] for name in variables})
+    return differences, [name for name in missing if name not in variables]
 
 
 def _flat(record):

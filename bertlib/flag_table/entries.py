@@ -42,6 +42,33 @@ class Rule(NamedTuple):
     words: str
 
 
+def whole_number(least, most=MAX_INT32):
+    """Returns the `Rule` for whole numbers from `least` to `most`."""
+    return Rule(lambda value: type(value) is int and least <= value <= most,
+                "a whole number" if math.isinf(most) else f"a whole number from {least} to {most}")
+
+
+def one_of(values):
+    """Returns the `Rule` for the texts in `values`."""
+    return Rule(lambda value: isinstance(value, str) and value in values, f"one of {', '.join(values)}")
+
+
+# A text with surrogates is invalid, because surrogates cannot be written as UTF-8.
+TEXT = Rule(lambda value: isinstance(value, str) and not re.search("[\ud800-\udfff]", value), "a text")
+LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(), "a text without control characters")
+TEXTS = Rule(lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+             "a list of texts")
+
+
+def default_text(flag):
+    """Returns the default of a `Flag`, or of a flag object of absl, as it would be written on a command line;
+    "" if there is none."""
+    if isinstance(flag.default, list):
+        return ",".join(flag.default)
+    text = "" if flag.default is None else str(flag.default)
+    return text.lower() if isinstance(flag.default, bool) else text
+
+
 class Flag:
     """A flag: an entry of the table.
 
@@ -64,14 +91,6 @@ class Flag:
     def __init__(self, name, default, meaning, advanced=None, is_recorded=False):
         self.name, self.default, self.meaning = name, default, meaning
         self.advanced, self.is_recorded = advanced, is_recorded
-
-    @property
-    def default_text(self):
-        """The default as it would be written on a command line; "" if there is none."""
-        if isinstance(self.default, list):
-            return ",".join(self.default)
-        text = "" if self.default is None else str(self.default)
-        return text.lower() if isinstance(self.default, bool) else text
 
     @property
     def words(self):
@@ -125,8 +144,7 @@ class Integer(Flag):
 
     def __init__(self, name, default, meaning, least=-MAX_INT32, most=MAX_INT32, **attributes):
         super().__init__(name, default, meaning, **attributes)
-        words = "a whole number" if math.isinf(most) else f"a whole number from {least} to {most}"
-        self.rule = Rule(lambda value: type(value) is int and least <= value <= most, words)
+        self.rule = whole_number(least, most)
 
 
 class Number(Flag):
@@ -157,23 +175,20 @@ class Choice(Flag):
     def __init__(self, name, default, values, meaning, **attributes):
         super().__init__(name, default, meaning, **attributes)
         self.values = tuple(values)
-        self.rule = Rule(lambda value: isinstance(value, str) and value in self.values,
-                         f"one of {', '.join(self.values)}")
+        self.rule = one_of(self.values)
 
     def _define(self, **options):
         flags.DEFINE_enum(self.name, self.default, list(self.values), self.meaning, **options)
 
 
 class Text(Flag):
-    """A flag whose value is a text. For `holds` and `words` see `Rule`; by default, each text is accepted."""
+    """A flag whose value is a text. `holds` and `words` are those of a further `Rule` for the text."""
 
     definition = flags.DEFINE_string
 
-    def __init__(self, name, default, meaning, holds=None, words="a text", **attributes):
+    def __init__(self, name, default, meaning, holds=lambda value: True, words=TEXT.words, **attributes):
         super().__init__(name, default, meaning, **attributes)
-        # A text with surrogates is invalid, because surrogates cannot be written as UTF-8.
-        self.rule = Rule(lambda value: isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
-                         and (holds is None or holds(value)), words)
+        self.rule = Rule(lambda value: TEXT.holds(value) and holds(value), words)
 
 
 class Path(Flag):
@@ -190,8 +205,7 @@ class Texts(Flag):
     """A flag whose value is a list of texts, with commas between them on the command line."""
 
     definition = flags.DEFINE_list
-    rule = Rule(lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
-                "a list of texts")
+    rule = TEXTS
 
 
 class Repeated(Texts):

@@ -6,6 +6,7 @@ A function returns a group whose default, heading or meaning differs between com
 from bertlib.estimator.profiling import parse_steps
 from bertlib.flag_table.entries import (
     INPUT,
+    LINE,
     MACHINE,
     MAX_INT64,
     SPEED,
@@ -223,7 +224,7 @@ TRAINING = section("Training", MACHINE, [
          "prediction and export after the training. The flag needs --eval_every_steps or "
          "--eval_each_checkpoint. A lower value is better if the name of the metric ends in loss, "
          "perplexity, mae, rmse or error. For all other metrics, a higher value is better.",
-         is_recorded=True),
+         LINE.holds, LINE.words, is_recorded=True),
     Integer("early_stopping_evals", None,
             "Patience of early stopping: the training ends after this number of evaluations in a row without "
             "a better value of the metric that --keep_best names.", least=1, is_recorded=True),

@@ -1,5 +1,7 @@
 """Lists the flags of the commands that train."""
 
+import collections
+
 from bertlib.flag_table import shared
 from bertlib.flag_table.entries import (
     INPUT,
@@ -16,6 +18,12 @@ from bertlib.flag_table.entries import (
 )
 from bertlib.tasks.classification.classifier_data import PROCESSORS, XnliProcessor
 
+_DO_TRAIN = Switch("do_train", False, "Train the model.")
+_DO_EVAL = Switch("do_eval", False, "Evaluate on the development file.")
+_EVAL_BATCH_SIZE = Integer("eval_batch_size", 8, "Batch size of evaluation.", least=1)
+_DEV_FILE = Path("dev_file", None, "Development file, for evaluation.")
+_TEST_FILE = Path("test_file", None, "Test file, for prediction. Its labels are optional.")
+
 _CLASSIFICATION = section("Task", TASK, [
     Text("task_name", None,
          f"Name of the task, in upper or lower case: {', '.join(sorted(PROCESSORS))}. For your own data, "
@@ -28,10 +36,10 @@ _CLASSIFICATION = section("Task", TASK, [
     Path("data_dir", None, "Directory of the task's TSV files."),
     Choice("xnli_language", "zh", XnliProcessor.LANGUAGES, "Language of the XNLI files.", advanced="text"),
 ]) + section("Task", SPEED, [
-    Switch("do_train", False, "Train the model."),
+    _DO_TRAIN,
     Switch("do_eval", False, "Evaluate on the development set."),
     Switch("do_predict", False, "Predict on the test set."),
-    Integer("eval_batch_size", 8, "Batch size of evaluation.", least=1),
+    _EVAL_BATCH_SIZE,
     Integer("predict_batch_size", 8, "Batch size of prediction.", least=1),
 ]) + section("Task", INPUT, [
     Integer("doc_stride", 0,
@@ -48,8 +56,8 @@ _CLASSIFICATION = section("Task", TASK, [
     Path("train_file", None,
          "Training file. The extension must be .csv, .tsv, .jsonl or .json, and .gz may follow. .jsonl and "
          ".json both mean JSON Lines."),
-    Path("dev_file", None, "Development file, for evaluation."),
-    Path("test_file", None, "Test file, for prediction. Its labels are optional."),
+    _DEV_FILE,
+    _TEST_FILE,
     shared.SKIP_BAD_LINES,
 ]) + section("Your own data, in place of a task", TASK, [
     Choice("task_type", "classification", ["classification", "regression", "multilabel"],
@@ -90,7 +98,7 @@ _RUN_SQUAD = section("Task", INPUT, [
          "the fields id, question and context. With --do_eval, each line of JSON Lines also needs the field "
          "answers or the field is_impossible."),
 ]) + section("Task", SPEED, [
-    Switch("do_train", False, "Train the model."),
+    _DO_TRAIN,
     Switch("do_predict", False, "Answer the questions of --predict_file."),
     Switch("do_eval", False,
            "Answer the questions of --predict_file, and compare the answers with the right answers in this "
@@ -125,14 +133,14 @@ _RUN_PRETRAINING = section("Task", INPUT, [
          "them."),
     Path("eval_file", None, "TFRecord files for evaluation. The default is the value of --input_file."),
 ]) + section("Task", SPEED, [
-    Switch("do_train", False, "Train the model."),
+    _DO_TRAIN,
     Switch("do_eval", False, "Evaluate on --eval_file."),
 ]) + section("Task", INPUT, [
     Integer("max_predictions_per_seq", 20,
             "Maximum number of masked tokens in an example. It must be the value with which the records were "
             "written.", least=1),
 ]) + section("Task", SPEED, [
-    Integer("eval_batch_size", 8, "Batch size of evaluation.", least=1),
+    _EVAL_BATCH_SIZE,
     Integer("max_eval_steps", 100, "Maximum number of evaluation batches.", least=1),
 ]) + shared.model(max_seq_length=128) + section("Model", WEIGHTS, [
     Path("vocab_file", None,
@@ -158,12 +166,12 @@ _RUN_NER = section("Task", INPUT, [
          "Training file. Each line contains a word and its tag, in columns separated by spaces or tabs. A "
          "blank line follows each sentence. If the name ends in .jsonl or .json, each line is instead an "
          'object such as {"tokens": ["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.'),
-    Path("dev_file", None, "Development file, for evaluation."),
+    _DEV_FILE,
     Path("test_file", None, "Test file, for prediction. Its tags are optional."),
     shared.SKIP_BAD_LINES,
 ]) + shared.word_columns() + section("Task", SPEED, [
-    Switch("do_train", False, "Train the model."),
-    Switch("do_eval", False, "Evaluate on the development file."),
+    _DO_TRAIN,
+    _DO_EVAL,
     Switch("do_predict", False,
            "Write test_predictions.conll: the test file with an additional column of predicted tags. If the "
            "test file is in JSON Lines, write test_predictions.jsonl instead."),
@@ -188,8 +196,8 @@ _RUN_SWAG = section("Task", INPUT, [
          "Training file, with a question in each row. The columns are sent1 (a sentence), sent2 (the start "
          "of the next sentence), ending0, ending1 and so on (possible endings of the next sentence), and "
          "label (the number of the right ending, counted from 0)."),
-    Path("dev_file", None, "Development file, for evaluation."),
-    Path("test_file", None, "Test file, for prediction. Its labels are optional."),
+    _DEV_FILE,
+    _TEST_FILE,
     shared.SKIP_BAD_LINES,
 ]) + shared.columns(
     "Columns",
@@ -198,8 +206,8 @@ _RUN_SWAG = section("Task", INPUT, [
     "sent1,sent2,ending0,ending1 and so on.",
     "Column that contains the number of the right ending, counted from 0. The default is label.",
 ) + section("Task", SPEED, [
-    Switch("do_train", False, "Train the model."),
-    Switch("do_eval", False, "Evaluate on the development file."),
+    _DO_TRAIN,
+    _DO_EVAL,
     Switch("do_predict", False, "Choose an ending for each question of the test file."),
     Integer("predict_batch_size", 8,
             "Batch size of evaluation and prediction: number of questions.", least=1),
@@ -209,6 +217,11 @@ _RUN_SWAG = section("Task", INPUT, [
 COMMANDS = {"run_classifier": _RUN_CLASSIFIER, "run_classifier_with_tfhub": _RUN_CLASSIFIER_WITH_TFHUB,
             "run_ner": _RUN_NER, "run_pretraining": _RUN_PRETRAINING, "run_squad": _RUN_SQUAD,
             "run_swag": _RUN_SWAG}
+# {flag: {file name of a command: its entry}}.
+_ENTRIES = collections.defaultdict(dict)
+for _command, _entries in COMMANDS.items():
+    for _entry in _entries:
+        _ENTRIES[_entry.name][f"{_command}.py"] = _entry
 
 
 def find(name, command=None):
@@ -219,9 +232,8 @@ def find(name, command=None):
       command: file name of the command, such as "run_ner.py". None, or a command that is not in `COMMANDS` or
         does not have the flag: the entries of all commands are returned.
     """
-    by_command = {f"{known}.py": entry for known, entries in COMMANDS.items() for entry in entries
-                  if entry.name == name}
-    return [by_command[command]] if command in by_command else list(by_command.values())
+    found = _ENTRIES.get(name, {})
+    return [found[command]] if command in found else list(found.values())
 
 
 def is_path(name):

@@ -87,20 +87,25 @@ def _from_format_1(directory, record):
     or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
     stays, and differs from that of every vocabulary.
     """
-    places = [(os.path.join(directory, name), name == SENTENCE_PIECES) for name in (
-        VOCABULARY, SENTENCE_PIECES)] + [(path, flag == "spm_model_file") for flag, path in
-                                         record["files"].items() if flag in ("vocab_file", "spm_model_file")]
-    vocabulary = record["vocabulary"]
-    for path, pieces in places:
-        if vocabulary and path and files.exists(path) and not files.is_directory(path):
-            try:
-                before = (fingerprints.hash_files([path])["fingerprint"] if pieces
-                          else fingerprints.hash_texts(tokenization.load_vocab(path)))
-            except (ValueError, OSError):
-                continue  # this file is no vocabulary
-            if before == vocabulary:
-                return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, pieces)}
+    named = record["files"]
+    for path, pieces in ((os.path.join(directory, VOCABULARY), False),
+                         (os.path.join(directory, SENTENCE_PIECES), True),
+                         (named.get("vocab_file"), False), (named.get("spm_model_file"), True)):
+        if record["vocabulary"] and _hash_vocabulary_of_format_1(path, pieces) == record["vocabulary"]:
+            return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, pieces)}
     return {**record, "format": RECORD_FORMAT}
+
+
+def _hash_vocabulary_of_format_1(path, pieces):
+    """Returns the fingerprint of a vocabulary in records of format 1; None if the file is missing, or is no
+    vocabulary."""
+    if not path or not files.exists(path) or files.is_directory(path):
+        return None
+    try:
+        return (fingerprints.hash_files([path])["fingerprint"] if pieces
+                else fingerprints.hash_texts(tokenization.load_vocab(path)))
+    except (ValueError, OSError):
+        return None
 
 
 def hash_vocabulary(path, pieces=False):

@@ -103,7 +103,7 @@ def differences(stored, now, training):
 
     Args:
       stored: the record in the directory.
-      now: the record of the run, see `describe`.
+      now: the record of the run, see `run_record.describe`.
       training: whether the run trains.
 
     Returns:

@@ -4,10 +4,17 @@ The rule for a setting is in the table of flags. The setting max_seq_length is a
 configuration.
 """
 
-import re
-
 from bertlib.flag_table import entries, training
-from bertlib.flag_table.entries import MAX_INT32, MAX_INT64, Rule
+from bertlib.flag_table.entries import (
+    LINE,
+    MAX_INT32,
+    MAX_INT64,
+    TEXT,
+    TEXTS,
+    Rule,
+    one_of,
+    whole_number,
+)
 from bertlib.tasks.multiple_choice import choice_data
 from bertlib.tasks.tagging import tagging_data, word_splitter
 
@@ -18,15 +25,6 @@ _SHOWN_CHARACTERS = 60
 
 
 # --- Rules -----------------------------------------------------------------------------------------------
-
-
-def _integer(least, most=MAX_INT32):
-    return Rule(lambda value: type(value) is int and least <= value <= most,
-                f"a whole number from {least} to {most}")
-
-
-def _one_of(*values):
-    return Rule(lambda value: isinstance(value, str) and value in values, f"one of {', '.join(values)}")
 
 
 def _or_null(rule):
@@ -50,21 +48,11 @@ def _fields(words, **rules):
 
 
 def _is_list_of_labels(value):
-    return (isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
+    return (isinstance(value, list) and len(value) > 0 and all(map(TEXT.holds, value))
             and len(set(value)) == len(value))
 
 
-def _is_text(value):
-    # A text with surrogates is invalid, because surrogates cannot be written as UTF-8.
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
-
-
-_BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
-_TEXT = Rule(_is_text, "a text")
-# Unlike a text, a path may contain surrogates: Python decodes file names that are not UTF-8 into surrogates.
-_PATH = Rule(lambda value: isinstance(value, str), "a path")
-_LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(),
-             "a text without control characters")
+_BOOLEAN, _PATH = entries.Switch.rule, entries.Path.rule
 _OBJECT = Rule(lambda value: isinstance(value, dict), "an object")
 _LABELS = Rule(_is_list_of_labels, "a list of different texts")
 
@@ -72,25 +60,25 @@ _LABELS = Rule(_is_list_of_labels, "a list of different texts")
 
 # {field of the record: its rule}. Only "sessions" may be missing.
 FIELDS = {
-    "command": _LINE, "started": _LINE, "from_step": _integer(0, MAX_INT64),
-    "planned_steps": _or_null(_integer(0, MAX_INT64)), "finished_step": _or_null(_integer(0, MAX_INT64)),
-    "task": _LINE, "task_type": _one_of(*KINDS), "labels": _or_null(_LABELS),
-    "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
+    "command": LINE, "started": LINE, "from_step": whole_number(0, MAX_INT64),
+    "planned_steps": _or_null(whole_number(0, MAX_INT64)),
+    "finished_step": _or_null(whole_number(0, MAX_INT64)),
+    "task": LINE, "task_type": one_of(KINDS), "labels": _or_null(_LABELS),
+    "vocabulary": _or_null(TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields(
-        "a path and a fingerprint", path=_PATH, fingerprint=_or_null(_TEXT), repository=_or_null(_LINE),
-        revision=_or_null(_LINE))),
-    "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)),
-    "dev_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
-    "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_integer(0), of=_integer(0),
-                                 fingerprint=_TEXT)),
-    "task_module": _or_null(_fields("name, fingerprint and texts", name=_LINE, fingerprint=_TEXT,
-                                    texts=_or_null(_integer(1, 2)))),
-    "files": _object_of(_or_null(_PATH)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
-    "flags": _OBJECT, "working_directory": _PATH, "code": _TEXT,
-    "arguments": _or_null(Rule(lambda value: isinstance(value, list) and all(
-        isinstance(one, str) for one in value), "a list of texts")),
-    "inputs": _or_null(_object_of(_fields("bytes and a fingerprint", bytes=_integer(0, MAX_INT64),
-                                          fingerprint=_TEXT))),
+        "a path and a fingerprint", path=_PATH, fingerprint=_or_null(TEXT), repository=_or_null(LINE),
+        revision=_or_null(LINE))),
+    "train_data": _or_null(_fields("a fingerprint", fingerprint=TEXT)),
+    "dev_data": _or_null(_fields("a fingerprint", fingerprint=TEXT)), "settings": _OBJECT,
+    "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=whole_number(0), of=whole_number(0),
+                                 fingerprint=TEXT)),
+    "task_module": _or_null(_fields("name, fingerprint and texts", name=LINE, fingerprint=TEXT,
+                                    texts=_or_null(whole_number(1, 2)))),
+    "files": _object_of(_or_null(_PATH)), "versions": _object_of(LINE), "model_files": _object_of(LINE),
+    "flags": _OBJECT, "working_directory": _PATH, "code": TEXT,
+    "arguments": _or_null(TEXTS),
+    "inputs": _or_null(_object_of(_fields("bytes and a fingerprint", bytes=whole_number(0, MAX_INT64),
+                                          fingerprint=TEXT))),
     "environment": _fields("git and variables", git=_or_null(_OBJECT), variables=_OBJECT),
     "sessions": Rule(lambda value: isinstance(value, list) and all(
         isinstance(one, dict) and type(one.get("step")) is int and isinstance(one.get("changed"), dict)
@@ -98,8 +86,10 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {name of a setting that is no flag: its entry}. The commands find out these values from the data.
+# {name of a setting: its entry}, for values that are not those of flags: the commands have found them out
+# from the data, or have counted all replicas.
 _FOUND_OUT = {entry.name: entry for entry in (
+    entries.Integer("num_replicas", 1, "", least=1),
     entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES, most=choice_data.MAX_CHOICES),
     entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
     entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))}
@@ -137,8 +127,8 @@ def find_problem(record):
         if found and not any(entry.accepts(value) for entry in found):
             return _describe_problem(f"settings.{name}", value, found[0].words)
     longest = config.get("max_position_embeddings", MAX_INT32)
-    if not _integer(1).holds(longest):
-        return _describe_problem("bert_config.max_position_embeddings", longest, _integer(1).words)
+    if not whole_number(1).holds(longest):
+        return _describe_problem("bert_config.max_position_embeddings", longest, whole_number(1).words)
     if settings.get("max_seq_length", 0) > longest:
         return _describe_problem("settings.max_seq_length", settings["max_seq_length"],
                                  f"at most {longest}, the model's max_position_embeddings")

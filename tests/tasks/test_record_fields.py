@@ -64,7 +64,8 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     (dict(settings={"tag_scheme": "BIO"}), "settings.tag_scheme is 'BIO', and has to be one of IOB2, "),
     (dict(settings={"header": True}), "settings.header is True, and has to be one of auto, true, false"),
     (dict(settings={"xnli_language": "../../etc"}), "settings.xnli_language is '../../etc', and"),
-    (dict(settings={"num_replicas": -1}), "settings.num_replicas is -1, and"),
+    (dict(settings={"num_replicas": 0}), "settings.num_replicas is 0, and"),
+    (dict(settings={"keep_best": "\x1b[31m"}), "settings.keep_best is '\\x1b[31m', and"),
     (dict(settings=[]), "settings is [], and has to be an object"),
     (dict(labels=None), "labels is None, and has to be a list of different texts, since the model is for "
      "classification"),
