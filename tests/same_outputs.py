@@ -324,13 +324,13 @@ def continue_case(case, directory, model, codes):
     the differences from a training with the new code alone. The record, and the report that shows it, are not
     compared: they name both codes."""
     row, results = rows.ROWS[case.row], {}
-    for name in ("old", "new"):
+    for name, (_, begins) in zip(("old", "new"), codes):
         work = directory / "run"
         row.write(work, model)
-        if row.prepare:
-            codes[1][1].run(row.prepare[0], *tiny.flags(**row.prepare[1]), cwd=work)
+        if row.prepare:  # the files of an older code are read, but not those of a later code
+            begins.run(row.prepare[0], *tiny.flags(**row.prepare[1]), cwd=work)
         if name == "old":
-            _train_until_killed(row, work, codes[0][1])
+            _train_until_killed(row, work, begins)
         done = codes[1][1].run(row.script, *tiny.flags(**row.training_flags()), cwd=work)
         if done.code:
             return [f"the new code does not continue: {done.err.strip().splitlines()[-1]}"]
