@@ -2,7 +2,7 @@
 
     python benchmarks/sample.py [--seeds=5] [--results=NAME] [any flag of run_classifier.py]
 
-First, the script prints two accuracies of each simple baseline (tests/pair_baselines.py). For the first one,
+First, the script prints two accuracies of each simple baseline (pair_baselines.py). For the first one,
 the baseline is fitted on train and measured on dev. The second one is a cross-validation with ten folds over
 all pairs. Then the script runs the training of `make mrpc`, with the flags in the Makefile, once for each
 seed. --seeds=0 leaves out the training.

@@ -150,14 +150,6 @@ def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
     np.testing.assert_allclose(split_norms, norms, rtol=1e-5)
 
 
-def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(monkeypatch):
-    """Without such a difference, the test above would prove nothing."""
-    monkeypatch.setattr(randomness, "set_micro_batch", lambda index: None)
-    start, whole, *_ = trained(classification, 1)
-    _, split, *_ = trained.__wrapped__(classification, 2)
-    assert np.linalg.norm(split - whole) > 0.01 * np.linalg.norm(whole - start)
-
-
 # --- Accumulators ----------------------------------------------------------------------------------------
 
 

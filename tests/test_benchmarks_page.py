@@ -58,11 +58,6 @@ def test_a_changed_cell_and_a_changed_result_are_seen(monkeypatch):
     assert "9.99" in render.rendered(page) and "9.99 GB" in render.picture()
 
 
-def test_an_unknown_table_is_refused():
-    with pytest.raises(ValueError, match="generated: speed -->: unknown table"):
-        render.rendered("<!-- generated: speed -->\n<!-- end -->")
-
-
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_a_stored_result_is_whole(path):
     result = results.read(path.stem)
@@ -98,43 +93,9 @@ def test_a_result_has_every_round(directory, monkeypatch, capsys):
     assert set(found["versions"]) >= {"python", "tensorflow", "numpy"}
 
 
-def test_nothing_is_overwritten(directory):
-    directory.mkdir()
-    (directory / "mrpc.json").write_text("{}")
-    with pytest.raises(SystemExit, match=r"--results=mrpc: .*mrpc\.json exists\. Remove this file"):
-        results.Recorder("mrpc", {})
-    with pytest.raises(SystemExit, match="--results=../mrpc: a name may contain only letters"):
-        results.Recorder("../mrpc", {})
-
-
-def test_without_a_name_nothing_is_written(directory):
-    recorder = results.Recorder(None, {})
-    recorder.add(seed=0)
-    recorder.write()
-    assert not directory.exists()
-
-
 def test_an_incomplete_result_is_refused(directory):
     directory.mkdir()
     (directory / "half.json").write_text('{"rounds": [{}], "units": {}}')
     with pytest.raises(ValueError, match="half.json: these fields are missing: "
                        "command, date, machine, repeated, versions"):
         results.read("half")
-
-
-def test_ratios_are_of_the_same_round():
-    rounds = [{"work": "step", "side": side, "cpu": cpu, "wall": cpu, "peak": 2.0 * cpu}
-              for side, values in ((render.OURS, (1.0, 3.0, 2.0)), (render.PEER, (2.0, 4.0, 8.0)))
-              for cpu in values]
-    row = render.comparison({"rounds": rounds}, "step")
-    assert (row["cpu"], row["peer_cpu"], row["peak"]) == (2.0, 4.0, 4.0)
-    assert (row["cpu_ratio"], row["cpu_ratio_smallest"], row["cpu_ratio_largest"]) == (0.5, 0.25, 0.75)
-
-
-def test_costs_of_replicas_are_compared_with_one_process():
-    cpu = {"alone": 2.0, "apart": 2.5, "none": 3.0, "sums": 4.0, "bare": 2.0, "bare one": 0.5}
-    rounds = [{"replicas": 2, "kind": kind, "dtype": "fp32", "cpu": seconds, "wall": 1.0, "waiting": 0.5,
-               "sent": 8.0} for kind, seconds in cpu.items()]
-    row, = render.replica_rows({"rounds": rounds})
-    assert row["outside_of_sums"] == 1.5 and row["apart"] == 1.25
-    assert row["sums"] == 0.5 and row["sums_as_one_tensor"] == 2.0

@@ -2,20 +2,16 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
 import sys
 
-import numpy as np
 import pytest
 from scripts import ROOT, run_fresh
 import tensorflow.compat.v1 as tf
-import tiny
 
 sys.path.append(str(ROOT / "benchmarks"))
 import gpu  # noqa: E402
-import gpu_page  # noqa: E402
 import gpu_steps  # noqa: E402
 
 
@@ -58,21 +54,6 @@ def test_a_failed_measurement_is_recorded_and_the_next_one_runs(session, functio
     assert session.failed == ["speed"]
 
 
-def test_a_failed_check_counts_as_a_failure(session):
-    session.measure("losses", {}, lambda: {"ok": False})
-    assert session.failed == ["losses"]
-
-
-def test_a_process_gets_its_environment():
-    assert gpu.in_process(os.getenv, "CUDA_VISIBLE_DEVICES", environment=gpu.NO_GPU) == ""
-    assert os.getenv("CUDA_VISIBLE_DEVICES") != ""
-
-
-def test_the_end_of_a_failed_commands_log_is_in_the_error():
-    with pytest.raises(RuntimeError, match="run_classifier.py ended with exit code 1:\n.*no_such_flag"):
-        gpu.run_script(gpu.command("run_classifier.py", no_such_flag=True))
-
-
 # --- Checks ----------------------------------------------------------------------------------------------
 
 
@@ -98,32 +79,6 @@ def test_losses_of_other_weights_or_without_dropout_are_beyond_the_bound(tmp_pat
     assert not gpu.judge_losses(no_dropout, found["reference"], noisy)["ok"]
 
 
-@pytest.mark.parametrize("weights, found", [
-    ([1.0, 1.0, 1.0], (True, 0, 0)), ([1.0, 1.5, 1.0], (False, 1, 0)), ([1.0, 1.0, 1.5], (False, 0, 1))])
-def test_a_repetition_with_other_weights_is_a_failure(weights, found, monkeypatch):
-    ends = dict(zip(("whole", "again", "killed"), weights))
-
-    def train(words, wait=None):
-        output_dir = pathlib.Path(words[-1].removeprefix("--output_dir="))
-        if not wait:
-            tiny.write_tensorflow(output_dir / "model.ckpt-9", {"weight": np.float32(ends[output_dir.name])})
-        return f"Resuming from {output_dir}/model.ckpt-5: step 5"
-
-    monkeypatch.setattr(gpu, "run_script", train)
-    values = gpu.compare_repetitions("run_ner.py", {})
-    assert (values["ok"], values["different"], values["different_after_kill"]) == found
-    assert values["tensors"] == 1 and values["resumed_from"] == 5
-
-
-@pytest.mark.parametrize("batch, ok, ratio", [(464, True, 1.5), (470, True, 1.5), (463, False, None)])
-def test_a_planned_batch_that_does_not_fit_is_a_failure(batch, ok, ratio, monkeypatch):
-    plan = {"planned_batch": 464, "planned_bytes": 2**20}
-    measured = {"batch": batch, "peak_bytes": 2**21, "planned_batch_peak": ok * 1.5 * 2**20, "trials": []}
-    monkeypatch.setattr(gpu, "in_process", lambda function, *arguments: measured)
-    values = gpu.compare_memory((gpu.TINY, 32, "layers", "fp32"), [plan], 0, None)
-    assert values["ok"] == ok and values.get("peak_ratio") == ratio
-
-
 @pytest.mark.parametrize("guess", [1, 90, 100, 101, 130, 1000])
 @pytest.mark.parametrize("largest", [0, 1, 100])
 def test_the_largest_batch_is_found(guess, largest):
@@ -133,37 +88,7 @@ def test_the_largest_batch_is_found(guess, largest):
     assert len(trials) == len({size for size, _ in trials})
 
 
-def test_bytes_of_a_step_are_those_of_its_tensors():
-    with tf.Graph().as_default(), tf.Session() as session:
-        left, right = (tf.placeholder(tf.float32, [64, 64]) for _ in range(2))
-        product = tf.matmul(left, right)
-        metadata = tf.RunMetadata()
-        options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
-        session.run(tf.exp(product), {left: np.ones([64, 64]), right: np.ones([64, 64])}, options, metadata)
-    found = gpu_steps.traffic(metadata)
-    matrix = 64 * 64 * 4
-    assert found["bytes"]["other ops"] == 2 * matrix and found["on_cpu"] == {}
-    assert found["bytes"]["matrix products"] == 3 * matrix
-
-
 # --- The whole program -----------------------------------------------------------------------------------
-
-
-def test_the_page_has_failures():
-    rounds = [{"part": "devices", "gpus": [{"name": "T4", "memory": 2**30}]},
-              {"part": "repeat", "head": "ner", "precision": "fp32", "tensors": 7, "different": 1,
-               "different_after_kill": 0, "resumed_from": 5, "ok": False},
-              {"part": "scaling", "model": "base", "replicas": 1, "batch": 32, "examples_per_second": 10.0},
-              {"part": "scaling", "model": "base", "replicas": 2, "batch": 64, "examples_per_second": 15.0},
-              {"part": "scaling", "model": "base", "replicas": 4, "error": "NCCL\nfailed"}]
-    page = gpu_page.page({"rounds": rounds, "command": "python benchmarks/gpu.py", "commit": "0" * 40,
-                          "date": "2026-11-23", "versions": {"tensorflow": "2.21.0"},
-                          "machine": {"cpu": "a CPU", "instructions": [], "cores": 4}})
-    assert page.startswith("# Training on T4 (1,024 MiB usable)\n")
-    assert "4 measurements, 2 of them failed." in page
-    assert "| ner | fp32 | 7 | 1 | 0 | 5 | **failed** |" in page
-    assert "| base | 2 | 64 | 15.0 | 75% |" in page
-    assert "- **Failed**, base, 4: NCCL failed" in page
 
 
 def run_gpu(directory, *flags):

@@ -6,7 +6,6 @@ import re
 import shutil
 import types
 
-from helpers import comparable
 import numpy as np
 import pytest
 from scripts import run_fresh
@@ -16,8 +15,7 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
-from bertlib.graph import randomness
-from bertlib.kernels import native, one_dnn
+from bertlib.kernels import one_dnn
 from bertlib.runs import checks
 import modeling
 import optimization
@@ -181,38 +179,6 @@ def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
 
 
 # --- Training by hand, as a loop does it -----------------------------------------------------------------
-
-
-def train_model(steps, precision):
-    """Returns {name: change of the weights} of three training steps with `steps` micro-batches each."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.get_or_create_global_step()
-        if steps > 1:
-            randomness.set_micro_batch(tf.get_variable(
-                "micro_batch", [], tf.int64, tf.zeros_initializer(), trainable=False,
-                collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX]))
-        ids = tf.placeholder(tf.int32, [8 // steps, 8])
-        # The weights are large and change only a little, so the losses would show almost nothing.
-        train_op = optimization.create_optimizer(
-            first_token_loss(build_model(ids=ids, precision=precision)), 0.1, 100, 0, False, "sgdm",
-            gradient_accumulation_steps=steps, loss_scaling=precision == "fp16")
-        initialize(session)
-        before = session.run(tf.trainable_variables())
-        for _ in range(3):
-            *first, last = np.split(IDS, steps)
-            for part in first:
-                session.run(tf.get_collection(optimization.GRADIENT_ACCUMULATION)[0].accumulate_op,
-                            {ids: part})
-            session.run(train_op, {ids: last})
-        after = session.run(tf.trainable_variables())
-        return {f"{variable.op.name}/gradient": new - old
-                for variable, new, old in zip(tf.trainable_variables(), after, before)}
-
-
-@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow(
-    reason="three more graphs; test_accumulation.py has micro-batches in fp32"))])
-def test_micro_batches_in_16_bits_make_the_step_of_the_batch(precision):
-    assert_close(train_model(2, precision), train_model(1, precision), TOLERANCES[precision])
 
 
 @pytest.mark.slow(reason="simulates training steps; test_memory_planner.py has small ones")
@@ -567,19 +533,3 @@ def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(
     monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # CPU is unknown
     supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
     assert supported == supports
-
-
-@pytest.mark.slow(reason="two whole runs; test_packing.py compares the encoder with and without these "
-                         "kernels")
-def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path):
-    losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True, do_predict=True)
-    np.testing.assert_allclose(losses, classifier.losses[3:], rtol=1e-5)
-    found, expected = [{name: array
-                        for name, array in comparable(tensors_of(directory / "model.ckpt-6")).items()
-                        if name in tiny.shapes()} for directory in (tmp_path / "output", classifier.output)]
-    assert_close(found, expected, 1e-5)
-    np.testing.assert_allclose(*[np.loadtxt(directory / "test_results.tsv")
-                                 for directory in (tmp_path / "output", classifier.output)], rtol=1e-5)
-    # The compiled kernels round in another way, so the results show that they were used. Without a compiler,
-    # plain ops are used.
-    assert any((found[name] != expected[name]).any() for name in found) == (native.load_ops() is not None)

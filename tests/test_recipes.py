@@ -181,36 +181,6 @@ def test_the_page_on_stable_training_has_the_flags_of_the_flag_file():
     assert flags and all(f"| `{flag}` |" in page for flag in flags)
 
 
-def test_the_figures_of_the_flags_for_steadier_training_were_measured():
-    """The numbers in the comments of the flag file are those of the stored benchmark."""
-    lines = STABLE.read_text(encoding="utf-8").splitlines()
-    comments = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
-    page = (ROOT / "docs" / "howto" / "stable_training.md").read_text(encoding="utf-8")
-    counts, means = [], []
-    for rate in ("1e-4", "7e-5"):
-        stored = ROOT / "benchmarks" / "results" / f"stability_cola_bf16_rate_{rate}.json"
-        settings = {row["setting"]: row for row in json.loads(stored.read_text(encoding="utf-8"))["rounds"]
-                    if "mean" in row}
-        published, corrected = settings["published"], settings["bias_correction"]
-        assert corrected["failed_share"] == 0
-        assert [corrected["flags"]] == [line for line in lines if not line.startswith("#")]
-        count = f"{round(published['failed_share'] * published['runs'])} of {published['runs']}"
-        assert f"| {rate} | {count} | 0 of {corrected['runs']} |" in page
-        counts.append(f"{count} with a")
-        means.append(f"from {published['mean']:.2f} to {corrected['mean']:.2f}")
-    assert (f"Degenerate runs without this flag: {counts[0]} learning rate of 1e-4, and {counts[1]} rate of "
-            f"7e-5. With the flag: none. The mean of the Matthews correlation rose {', and '.join(means)}."
-            ) in comments
-
-
-def test_the_updates_of_the_two_cards_are_those_of_the_large_recipe():
-    large = read(ROOT / "recipes" / "squad1.1-large.flags")
-    for recipe in ("squad1.1-large-12gb", "squad1.1-large-16gb"):
-        values = read(ROOT / "recipes" / f"{recipe}.flags")
-        assert {name for name in values if values[name] != large.get(name)} == {
-            "output_dir", "gradient_accumulation_steps"}
-
-
 def test_the_pages_on_12_gb_have_the_memory_of_the_recipe():
     """The pages use the recipe itself, and state the amount of memory in its comments."""
     recipe = ROOT / "recipes" / "squad1.1-large-12gb.flags"
@@ -314,16 +284,3 @@ def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
     for name in ("learning_rate", "gradient_accumulation_steps", "version_2_with_negative"):
         if name in own:
             assert str(record["flags"][name]).lower() == str(json.loads(own[name])).lower()
-
-
-@pytest.mark.slow(reason="two trainings of two steps")
-def test_a_sweep_overrides_the_flags_of_a_recipe(workplace, scripts):
-    done = scripts.run("sweep.py", "--sweep_dir=output/sweep", "--metric=eval_f1",
-                       "--grid=learning_rate=1e-3,1e-4", "--", "python", "run_classifier.py",
-                       "--flagfile=recipes/mrpc-base.flags", "--flagfile=recipes/stable.flags", *SIZES,
-                       cwd=workplace)
-    assert done.code == 0, done.err
-    records = [json.loads(path.read_text()) for path in workplace.glob("output/sweep/runs/*/run.json")]
-    assert sorted(record["settings"]["learning_rate"] for record in records) == [1e-4, 1e-3]
-    assert all(record["settings"]["train_batch_size"] == 8 for record in records)
-    assert all(record["settings"]["adam_bias_correction"] is True for record in records)

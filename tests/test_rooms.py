@@ -425,12 +425,3 @@ def test_docstrings_and_comments_name_what_modules_define():
     stale = {path.name: found for paths in FILES.values() for path in paths
              if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules, classes)))}
     assert not stale
-
-
-@pytest.mark.parametrize("text, found", [
-    ("see `files.write_text`", []), ("see `files.write_nothing`", ["files.write_nothing"]),
-    ("see `checkpoints.open_checkpoint`", ["checkpoints.open_checkpoint"]), ("`np.zeros(3)`", []),
-    ("a `Writer(path)` of `A`, `False`", []), ("a `Training`, an `OldName(1)`", ["Training", "OldName"])])
-def test_the_check_of_docstrings_would_see_a_stale_name(text, found):
-    modules = {"files": {"write_text"}, "checkpoints": set()}
-    assert list(stale_names(text, modules, {"Writer", "False"})) == found

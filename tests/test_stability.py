@@ -11,8 +11,6 @@ from scripts import ROOT, environment
 import tiny
 
 sys.path.append(str(ROOT / "benchmarks"))
-import render  # noqa: E402
-import results  # noqa: E402
 import stability  # noqa: E402
 
 METRIC = "eval_accuracy"
@@ -67,17 +65,6 @@ def test_the_statistics_are_those_of_the_values_and_their_pairs():
     assert set(stability.summarize(runs_of(None), None, METRIC)) == {"runs", "failed_share"}
 
 
-def test_settings_of_the_command_line():
-    assert list(stability.parse_settings(None, [])) == list(stability.SETTINGS)
-    own = stability.parse_settings("mine", ["mine=--layer_decay=0.8 --seed='1'"])
-    assert own == {"published": [], "mine": ["--layer_decay=0.8", "--seed=1"]}
-    for names, settings, message in (("nothing", [], "--settings: nothing is unknown"),
-                                     (None, ["a/b=--seed=1"], "pass NAME=FLAGS"),
-                                     (None, ["ab"], "pass NAME=FLAGS")):
-        with pytest.raises(SystemExit, match=message):
-            stability.parse_settings(names, settings)
-
-
 # Replaces the interpreter with torch: it logs its arguments, and prints the scores of a seed.
 _PEER = """#!/bin/bash
 echo "$@" >> {log}
@@ -111,88 +98,6 @@ def test_the_peer_trains_only_missing_seeds(tmp_path):
     with pytest.raises(SystemExit) as error:
         trained(4)
     assert error.value.code == 3 and trained(3) == expected
-
-
-def test_data_of_the_command_line():
-    stability.check_data(["MRPC-2490", "STS-B"], None)
-    stability.check_data(["MRPC", "STS-B"], "python")
-    with pytest.raises(SystemExit, match="--data: RTE is unknown. Known are MRPC, "):
-        stability.check_data(["MRPC", "RTE"], None)
-    with pytest.raises(SystemExit, match="Hugging Face's model is not trained on MRPC-2490"):
-        stability.check_data(["MRPC", "MRPC-2490"], "python")
-
-
-def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
-    pytest.importorskip("scipy.stats")
-    monkeypatch.setattr(results, "DIRECTORY", str(tmp_path))
-    before, after = runs_of(0.7, 0.5, 0.72), runs_of(0.75, None, 0.75, setting="corrected")
-    rounds = [*before, dict(data="MRPC", setting="published", flags="", metric=METRIC,
-                            **stability.summarize(before, None, METRIC)),
-              *after, dict(data="MRPC", setting="corrected", flags="--adam_bias_correction=true",
-                           metric=METRIC, **stability.summarize(after, before, METRIC)),
-              *runs_of(0.6, setting="hugging_face"),
-              dict(data="MRPC", setting="hugging_face", flags="", metric=METRIC,
-                   **stability.summarize(runs_of(0.6), before, METRIC))]
-    names = ["stability_first", "stability_more"]
-    for name, date in zip(names, ("2026-11-24", "2026-11-25")):
-        results.write(name, {
-            "command": "python benchmarks/stability.py", "date": date, "versions": {}, "units": {},
-            "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds,
-            "flags": "--learning_rate=1e-4" if date == "2026-11-25" else ""})
-    monkeypatch.setattr(render, "STABILITY", names)
-    monkeypatch.setitem(render.TABLES, "stability", (render.stability_table, names))
-    page = render.rendered("<!-- generated: stability -->\n<!-- end -->")
-    assert "| MRPC, 3 seeds: flags | accuracy: mean [95 % interval] | degenerate runs |" in page
-    assert "| published recipe | 0.640 [0.338, 0.942] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
-    assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
-    assert "| Hugging Face | 0.600 | 0 of 1 |" in page
-    assert "| 0.750, –, 0.750 |" in page
-    assert "2026-11-24).\n\n| MRPC, 3 seeds with `--learning_rate=1e-4`: flags" in page
-    assert page.endswith("2026-11-25).\n<!-- end -->")
-
-
-def test_stored_runs_are_not_trained_again(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("scipy.stats")
-    monkeypatch.setattr(results, "DIRECTORY", str(tmp_path))
-    about = {"command": "python benchmarks/stability.py", "date": "2026-11-24", "versions": {}, "units": {},
-             "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True}
-    results.write("first", {**about, "flags": "--precision=fp32", "rounds": [
-        *runs_of(0.7, None), *runs_of(0.6, 0.5, setting="bias_correction"),
-        dict(data="MRPC", setting="own", flags="--layer_decay=0.9", metric=METRIC)]})
-    trained = []
-
-    def train(arguments, data, setting, flags, seeds):
-        trained.append((data, setting, flags, seeds))
-        runs = runs_of(*[0.9] * len(seeds), setting=setting)
-        return [{**run, "seed": seed} for run, seed in zip(runs, seeds)]
-
-    def run(*flags):
-        monkeypatch.setattr(sys, "argv", ["stability.py", "--glue_dir=glue", "--work_dir=work", "--data=MRPC",
-                                          "--settings=bias_correction", *flags])
-        stability.main()
-
-    monkeypatch.setattr(stability, "train", train)
-    run("--seeds=2", "--stored=first", "--results=same", "--precision=fp32")
-    assert not trained
-    run("--seeds=3", "--stored=first", "--results=more", "--precision=fp32")
-    assert trained == [("MRPC", "published", ["--precision=fp32"], [2]),
-                       ("MRPC", "bias_correction", ["--adam_bias_correction=true", "--precision=fp32"], [2])]
-    stored = results.read("more")
-    runs = [row for row in stored["rounds"] if "seed" in row]
-    assert [run.get(METRIC) for run in runs] == [0.7, None, 0.9, 0.6, 0.5, 0.9]
-    assert [run.get("origin") for run in runs] == ["a CPU; 2026-11-24"] * 2 + [None] + [
-        "a CPU; 2026-11-24"] * 2 + [None]
-    monkeypatch.setattr(render, "STABILITY", ["more"])
-    assert "Some runs are of other machines or days: a CPU; 2026-11-24." in render.stability_table()
-    assert "MRPC, published: 0.8000" in capsys.readouterr().out
-    for flags, message in ((["--stored=first"],
-                            "had the flags '--precision=fp32', but this command has the flags ''"),
-                           (["--stored=first", "--precision=fp32", "--settings=own",
-                             "--setting=own=--layer_decay=0.8"],
-                            "the setting own had the flags '--layer_decay=0.9', and not '--layer_decay=0.8'"),
-                           (["--stored=none"], "--stored=none: .*none.json does not exist")):
-        with pytest.raises(SystemExit, match=message):
-            run("--seeds=2", *flags)
 
 
 @pytest.mark.slow(reason="two trainings in fresh interpreters, and the sweeps around them")

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-import run_classifier
 import tokenization
 
 RECORDED = json.loads(
@@ -72,10 +71,6 @@ def test_words_tokens_and_ids_are_the_published_ones(tokenizers, case, row):
     assert tokenizer.tokenize(row["text"]) == row["tokens"]
     assert tokenizer.convert_tokens_to_ids(row["tokens"]) == row["ids"]
     assert tokenizer.convert_ids_to_tokens(row["ids"]) == row["tokens"]
-
-
-def test_recordings_cover_both_cases():
-    assert len(RECORDED["lower"]) == len(RECORDED["cased"]) >= 20
 
 
 @pytest.mark.parametrize("case, row", RECORDED_CASES)
@@ -164,12 +159,6 @@ def test_chinese_blocks(first, last):
         assert not is_chinese(outside)
 
 
-def test_kana_and_hangul_are_not_chinese():
-    tokenizer = tokenization.BasicTokenizer()
-    assert not any(tokenizer._is_chinese_char(ord(char)) for char in "aéのテ한ᄒ")
-    assert tokenizer._tokenize_chinese_chars("a日のb") == "a 日 のb"
-
-
 def test_clean_text():
     clean = tokenization.BasicTokenizer()._clean_text
     assert clean("a\x00b\ufffdc\u200bd\x07e") == "abcde"
@@ -184,36 +173,6 @@ def test_split_on_punctuation():
     assert split("") == []
 
 
-def test_accents_go_only_with_lower_casing():
-    assert tokenization.BasicTokenizer()._run_strip_accents("éÅñ") == "eAn"
-    assert tokenization.BasicTokenizer().tokenize("RÉSUMÉ İ \u0301") == ["resume", "i"]
-    assert tokenization.BasicTokenizer(do_lower_case=False).tokenize("RÉSUMÉ") == ["RÉSUMÉ"]
-
-
-def test_chinese_characters_are_split_in_both_cases():
-    for do_lower_case in (True, False):
-        tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
-        assert tokenizer.tokenize("日本a") == ["日", "本", "a"]
-
-
-@pytest.mark.parametrize("lower", [True, False])
-def test_features_of_multilingual_text(lower):
-    # The published multilingual and Chinese models are used in this way: the same flag for texts in all
-    # scripts.
-    words = ["日", "本", "の", "##の", "Café", "cafe", "é", "e", "тоже", "Тоже", "हिन", "##द", "한국어", "!",
-             "！"]
-    vocab = {token: index for index, token in enumerate([*SPECIAL, *words])}
-    tokenizer = tokenization.FullTokenizer(vocab, lower)
-    example = run_classifier.InputExample("1", "日本の Café é！", "Тоже한국어 한국어 日!本", "0")
-    features = run_classifier.convert_single_example(9, example, ["0", "1"], 20, tokenizer)
-    length = sum(features.input_mask)
-    cafe, e, also = ("cafe", "e", "тоже") if lower else ("Café", "é", "Тоже")
-    assert tokenizer.convert_ids_to_tokens(features.input_ids[:length]) == [
-        "[CLS]", "日", "本", "の", cafe, e, "！", "[SEP]",
-        "[UNK]", "[UNK]" if lower else "한국어", "日", "!", "本", "[SEP]"]
-    assert tokenizer.tokenize("Тоже") == [also]
-
-
 def test_steps_can_be_overridden():
     class Spaced(tokenization.BasicTokenizer):
         def _run_split_on_punc(self, text):
@@ -222,31 +181,7 @@ def test_steps_can_be_overridden():
     assert Spaced().tokenize("One-two, x") == ["one", "two", ",", "x"]
 
 
-@repeatable
-@given(st.text(max_size=40), st.booleans())
-def test_words_have_no_space_and_punctuation_stands_alone(text, do_lower_case):
-    for word in tokenization.BasicTokenizer(do_lower_case=do_lower_case).tokenize(text):
-        assert word.split() == [word]
-        assert len(word) == 1 or not any(map(tokenization._is_punctuation, word))
-
-
 # Pieces.
-
-
-def test_longest_piece_first():
-    vocab = {"un", "una", "##aff", "##ffa", "##ble", "##a", "##b"}
-    tokenizer = tokenization.WordpieceTokenizer(vocab)
-    assert tokenizer.tokenize("unaffable un") == ["una", "##ffa", "##ble", "un"]
-    # The longest piece "una" is chosen, and the rest has no piece. "un" is not tried.
-    assert tokenizer.tokenize("unaff") == ["[UNK]"]
-    assert tokenizer.tokenize("ble") == ["[UNK]"]
-    assert tokenizer.tokenize(b" \n ") == []
-
-
-def test_word_of_continuation_marks():
-    tokenizer = tokenization.WordpieceTokenizer({"#", "##", "####", "##a", "###"})
-    assert tokenizer.tokenize("## ##a # #### ##b") == ["##", "##a", "#", "####", "[UNK]"]
-    assert tokenizer.tokenize("###") == ["###"]
 
 
 def test_long_words_are_unknown():
@@ -349,13 +284,6 @@ def test_which_tokens_continue_a_word(tokenizers):
     assert [tokenizer.continues_word(token) for token in tokenizer.tokenize("unaffable!")
             + ["[SEP]", "#"]] == [
         False, True, True, False, False, False]
-
-
-@repeatable
-@given(ids=st.lists(st.integers(0, 30521), max_size=20))
-def test_ids_survive_a_round_trip(tokenizers, ids):
-    tokenizer = tokenizers["lower"]
-    assert tokenizer.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(ids)) == ids
 
 
 # Vocabularies.

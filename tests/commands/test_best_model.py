@@ -85,31 +85,6 @@ def test_without_best_weights_now_nothing_is_chosen_again(copy):
                                in done.err), done.err
 
 
-def test_a_training_that_continues_with_another_development_set(copy):
-    path = copy.directory / "data" / "dev.tsv"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    (copy.output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
-    done = copy.train(**EVERY, keep_best="eval_f1")
-    assert done.code == 0, done.err
-    found = record(copy.output)
-    change, = found["changes"]
-    assert change["step"] == 6 and list(change["changed"]) == ["development data"]
-    assert found["dev_data"]["examples"] == 7
-    assert "output/best is unchanged until the next evaluation." in done.err
-    assert best_weights.find(str(copy.output))["step"] == 8
-
-
-def test_an_unknown_metric_ends_the_training_at_its_first_evaluation(workspaces, tmp_path):
-    untrained = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-    done = untrained.train(**EVERY, keep_best="accuracy")
-    complaint = ("--keep_best=accuracy: the evaluation has no such metric. The metrics of this command are "
-                 "eval_accuracy, eval_f1, eval_loss")
-    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err, done.err
-    assert (untrained.output / "model.ckpt-3.index").exists()
-    refused = untrained.train(**EVERY, keep_best="accuracy")
-    assert refused.code == 1 and "the evaluation has no such metric" in refused.err
-
-
 @pytest.mark.slow(reason="two replicas in fresh interpreters; the contract stops one process early")
 def test_two_replicas_stop_at_the_step_of_one_process(workspaces):
     changes = dict(**EVERY, keep_best="eval_f1", early_stopping_evals=1)

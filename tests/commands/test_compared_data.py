@@ -7,8 +7,6 @@ from outputs import record
 import pytest
 from rows import ROWS
 
-from bertlib import api
-
 WARNING = r"WARNING: The development data differ from those of the training in \S+: .* -> .*\. So the "
 EVALUATE = dict(do_train=None, do_predict=None, predictions_format="jsonl")
 
@@ -55,16 +53,3 @@ def test_a_failed_evaluation_changes_no_results(changed):
     assert changed.train(**EVALUATE).code == 1
     assert times(changed.output) == before
     assert [file.name for file in changed.output.glob("*.partial")] == ["eval_predictions.jsonl.partial"]
-
-
-@pytest.mark.slow(reason="two processes that load TensorFlow; a command shows the same warning")
-def test_a_program_gets_a_warning_about_changed_development_data(tiny_model, tmp_path):
-    examples = [("a cat", "animal"), ("a dog", "animal"), ("the house", "none"), ("the river", "none")] * 4
-    settings = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "num_train_epochs": 1,
-                "train_batch_size": 8}
-    settings.pop("init_checkpoint", None)
-    api.train(examples, tmp_path / "model", dev=examples[:5], verbose=False, **settings)
-    path, = (tmp_path / "model" / "data").glob("dev-*.jsonl")
-    change(path)
-    with pytest.warns(UserWarning, match="^The development data differ from those of the training in "):
-        api.evaluate(tmp_path / "model", verbose=False)

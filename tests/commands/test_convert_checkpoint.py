@@ -1,9 +1,7 @@
 """convert_checkpoint.py as a user runs it: conversions in both directions, and errors."""
 
 import contextlib
-import errno
 import json
-import os
 import re
 import shutil
 
@@ -17,14 +15,13 @@ import tiny
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import convert_checkpoint
-from bertlib.output_directory import model_writer, output_files
+from bertlib.output_directory import output_files
 from bertlib.runs import head_labels
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
 CLASSIFIER = {"output_weights": (3, WIDTH), "output_bias": (3,)}
-SQUAD = {"cls/squad/output_weights": (2, WIDTH), "cls/squad/output_bias": (2,)}
 MASKED_LM = {
     "cls/predictions/output_bias": (WORDS,), "cls/predictions/transform/dense/kernel": (WIDTH, WIDTH),
     "cls/predictions/transform/dense/bias": (WIDTH,), "cls/predictions/transform/LayerNorm/gamma": (WIDTH,),
@@ -196,16 +193,6 @@ def write_trained(directory, arrays, **record):
     (directory / "run.json").write_text(json.dumps(
         model_directories.record(**record)))
     return directory
-
-
-@pytest.mark.parametrize("head, architecture", [
-    (SQUAD, "BertForQuestionAnswering"), (MASKED_LM, "BertForMaskedLM"),
-    (NEXT_SENTENCE, "BertForNextSentencePrediction"), ({}, "BertModel")])
-def test_the_variables_of_a_head_say_what_it_is(head, architecture):
-    shapes = {**tiny.shapes(), **head}
-    source = checkpoint_formats.Checkpoint("", shapes, None, dict.fromkeys(shapes, np.dtype("float32")))
-    found = convert_checkpoint.hugging_face_config(tiny.CONFIG, source, sorted(shapes))
-    assert found["architectures"] == [architecture] and "id2label" not in found
 
 
 @pytest.mark.parametrize("kind, labels, architecture, problem", [
@@ -423,57 +410,6 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
     (out / "config.json").mkdir()
     said = refusal(input=tiny_model.checkpoint, output=out, force=True)
     assert "a subdirectory already has the name config.json" in said
-
-
-@pytest.mark.parametrize("kind", ["tensorflow", "hugging_face"])
-@pytest.mark.parametrize("existing", [True, False], ids=["old files", "new directory"])
-def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, kind, existing):
-    out = tmp_path / "a" / "out"
-    if existing:
-        out.mkdir(parents=True)
-        for name in ("bert_model.ckpt.index", "model.safetensors", "vocab.txt"):
-            (out / name).write_text("old")
-    whole = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
-    names = sorted(whole.shapes)
-
-    def read(name):
-        if name == names[20]:
-            raise OSError("The disk is gone.")
-        return whole.read(name)
-
-    before = snapshot(tmp_path)
-    source = checkpoint_formats.Checkpoint("gone", whole.shapes, read, whole.dtypes)
-    with pytest.raises((ValueError, tf.errors.OpError), match="cannot be read"):
-        model_writer.write(str(out), kind, source, names, {"vocab.txt": b"new"})
-    assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("existing", [True, False], ids=["a directory", "no directory"])
-def test_a_file_that_cannot_be_moved_leaves_no_part_of_a_model(tiny_model, tmp_path, existing, monkeypatch):
-    out = tmp_path / "out"
-    if existing:
-        out.mkdir()
-        (out / "README.md").write_text("other")
-    source = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
-
-    def write():
-        model_writer.write(str(out), "hugging_face", source, sorted(source.shapes), {"vocab.txt": b"new"})
-
-    def failing(move):
-        def fail(path, target):
-            if os.fspath(target) in (str(out), str(out / "vocab.txt")):
-                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-            move(path, target)
-        return fail
-
-    before = snapshot(tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
-        for name in ("replace", "rename"):
-            patch.setattr(os, name, failing(getattr(os, name)))
-        write()
-    assert snapshot(tmp_path) == before
-    write()
-    assert {"model.safetensors", "vocab.txt"} <= {path.name for path in out.iterdir()}
 
 
 # --- Errors ----------------------------------------------------------------------------------------------

@@ -47,16 +47,6 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(changes, 
     assert [path.name for path in (work.directory / "taken").iterdir()] == ["export"]
 
 
-@pytest.mark.soak(reason="the package tensorflow-text, and an interpreter of its own")
-def test_text_is_compared_with_the_training_data(workspaces, tmp_path):
-    copy = workspaces(ROWS["one text"]).copy(tmp_path / "copy")
-    done = copy.run("export.py", "--text", model_dir="output")
-    assert done.code == 0, done.err
-    assert "The tokens of the graph differ from the tokens of the tokenizer in 0 of 16 texts." in done.err
-    version, = (copy.output / "export_text").iterdir()
-    assert (version / "assets.extra" / "vocab.txt").exists()
-
-
 # --- export.py -------------------------------------------------------------------------------------------
 
 

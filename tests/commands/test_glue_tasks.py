@@ -102,22 +102,6 @@ def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, t
         tmp_path / "results" / "test_results.tsv").read_bytes()
 
 
-# --- XNLI ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow(reason="a whole run; test_classifier_data.py reads the files")
-def test_xnli_is_read_in_the_language_that_is_asked_for(scripts, tiny_model, tmp_path):
-    data = tiny.write_task(tmp_path / "data", "xnli", dev=6)
-    text = (data / "xnli.dev.tsv").read_text().splitlines()
-    (data / "xnli.dev.tsv").write_text("\n".join([*text, *(f"de{line[2:]}" for line in text[1:4])]) + "\n")
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="XNLI", data_dir=data,
-                 output_dir=tmp_path / "output", do_eval=True, xnli_language="de")
-    message = last_message(scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path))
-    found = results_of(tmp_path / "output" / "eval_results.txt")
-    assert np.sum(found["eval_confusion_matrix"]) == 3
-    assert message == f"XNLI dev: accuracy {found['eval_accuracy']:.3f}"
-
-
 # --- The submission --------------------------------------------------------------------------------------
 
 

@@ -147,21 +147,6 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
                      r"pass another --output_dir\.$", done.err.splitlines()[-1]), done.err
 
 
-@pytest.mark.slow(reason="two whole runs; that changed settings are recorded is a promise of the contract")
-def test_a_training_that_goes_on_with_other_settings_records_them_once(copy):
-    at_step(copy, 6)
-    changes = dict(**TRAIN, learning_rate=0.02)
-    assert copy.train(**changes).code == 0
-    change, = record(copy.output)["changes"]
-    # The run is killed, the data are moved, and the same command starts again.
-    at_step(copy, 6)
-    (copy.directory / "data").rename(copy.directory / "moved")
-    again = copy.train(**changes, data_dir="moved")
-    assert again.code == 0 and not warnings_of(again) and "step 6 to step 8" in again.err, again.err
-    found = record(copy.output)
-    assert found["files"]["data_dir"].endswith("/moved") and found["changes"] == [change]
-
-
 @pytest.mark.slow(reason="a whole run for one line of the log")
 def test_what_two_replicas_trained_goes_on_with_two_micro_batches(copy):
     settings = record(copy.output)["settings"]
@@ -250,15 +235,6 @@ def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model,
         refused = run("a", "b")
         assert refused.code == 1 and f"error: b is in use: process {os.getpid()} on " in refused.err
     assert contents(tmp_path) == before
-
-
-def test_two_at_once_do_not_write_the_same_vectors(scripts, tiny_model, tmp_path):
-    (tmp_path / "text").write_text("a cat sees a bird .\n")
-    flags = dict(tiny_model.flags, input_file="text", output_file="vectors.jsonl", layers=-1)
-    with locks.lock_file(tmp_path / "vectors.jsonl"):
-        refused = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=tmp_path)
-        assert refused.code == 1 and "error: vectors.jsonl is in use: process" in refused.err
-        assert not (tmp_path / "vectors.jsonl").exists()
 
 
 def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):

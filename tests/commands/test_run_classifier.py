@@ -246,29 +246,6 @@ def training(tiny_model, tmp_path_factory):
                 trim_padding=False)
 
 
-@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows "
-                  "of the optimizer's state of TensorFlow 1")
-def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, training, tmp_path):
-    output = tmp_path / "output"
-    encoder = {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
-    before = tiny.write_training(output, encoder, step=3)
-    finished = scripts.run("run_classifier.py", *tiny.flags(**{
-        **training, "output_dir": output, "num_train_epochs": 1.25}), cwd=tmp_path)
-    assert f"Resuming from {output}/model.ckpt-3: step 3 to step 5." in finished.err
-    assert "Starting weights" not in finished.err
-
-    after = tf.train.load_checkpoint(str(output / "model.ckpt-5"))
-    # The data contain no [MASK]. So its embedding changes only by the state of the optimizer.
-    name, row = "bert/embeddings/word_embeddings", tiny.VOCABULARY.index("[MASK]")
-    w, m, v = (before[key][row].astype(np.float64) for key in (name, f"{name}/adam_m", f"{name}/adam_v"))
-    for step in (3, 4):
-        m, v = 0.9 * m, 0.999 * v
-        w = w - 0.01 * (1 - step / 5) * (m / (np.sqrt(v) + 1e-6) + 0.01 * w)
-    for key, expected in ((name, w), (f"{name}/adam_m", m), (f"{name}/adam_v", v)):
-        np.testing.assert_allclose(after.get_tensor(key)[row], expected, rtol=1e-5, err_msg=key)
-    assert after.get_tensor("global_step") == 5
-
-
 TIGHT_GB = 0.00008  # enough for one example of the tiny model, but not for a batch
 
 

@@ -100,25 +100,6 @@ def test_each_line_of_the_test_file_has_a_predicted_tag_in_its_scheme(run, flags
     assert {"I-ANIMAL", "I-THING", "O"} <= {tag for tags in predicted for tag in tags}
 
 
-def test_json_lines_give_the_same_predictions(run, scripts, flags, tmp_path):
-    """The trained model gives the same sentences the same tags, if they are JSON Lines."""
-    sentences = tagging_data.read_conll(str(flags["data_dir"] / "test.txt")).sentences
-    (tmp_path / "test.jsonl").write_text("".join(
-        json.dumps({"id": index, "tokens": sentence.words, "ner_tags": sentence.tags}) + "\n"
-        for index, sentence in enumerate(sentences)))
-    done = scripts.run("run_ner.py", *tiny.flags(output_dir=run[0], results_dir="new", do_predict=True,
-                                                 test_file="test.jsonl", predictions_format="jsonl"),
-                       cwd=tmp_path)
-    assert done.code == 0, done.err
-    written = (tmp_path / "new" / "test_predictions.jsonl").read_text()
-    lines = [json.loads(line) for line in written.splitlines()]
-    expected = [[row[-1] for row in rows] for rows in columns_of(run[0] / "test_predictions.conll")]
-    assert [line["predicted_tags"] for line in lines] == expected
-    assert [line["id"] for line in lines] == list(range(12))
-    assert sorted(os.listdir(tmp_path / "new")) == [
-        "predict.tf_record", "test_eval_results.json", "test_eval_results.txt", "test_predictions.jsonl"]
-
-
 def test_the_sample_does_not_replace_the_data_of_a_training(run, scripts, tmp_path):
     output = shutil.copytree(run[0], tmp_path / "out")
     record = json.loads((output / "run.json").read_text())

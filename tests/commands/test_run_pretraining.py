@@ -17,7 +17,6 @@ import tiny
 from bertlib.data import input_pipeline, record_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
-from bertlib.reports import charts
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import modeling
 import run_pretraining
@@ -376,11 +375,6 @@ def test_the_curve_is_a_picture_of_the_table(trained):
     values = dict(zip(METRICS, map(json.loads, last)))
     assert f"the model: {100 * values['masked_lm_accuracy']:.1f} %" in labels
     assert f"the most frequent word: {100 * values['masked_lm_baseline']:.1f} %" in labels
-
-
-def test_places_in_the_picture():
-    chart = charts.line_chart("a < b", {"x": [(0, 0.0), (50, 0.5), (200, 1.0)]})
-    assert 'points="70.0,330.0 200.0,185.0 590.0,40.0"' in chart and "a &lt; b" in chart
 
 
 # --- The sample ------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pty
 import re
 import resource
 import shutil
-import signal
 import struct
 import sys
 import termios
@@ -28,7 +27,6 @@ import pytest
 import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.python.checkpoint import checkpoint_management
-from tensorflow.python.lib.io import file_io
 from tensorflow.python.saved_model.model_utils import export_output
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
@@ -252,11 +250,6 @@ def test_steps_count_on_top_and_max_steps_do_not(counting):
     assert reached == [2, 5, 6, 7, 8]
 
 
-def test_a_limit_beyond_the_input_is_not_reached(counting):
-    model = counting().train(batches([1.0], [2.0]), max_steps=5)
-    assert model.get_variable_value("global_step") == 2
-
-
 @pytest.mark.parametrize("max_steps", [2, 3])
 def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log, max_steps):
     before = snapshot(trained.model_dir)
@@ -416,17 +409,6 @@ def test_input_starts_where_the_restored_global_step_says(counting):
     assert model.train(input_fn, steps=1).get_variable_value("total") == 0 + 10 + 20 + 30
 
 
-def test_the_same_seed_gives_the_same_starting_weights(tmp_path):
-    def first_weights(name, **config):
-        model = Estimator(regression_model, str(tmp_path / name), RunConfig(**config), train_batch_size=2)
-        model.train(examples_from_step, steps=1)
-        return checkpoint_values(f"{model.model_dir}/model.ckpt-0")["weights"]
-
-    default = first_weights("a")
-    np.testing.assert_array_equal(first_weights("b"), default)
-    assert (first_weights("c", tf_random_seed=1) != default).all()
-
-
 # --- A published model_fn -----------------------------------------------------------------------------
 
 
@@ -568,10 +550,6 @@ def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(countin
     assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
 
 
-def test_a_long_interval_saves_at_the_start_and_at_the_end(counting):
-    assert steps_of(counting(save_checkpoints_secs=1000).train(endless, steps=3).model_dir) == [0, 3]
-
-
 def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
     def saved(model_dir):
         return {path: state for path, state in snapshot(model_dir).items()
@@ -612,13 +590,6 @@ def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
 
 
 # --- Which weights a call starts from -----------------------------------------------------------------
-
-
-def test_random_weights_when_there_is_nothing_else(counting, log):
-    model = counting().train(endless, steps=1)
-    assert checkpoint_values(f"{model.model_dir}/model.ckpt-0")["total"] == 0
-    assert f"Training in {model.model_dir}, from step 0 to step 1." in log.text
-    assert "Starting weights" not in log.text and "Resuming" not in log.text
 
 
 def test_init_checkpoint_beats_random(counting, trained_dir, log):
@@ -778,13 +749,6 @@ def test_without_a_checkpoint_a_warning_names_the_starting_weights(counting, tra
     assert "Starting weights: 1 of 1 variables" in log.text
 
 
-def test_the_log_says_which_checkpoint_is_evaluated_and_predicted(trained, log):
-    trained.evaluate(batches([1.0]), checkpoint_path=f"{trained.model_dir}/model.ckpt-2")
-    list(trained.predict(batches([1.0])))
-    assert f"Weights for evaluating: {trained.model_dir}/model.ckpt-2." in log.text
-    assert f"Weights for predicting: {trained.model_dir}/model.ckpt-3." in log.text
-
-
 # --- Prediction ---------------------------------------------------------------------------------------
 
 
@@ -849,22 +813,6 @@ def test_predictions_of_different_batch_sizes_come_only_as_batches(trained):
         next(model.predict(batches([1.0, 2.0])))
     batch, = model.predict(batches([1.0, 2.0]), yield_single_examples=False)
     assert batch["two"].tolist() == [1, 2] and batch["one"].tolist() == [1]
-
-
-def test_prediction_ignores_labels(trained):
-    seen = []
-
-    def model_fn(features, labels, mode, params):
-        seen.append(labels)
-        return counting_model(features, labels, mode, params)
-
-    def with_labels():
-        return tf.data.Dataset.from_tensors(({"x": [1.0]}, [2.0]))
-
-    assert list(Estimator(model_fn, trained.model_dir).predict(with_labels)) == [{"x": 1, "sum": 4}]
-    assert seen == [None]
-    unlabelled = Estimator(lambda features, mode: counting_model(features, None, mode, {}), trained.model_dir)
-    assert list(unlabelled.predict(with_labels)) == [{"x": 1, "sum": 4}]
 
 
 def test_other_graphs_can_be_used_while_predictions_are_read(trained):
@@ -1089,13 +1037,6 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, ca
         path: state for path, state in before.items() if "tfevents" not in path.name}
 
 
-def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
-    damage_data(pathlib.Path(trained.model_dir, "model.ckpt-3.data-00000-of-00001"))
-    path = pathlib.Path(trained.model_dir, "checkpoint")
-    path.write_text('model_checkpoint_path: "model.ckpt-2"\n')
-    assert trained.train(endless, max_steps=4).get_variable_value("total") == 4
-
-
 def test_a_missing_checkpoint_is_named(trained):
     os.remove(f"{trained.model_dir}/model.ckpt-3.index")
     with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
@@ -1140,13 +1081,6 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
     assert any(re.fullmatch(r"Devices: .*CPU:0.*", message) for message in log.messages)
     output = capfd.readouterr()
     assert "training" not in output.err and "\r" not in output.err + output.out  # no progress bar
-
-
-def test_lines_without_a_last_step_and_without_a_batch_size(counting, log):
-    counting(log_step_count_steps=1).train(batches([1.0], [2.5]))
-    lines = [message for message in log.messages if message.startswith("step ")]
-    assert [re.sub(r"global_step/sec \S+  peak_memory_gb \S+$", "…", line) for line in lines] == [
-        "step 1  loss 1  …", "step 2  loss 2.5  …"]
 
 
 def test_peak_memory_is_that_of_the_process(tmp_path, log):
@@ -1347,61 +1281,8 @@ def killable(model_dir, **settings):
     return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
 
 
-def kill_this_process(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def limit_file_size(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-
-def die_while_writing():
-    """Makes the kernel end the process in the middle of the next write, as with SIGKILL."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    limit_file_size(40)
-
-
-def kill_between_two_removals():
-    remove = checkpoint_management._delete_file_if_exists
-    checkpoint_management._delete_file_if_exists = (
-        lambda name: kill_this_process() if ".data-" in name else remove(name))
-
-
-def kill_at(owner, name):
-    """Returns a function after which the next call of owner.name kills the process."""
-    return lambda: setattr(owner, name, kill_this_process)
-
-
-# {moment: (function that is called when the saving of a checkpoint starts, and that leads to the kill;
-# whether this checkpoint exists afterwards)}.
-MOMENTS = {
-    "before anything is written": (kill_this_process, False),
-    "while tensors are written": (die_while_writing, False),
-    "before checkpoint names it": (kill_at(checkpoint_management, "update_checkpoint_state_internal"), False),
-    "while checkpoint is replaced": (kill_at(file_io, "rename"), False),
-    "before old ones are removed": (kill_at(tf.train.Saver, "_MaybeDeleteOldCheckpoints"), True),
-    "while old ones are removed": (kill_between_two_removals, True),
-    "before its graph is written": (kill_at(tf.train.Saver, "export_meta_graph"), True),
-}
-
-
-class ArmWhenSaving(tf.train.CheckpointSaverListener):
-    def __init__(self, step, arm):
-        self.step, self.arm = step, arm
-
-    def before_save(self, session, global_step_value):
-        if global_step_value == self.step:
-            self.arm()
-
-
-def train_until_killed_while_saving(model_dir, step, moment):
-    listener = ArmWhenSaving(step, MOMENTS[moment][0])
-    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP, saving_listeners=[listener])
-
-
-def train_until_killed_after_step(model_dir, step):
-    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP,
-                              hooks=[AtStep(step, kill_this_process)])
 
 
 @pytest.fixture(scope="module")
@@ -1446,46 +1327,7 @@ def test_stopping_and_resuming_changes_nothing(tmp_path, uninterrupted):
     assert_same(values, uninterrupted[LAST_STEP])
 
 
-# A kill can leave several states behind. The fast tests have one moment for each state.
-_FAST_MOMENTS = ("while tensors are written", "while checkpoint is replaced", "while old ones are removed")
-
-
-@pytest.mark.parametrize("step, moment", [
-    *(pytest.param(6, moment, marks=[] if moment in _FAST_MOMENTS else pytest.mark.slow(
-        reason="a training that is killed and one that goes on, for each moment")) for moment in MOMENTS),
-    (0, "before checkpoint names it")])
-def test_killed_while_saving(tmp_path, uninterrupted, log, step, moment):
-    model_dir = str(tmp_path)
-    code = exit_code_of(train_until_killed_while_saving, model_dir, step, moment)
-    in_write = moment == "while tensors are written"
-    assert code == -(signal.SIGXFSZ if in_write else signal.SIGKILL)
-    assert os.path.isdir(f"{model_dir}/model.ckpt-{step}_temp") == in_write
-    saved = MOMENTS[moment][1]
-    left_at = step if saved else step - SAVE_STEPS if step else None
-    assert_finishes_as_if_nothing_had_happened(model_dir, left_at, uninterrupted, log)
-
-
-def test_killed_between_two_saves(tmp_path, uninterrupted, log):
-    assert exit_code_of(train_until_killed_after_step, str(tmp_path), 5) == -signal.SIGKILL
-    assert_finishes_as_if_nothing_had_happened(str(tmp_path), 4, uninterrupted, log)
-
-
-def test_killed_again_and_again(tmp_path, uninterrupted, log):
-    model_dir = str(tmp_path)
-    for step, moment in ((2, "while checkpoint is replaced"), (4, "while tensors are written"),
-                         (4, "before its graph is written")):
-        assert exit_code_of(train_until_killed_while_saving, model_dir, step, moment) < 0
-    assert_finishes_as_if_nothing_had_happened(model_dir, 4, uninterrupted, log)
-
-
 # --- Full disks ---------------------------------------------------------------------------------------
-
-BALLAST = 500_000  # numbers: a checkpoint of 2 MB
-
-
-def with_ballast(model_dir):
-    config = RunConfig(save_checkpoints_steps=SAVE_STEPS)
-    return Estimator(regression_model, str(model_dir), config, {"ballast": BALLAST}, train_batch_size=2)
 
 
 def train_on_a_full_disk(model_dir, report, estimator_of, limit, full_after):
@@ -1500,25 +1342,6 @@ def train_on_a_full_disk(model_dir, report, estimator_of, limit, full_after):
         limit_file_size(resource.RLIM_INFINITY)
         pathlib.Path(report).write_text(f"{type(error).__name__}: {error}")
         raise SystemExit(3) from None
-
-
-def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
-    model_dir, report = str(tmp_path / "model"), tmp_path / "report"
-    assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
-    assert re.fullmatch(
-        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(it is larger than files may "
-        r"be here \(ulimit -f, .+\)\)\. The last complete checkpoint "
-        r"is "
-        rf"{model_dir}/model\.ckpt-2\. Raise that limit, or write to another file system, then run the same "
-        r"command again\.",
-        report.read_text())
-    assert not [name for name in os.listdir(model_dir)
-                if "ckpt-4" in name or ".tmp" in name or "temp" in name]
-    assert steps_of(model_dir) == [0, 2]
-    assert checkpoint_values(f"{model_dir}/model.ckpt-2")["global_step"] == 2
-    whole = with_ballast(tmp_path / "whole").train(examples_from_step, max_steps=LAST_STEP)
-    again = with_ballast(model_dir).train(examples_from_step, max_steps=LAST_STEP)
-    assert_same(checkpoint_values(again.latest_checkpoint()), checkpoint_values(whole.latest_checkpoint()))
 
 
 def test_a_disk_that_holds_the_tensors_but_not_the_graph_keeps_the_checkpoint(tmp_path, uninterrupted, log):
@@ -1601,18 +1424,6 @@ def accumulating(model_dir, steps, batch_size=8, **config):
     return Estimator(accumulating_model, str(model_dir), RunConfig(
         gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []},
                      train_batch_size=batch_size)
-
-
-@pytest.mark.parametrize("steps", [4, 8])
-def test_accumulated_micro_batches_train_like_the_whole_batch(tmp_path, steps):
-    whole = accumulating(tmp_path / "whole", 1).train(micro_batches_from_step, max_steps=10)
-    split = accumulating(tmp_path / "split", steps).train(micro_batches_from_step, max_steps=10)
-    for step in (0, 3, 6, 9, 10):
-        first, second = (checkpoint_values(f"{trained.model_dir}/model.ckpt-{step}")
-                         for trained in (whole, split))
-        assert sorted(first) == sorted(second)
-        for name, values in first.items():
-            np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-7, err_msg=name)
 
 
 def test_loss_hooks_and_checkpoints_are_those_of_whole_batches(tmp_path, log):

@@ -8,7 +8,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 from test_replica_sync import Replica
 
-from bertlib.checkpoints import checkpoint_files
 from bertlib.estimator import evaluation, model_graph
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
 from bertlib.graph import randomness
@@ -89,60 +88,12 @@ def train(directory, trigger=None):
     return trained, results
 
 
-def tensors_of(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name).tolist() for name in reader.get_variable_to_shape_map()}
-
-
-def summaries_of(directory):
-    """Returns [(step, tag, value)] of the event files in a directory, but not in its subdirectories."""
-    return [(event.step, value.tag, value.simple_value) for path in sorted(directory.glob("events.*"))
-            for event in tf.train.summary_iterator(str(path)) for value in event.summary.value]
-
-
 @pytest.fixture(scope="module")
 def without(tmp_path_factory):
     """The directory of a training without evaluations."""
     directory = tmp_path_factory.mktemp("without")
     train(directory)
     return directory
-
-
-@pytest.fixture(scope="module")
-def trainings(tmp_path_factory):
-    """{trigger: (directory of a training with evaluations, its Estimator, results of the evaluations)}."""
-    directories = {trigger: tmp_path_factory.mktemp(trigger.__name__)
-                   for trigger in (EachCheckpoint, EachStep)}
-    return {trigger: (directory, *train(directory, trigger)) for trigger, directory in directories.items()}
-
-
-@pytest.mark.parametrize("trigger", [EachCheckpoint, EachStep])
-def test_a_training_with_evaluations_is_the_one_without(trigger, without, trainings):
-    directory, _, results = trainings[trigger]
-    steps = [0, 2, 4, 6] if trigger is EachCheckpoint else list(range(LAST_STEP + 1))
-    assert [result["global_step"] for result in results] == steps
-    assert len({result["error"] for result in results}) == len(steps)
-    prefixes = checkpoint_files.list_training_checkpoints(str(directory))
-    assert [checkpoint_files.step_in_name(prefix) for prefix in prefixes] == [0, 2, 4, 6]
-    for prefix in prefixes:
-        assert tensors_of(prefix) == tensors_of(without / pathlib.Path(prefix).name)
-    assert summaries_of(directory) == summaries_of(without) and summaries_of(directory / "eval")
-    assert {path.name for path in directory.iterdir()} - {"eval"} >= {"checkpoint", "graph.pbtxt"}
-
-
-def test_weights_of_a_session_are_evaluated_as_those_of_its_checkpoint(trainings):
-    directory, trained, _ = trainings[EachStep]
-    for step in (0, 6):
-        with tf.Graph().as_default():
-            checkpoint = str(directory / f"model.ckpt-{step}")
-            expected = trained.evaluate(batches_of(), checkpoint_path=checkpoint)
-            with tf.Session() as session:
-                for name, _ in tf.train.list_variables(checkpoint):
-                    tf.get_variable(name, initializer=tf.train.load_variable(checkpoint, name))
-                weights = evaluation.SessionWeights()
-                session.run(tf.global_variables_initializer())
-                with weights.saved(session) as path:
-                    assert trained.evaluate(batches_of(), checkpoint_path=path) == expected
 
 
 def batches_of(count=3):

@@ -108,16 +108,6 @@ def test_activations_gradients_names_and_initial_weights_are_those_without(plain
     assert_same_model(run_model(mode, segment), plain)
 
 
-@pytest.mark.slow(reason="two more models")
-def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
-    """The test uses segments of two layers and of one layer."""
-    def ids():
-        tf.add_to_collection("feed", tf.placeholder(tf.int32, [None, None]))
-        return tf.get_collection("feed")[0]
-
-    assert_same_model(run_model("layers", 2, ids=ids), plain, 1e-6)
-
-
 def test_gradients_reach_every_layer_whose_output_is_used():
     """The loss uses outputs inside and at the end of a segment of two layers.
 
@@ -192,28 +182,6 @@ def test_two_models_in_a_graph_with_the_same_weights(graph):
             return evaluate(gradients(loss, tf.trainable_variables()))
 
     assert_equal(both("layers"), both("none"))
-
-
-@pytest.mark.slow(reason="a graph for each of two devices")
-def test_replicas_of_a_mirrored_strategy():
-    def replicas(mode):
-        with tf.Graph().as_default():
-            tf.train.get_or_create_global_step()
-            strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-
-            def step():
-                index = tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
-                model = build_model(mode, ids=IDS[2 * index:2 * index + 2], config=SHALLOW)
-                found = gradients(pooled_loss(model), tf.trainable_variables())
-                assert None not in found
-                return found
-
-            with strategy.scope():
-                found = strategy.extended.call_for_each_replica(step)
-            found = [strategy.experimental_local_results(value) for value in found]
-            return evaluate([value for pair in found for value in pair], device_count={"CPU": 2})
-
-    assert_equal(replicas("layers"), replicas("none"))
 
 
 # --- Any function -------------------------------------------------------------------------------------------

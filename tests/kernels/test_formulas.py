@@ -362,7 +362,6 @@ def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtyp
         assert "mask" not in case.shapes or arguments["mask"].op not in ancestors(probabilities.op)
 
 
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype, tolerance", [(tf.float32, 1e-5), (tf.bfloat16, 2**-5), (tf.float16, 2**-8)])
 def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mode, graph):
@@ -402,24 +401,6 @@ def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weigh
     for op in graph.get_operations():
         if op.type == "_MklNativeFusedMatMul":
             assert op.get_attr("is_filter_const")
-
-
-def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
-    # oneDNN chooses the layout of the weights by the size of the first batch.
-    kernel_choice.compile_kernels()
-    chance = np.random.RandomState(0)
-    kernel = chance.standard_normal([64, 48]).astype(np.float32)
-    bias = chance.standard_normal([48]).astype(np.float32)
-    inputs = tf.placeholder(tf.float32, [None, 64])
-    found = kernel_choice.choose_kernels(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16),
-                                                                    [tf.constant(kernel)],
-                                                                    [tf.constant(bias)])
-    with tf.Session() as session:
-        session.run(tf.local_variables_initializer())
-        for size in (7, 600, 1, 33, 600):
-            rows = chance.standard_normal([size, 64]).astype(np.float32)
-            assert_close({"output": session.run(found, {inputs: rows})}, {"output": rows @ kernel + bias},
-                         2**-6)
 
 
 def training_ops(dtype, width=512):
@@ -484,14 +465,6 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
         "gelu_linear": lambda inputs, bias, kernel: kernel_choice.choose_kernels(False, tf.float16).linear(
             inputs, [kernel], [bias], "GeluApproximate")}
     assert differentiate(in_inference[name], arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
-
-
-def test_normalization_of_large_values_in_fp16_is_finite():
-    # The squares of these values exceed the range of float16.
-    arrays = arrays_of(CASES["residual_norm"])
-    arrays["inputs"] *= 1000
-    assert_close(differentiate(trained(residual_norm), arrays, tf.float16),
-                 differentiate(plain_residual_norm, arrays), 2**-8)
 
 
 def test_other_graphs_are_not_compiled(graph):
@@ -866,43 +839,11 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
     assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_booleans_have_their_share(probability):
-    mask = draw([100, 1000], probability)
-    assert mask.dtype == bool
-    # The probabilities 0 and 1 are exact, and the others are within five standard deviations. This also holds
-    # for each of the 8 places in a block.
-    assert abs(mask.mean() - probability) <= 5 * (probability * (1 - probability) / mask.size)**0.5
-    for place in range(8):
-        share = mask.reshape(-1, 8)[:, place].mean()
-        assert abs(share - probability) <= 5 * (probability * (1 - probability) * 8 / mask.size)**0.5
-
-
-@pytest.mark.parametrize("shape", [[1], [7], [3, 5], [0, 4], [2, 3, 3]])
-def test_booleans_of_any_number_are_the_first_of_more(shape):
-    found = draw(shape, 0.5)
-    assert found.shape == tuple(shape)
-    np.testing.assert_array_equal(found.ravel(), draw([64], 0.5)[:found.size])
-
-
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_booleans(parts):
     whole, size = draw([8, 20], 0.5), 8 // parts  # at least 40 booleans in a part, 8 in a block
     for part in range(parts):
         np.testing.assert_array_equal(draw([size, 20], 0.5, part), whole[part * size:(part + 1) * size])
-
-
-def test_parts_that_fill_no_whole_blocks_start_at_the_next_one():
-    whole = draw([64], 0.5)
-    for part in range(3):
-        np.testing.assert_array_equal(draw([13], 0.5, part), whole[16 * part:16 * part + 13])
-
-
-def test_unequal_parts_share_no_booleans():
-    first, second = draw([500], 0.5, 0, unequal=True), draw([300], 0.5, 1, unequal=True)
-    np.testing.assert_array_equal(first, draw([500], 0.5))
-    stretches = {first[start:start + 64].tobytes() for start in range(len(first) - 63)}
-    assert not stretches & {second[start:start + 64].tobytes() for start in range(len(second) - 63)}
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])

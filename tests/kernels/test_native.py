@@ -260,13 +260,6 @@ def test_a_compiler_that_fails_is_tried_again_by_the_next_process(lines, said, m
         before = len(compiler.calls())
 
 
-def test_a_compiler_that_fails_and_a_cache_that_cannot_be_written(machine):
-    write_compiler(machine.path / "g++", *ERRORS, "exit 1")
-    had, log = machine.probe(XDG_CACHE_HOME="/dev/null/x")
-    assert not had and [line.split()[0] for line in log] == ["INFO", "WARNING", "WARNING"]
-    assert log[-1].endswith("a.h:3: error: no such thing") and not machine.kept()
-
-
 @pytest.mark.parametrize("same", [False, True])
 def test_a_library_that_does_not_load_is_built_again(same, machine, copying):
     good = copying.path.read_text()
@@ -276,15 +269,6 @@ def test_a_library_that_does_not_load_is_built_again(same, machine, copying):
     copying.path.write_text(good)
     had, log = machine.probe(**{} if same else {"CXX": str(copying.path)})
     assert had and log[-1].startswith("INFO Building")
-
-
-@pytest.mark.parametrize("size", [0, 10, 100_000])
-def test_a_truncated_library_is_built_again(size, machine, copying):
-    assert machine.probe()[0]
-    name, = machine.kept()
-    os.truncate(machine.cache / "bert-kernels" / name, size)
-    had, log = machine.probe()
-    assert had and log[-1].startswith("INFO Building") and machine.kept() == [name]
 
 
 def test_what_a_build_that_was_killed_left_behind_goes_in_time(machine, copying):

@@ -16,13 +16,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib import serving
 from bertlib.data import record_files
 from bertlib.output_directory import model_directory
 from bertlib.serving import answers, export_model, export_text, session, warmup
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
-from bertlib.tasks.tagging import tagging_data
 import modeling
 import tf1
 import tokenization
@@ -340,25 +338,6 @@ def model(tmp_path, tiny_model):
     return written(tmp_path / "model", tiny_model, "regression")
 
 
-@pytest.mark.slow(reason="three exports; test_export_versions.py has the versions")
-def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_path, monkeypatch):
-    directory = tmp_path / "export"
-    versions = [export_model.export(model, str(directory), warmup_requests=number) for number in (0, 2)]
-    assert [os.path.dirname(path) for path in versions] == [str(directory)] * 2
-    assert int(os.path.basename(versions[0])) < int(os.path.basename(versions[1]))
-    logs = [os.path.join(path, "assets.extra", warmup.FILE) for path in versions]
-    assert not os.path.exists(logs[0]) and len(record_files.read_first_records(logs[1], 99)) == 6
-    before = sorted(directory.iterdir())
-
-    def fail(*arguments):
-        raise OSError("no space")
-
-    monkeypatch.setattr(warmup, "write", fail)
-    with pytest.raises(OSError, match="no space"):
-        export_model.export(model, str(directory))
-    assert sorted(directory.iterdir()) == before
-
-
 @pytest.mark.parametrize(("asked_for", "message"), [
     (dict(task="tagging"), "was trained for regression. Its tasks are regression and vectors"),
     (dict(directory="model/run.json"), "model/run.json is not a directory"),
@@ -475,23 +454,6 @@ def test_words_in_give_the_predictors_tags(of_texts, name):
                 one.model.labels[tag] for tag in expected["tags"][:expected["num_words"]]]
         place += windows
     assert compared > 20
-
-
-@needs_package
-def test_a_crf_over_all_pieces_gives_the_predictors_tags(tmp_path, tiny_model):
-    kind, head, labels, settings = MODELS["tagging_crf"]
-    directory = str(model_directories.write(tmp_path / "model", tiny_model, kind, head, labels, **settings,
-                                            label_all_pieces=True))
-    path = export_text.export(model_directory.read(directory), str(tmp_path / "export"))
-    chance, longest = random.Random(2), 6
-    sentences = [[chance.choice(["cat", "dogly", "catsed", "un", "gardens", "manedly"]) for _ in range(size)]
-                 for size in range(1, longest + 1) for _ in range(4)]
-    found = tf1.contrib.predictor.from_saved_model(path, "words")(
-        {"words": [words + [""] * (longest - len(words)) for words in sentences]})["tags"]
-    with serving.load(directory) as predictor:
-        for words, tags in zip(sentences, found.tolist()):
-            tags = tagging_data.convert_scheme([tag.decode() for tag in tags[:len(words)]])
-            assert tags == predictor(words)["tags"]
 
 
 @needs_package

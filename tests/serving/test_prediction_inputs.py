@@ -44,10 +44,6 @@ def test_plain_text_is_one_text_a_line_or_two():
     assert found[1].fields == {"text_a": "two", "text_b": "three"}
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_no_text():
-    assert values(read("\ufeffone\r\ntwo\r\n", "text")) == [("one",), ("two",)]
-
-
 def test_a_file_with_the_line_ends_of_old_macs_is_not_one_text():
     problem, = values(read("one\rtwo\r", "text"))
     assert problem.startswith("the line contains a carriage return")
@@ -102,16 +98,6 @@ def test_a_header_names_the_columns_of_the_training(input_format, separator):
     ("question\tre\u200bply\na\tb\n", r"the columns are question, 're\u200bply'. If this row")])
 def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines, expected):
     assert expected in refusal(lines, "tsv", OWN, required=2)
-
-
-@pytest.mark.parametrize("line", [
-    '{"question": "a"}', '{"question": "a", "replies": "b"}', '{"question": "a", "reply": null}',
-    '{"question": "a", "reply": []}', '{"question": "a", "reply": ""}',
-    '{"question": "a", "reply": "\\u200b"}'])
-def test_a_pair_without_its_second_text_is_a_bad_line_of_json(line):
-    good = '{"question": "a", "reply": 0}'
-    first, second = values(read(f"{line}\n{good}\n", "jsonl", OWN, required=2))
-    assert isinstance(first, str) and second == ("a", "0")
 
 
 def test_names_of_the_fields_do_in_place_of_those_of_the_training():
@@ -270,12 +256,6 @@ def test_a_row_of_a_known_task_that_is_cut_off_is_bad():
 # --- Rows ------------------------------------------------------------------------------------------------
 
 
-def test_a_row_of_csv_may_go_over_several_lines():
-    found = read('"one\nand more",b\n"say ""x""",d\n', "csv", flags={"text_column": "1,2"})
-    assert values(found) == [("one\nand more", "b"), ('say "x"', "d")]
-    assert [item.line for item in found] == [1, 3]
-
-
 def test_json_lines_by_field_and_by_the_names_of_the_training():
     lines = '{"id": 1, "text_a": "a", "text_b": "b"}\n{"text_a": "c"}\n'
     found = read(lines, "jsonl")
@@ -307,12 +287,6 @@ def test_a_bad_line_is_named_and_the_next_one_is_read(lines, input_format, probl
     assert (found[1].values, found[1].line) == (("x", "y"), found[0].line + 1)
 
 
-def test_a_field_may_be_longer_than_a_module_of_python_takes():
-    text = "cat " * 50000
-    for input_format in ("csv", "tsv"):
-        assert values(read(f"text_a\n{text}\n", input_format)) == [(text,)]
-
-
 def test_a_workbook_is_called_a_workbook():
     found = read(b"PK\x03\x04\x14\x00\x06\x00\x08\n\xff\n", "text")
     assert found[0].problem.startswith("the file is a ZIP archive or the workbook of a spreadsheet program")
@@ -323,12 +297,6 @@ def test_a_file_of_utf_16_is_refused_line_by_line():
     assert found and all("is not UTF-8" in bad or "NUL" in bad for bad in values(found))
 
 
-def test_blank_lines_at_the_end_are_no_rows():
-    assert values(read("text_a\na\n\n\n", "tsv")) == [("a",)]
-    assert values(read('{"text_a": "a"}\n\n', "jsonl")) == [("a",)]
-    assert read("", "csv") == []
-
-
 def test_sentences_in_columns_are_read_as_by_run_ner():
     lines = "-DOCSTART- O\n\n1 cats O\n2 eat O\n\n1 a\u3000b B-X\n"
     tagger = dict(fields=("text",), kind="tagging", task="ner")
@@ -337,15 +305,6 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
     assert "is only for models that tag words" in refusal(lines, "conll")
-
-
-def test_a_bad_line_in_columns_is_an_input_with_a_problem():
-    tagger = dict(fields=("text",), kind="tagging", task="ner")
-    found = read("a O\n\nb\n\nc B-X\n", "conll", **tagger)
-    assert [(item.line, item.values) for item in found] == [(1, (["a"],)), (3, ()), (5, (["c"],))]
-    assert found[1].problem.startswith("the line has 1 column, but line 1 has 2")
-    found = read("a O\nb\n", "conll", **tagger)  # no sentence is left
-    assert [item.line for item in found] == [2] and found[0].problem.startswith("the line has 1 column")
 
 
 def test_a_tagger_takes_lists_of_words_under_several_names():

@@ -161,17 +161,6 @@ def test_the_text_in_the_table_is_truncated(tmp_path):
 # --- Delimiters and encodings ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value, sign", [("tab", "\t"), ("pipe", "|"), ("|", "|"), ("comma", ","), ("~", "~"),
-                                         ("semicolon", ";"), ("é", "é"), ("auto", ";")])
-def test_columns_are_separated_by_any_character(value, sign, tmp_path):
-    rows = [["text", "label"], [f'a "{sign}" cat', "x"], ["a dog", "y"]]
-    text = "\n".join(sign.join(f'"{field}"'.replace(' "', ' ""').replace('" ', '"" ') for field in row)
-                     for row in rows) + "\n"
-    assert columns.is_delimiter(value)
-    split = reader(delimiter=columns.parse_delimiter(value)).read(written(tmp_path, text))
-    assert [(row.text_a, row.label) for row in split.rows] == [(f'a "{sign}" cat', "x"), ("a dog", "y")]
-
-
 @pytest.mark.parametrize("value", ["", '"', "\n", "\r", "\0", "commas", "||"])
 def test_other_delimiters_are_refused(value):
     assert not columns.is_delimiter(value)

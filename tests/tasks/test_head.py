@@ -144,8 +144,3 @@ def test_a_mode_that_a_head_does_not_have_is_refused(graph):
     with pytest.raises(ValueError,
                        match="The mode is 'other', but this model has only the modes 'train', 'eval'"):
         model_fn({}, None, "other", {})
-
-
-def test_what_the_task_takes_is_at_most_120_lines():
-    with open(__file__, encoding="utf-8") as reader:
-        assert next(number for number, line in enumerate(reader) if line.startswith("# --- Tests")) <= 120

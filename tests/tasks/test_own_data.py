@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import pathlib
 
 import pytest
 
@@ -38,30 +37,6 @@ def contents(part):
 
 
 # --- Formats and columns ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("compressed", ["", ".gz"])
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json", ".CSV"])
-def test_each_format_has_the_same_examples(ending, compressed, tmp_path):
-    path = written(tmp_path, f"train{ending.lower()}{compressed}", EXAMPLES)
-    ending, path = ending.lower(), str(pathlib.Path(path).rename(tmp_path / f"train{ending}{compressed}"))
-    part = row_examples.ExampleReader("classification", ["question", "answer"], ["kind"]).read(path)
-    expected = [(first.replace("\n", " ") if ending == ".tsv" else first, *rest)
-                for first, *rest in EXAMPLES]
-    assert contents(part) == expected and part.is_labelled
-    # In CSV, the second example has a line break, so it has two lines.
-    lines = {".csv": [2, 3, 5, 6, 7], ".tsv": [2, 3, 4, 5, 6]}.get(ending, [1, 2, 3, 4, 5])
-    assert [row.line for row in part.rows] == lines
-
-
-@pytest.mark.parametrize("text, label, header", [
-    ([1, 2], [3], True), ([-3, -2], [-1], True), ([1, "answer"], ["kind"], None), ([1, 2], ["kind"], None),
-    ([1, 2], [3], False), ([1, 2], [-1], None)])
-def test_columns_are_named_or_numbered_with_or_without_a_header_row(text, label, header, tmp_path):
-    has_header = header or any(isinstance(column, str) for column in text + label)
-    path = written(tmp_path, "train.csv", EXAMPLES, NAMES if has_header else None)
-    part = row_examples.ExampleReader("classification", text, label, header).read(path)
-    assert contents(part) == [tuple(row) for row in EXAMPLES]
 
 
 def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_path):
@@ -283,12 +258,6 @@ def test_the_last_column_of_a_file_without_labels_is_another_one(tmp_path):
     assert not reader.read(path, needs_labels=False, known=["x", "y"]).is_labelled
 
 
-def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
-    path = written(tmp_path, "test.tsv", [["a cat", "http://x"], ["a dog", "x"]], None)
-    assert not row_examples.ExampleReader("classification", [1], [2]).read(path, False,
-                                                                           ["x", "y"]).is_labelled
-
-
 # --- Errors ----------------------------------------------------------------------------------------------
 
 
@@ -346,16 +315,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     assert expected in str(error.value) and str(error.value).startswith(str(path))
 
 
-def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(tmp_path):
-    document = "a cat, " * 30000  # more than Python's limit for a field
-    good = written(tmp_path, "good.csv", [(document, "no"), ("a dog", "yes")], ["text", "label"])
-    assert contents(row_examples.ExampleReader("classification").read(good)) == [(document, None, "no"),
-                                                                                 ("a dog", None, "yes")]
-    (tmp_path / "bad.csv").write_text(f'text,label\n"a cat,no\n"{document}",yes\n')
-    with pytest.raises(ValueError, match=r"bad\.csv:2: a quote is not closed"):
-        row_examples.ExampleReader("classification").read(str(tmp_path / "bad.csv"))
-
-
 @pytest.mark.parametrize("text, label, expected", [
     (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
      "question, answer, kind. If this row is not a header, pass the numbers"),
@@ -389,23 +348,6 @@ def test_semicolons_separate_columns_where_the_first_row_has_no_comma(separator,
         assert contents(row_examples.ExampleReader("classification").read(str(path))) == [
             ("a, b; c", None, "x"), ("d", None, "y")]
     assert ("separated by semicolons" in caplog.text) == (separator == ";")
-
-
-@pytest.mark.parametrize("text", ["\u200b", "\ufeff \u00ad", "\u2028", " \x07 "])
-def test_a_text_without_a_visible_character_is_empty(text, tmp_path):
-    path = tmp_path / "train.jsonl"
-    rows = [{"text": "a", "label": "x"}, {"text": text, "label": "y"}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match="train.jsonl:2: the text is empty"):
-        row_examples.ExampleReader("classification").read(str(path))
-
-
-@pytest.mark.parametrize("value", ["much", "nan", "-inf", "1e39", "", "1e400", "1_000", "\u0663", "1,5",
-                                   "0x10"])
-def test_a_score_that_is_no_finite_number_is_refused(value, tmp_path):
-    path = written(tmp_path, "train.csv", [["a", "1"], ["b", value]], ["text", "score"])
-    with pytest.raises(ValueError, match=f":3: the score '{value}' is not a finite number"):
-        row_examples.ExampleReader("regression").read(path)
 
 
 @pytest.mark.parametrize("rows, name, line, is_advised", [

@@ -10,10 +10,8 @@ import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
-import time
 
 from helpers import DATA, ROOT
 import numpy as np
@@ -220,33 +218,6 @@ def test_pairs(tmp_path):
     assert all(len({block_of[place(text[0])[0]] for text in instance.texts}) == 1 for instance in instances)
 
 
-def test_no_document_is_lost_or_doubled(tmp_path):
-    # Each document is one chunk. So each pass has exactly one instance that begins with its first word.
-    texts = corpus(50, 3, 4)
-    recipe = Recipe(max_seq_length=64, dupe_factor=3, short_seq_prob=0.0)
-    tokenizer = tokenizer_of(texts)
-    paths, manifest = stream(tmp_path, texts, recipe, files=3, tokenizer=tokenizer,
-                             shuffle_buffer_documents=8)
-    begun = collections.Counter(instance.texts[0][0] for instance in read(paths, tokenizer))
-    assert {name: count for name, count in begun.items()
-            if name.endswith("s0w0")} == {f"d{d}s0w0": 3 for d in range(50)}
-    assert manifest["documents"] == manifest["statistics"]["documents"] == 50
-    assert manifest["sentences"] == manifest["statistics"]["sentences"] == 150
-    orders = [[place(instance.texts[0][0])[0] for instance in read([path], tokenizer)] for path in paths]
-    assert all(order != sorted(order) for order in orders)
-    assert max(map(len, orders)) - min(map(len, orders)) <= 1  # instances go to the files in turn
-
-
-def test_instances_are_shuffled(tmp_path):
-    texts = corpus(30, 3, 4)
-    tokenizer = tokenizer_of(texts)
-    paths, _ = stream(tmp_path, texts, Recipe(max_seq_length=64, dupe_factor=2, short_seq_prob=0.0),
-                      tokenizer=tokenizer)
-    begun = [instance.texts[0][0] for instance in read(paths, tokenizer)
-             if instance.texts[0][0].endswith("s0w0")]
-    assert list(dict.fromkeys(begun)) != list(dict.fromkeys(reversed(begun)))[::-1]  # the order of the passes
-
-
 @pytest.mark.parametrize("size, short", [(16, 0.0), (38, 0.0), (40, 0.0), (16, 0.5)])
 def test_full_sentences(tmp_path, size, short):
     texts = corpus(20, 5, 6)
@@ -403,13 +374,6 @@ def test_files_are_the_same_for_any_number_of_workers(tmp_path, recipe):
     for name, other in (("random_seed", 1), ("shuffle_buffer_documents", 8)):
         arguments = {"shuffle_buffer_documents": 7, name: other}
         assert contents(stream(tmp_path, texts, recipe, files=2, name=name, **arguments)[0]) != written[0]
-
-
-def test_blocks_differ(tmp_path):
-    same = corpus(5, 4, 5)
-    paths, _ = stream(tmp_path, same * 2, Recipe(max_seq_length=32), shuffle_buffer_documents=5)
-    records = list(tf.python_io.tf_record_iterator(paths[0]))
-    assert sorted(records[:len(records) // 2]) != sorted(records[len(records) // 2:])
 
 
 def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
@@ -681,32 +645,3 @@ def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts,
     done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
                        "--vocab_file=vocab.txt", "--max_seq_length=512", "--dupe_factor=1", cwd=files)
     assert done.code == 0 and "To mask all of them, pass --max_predictions_per_seq=77" in done.err
-
-
-def test_killed_script_goes_on(scripts, files):
-    flags = ["--input_file=corpus.txt", "--vocab_file=vocab.txt", "--max_seq_length=32",
-             "--shuffle_buffer_documents=3", "--dupe_factor=150"]
-
-    def stop(name, number):
-        running = scripts.start("create_pretraining_data.py", f"--output_file={name},b", *flags,
-                                "--num_workers=1", cwd=files)
-        deadline = time.time() + 60
-        while not (files / f"{name}.manifest.json").exists():
-            assert time.time() < deadline
-            time.sleep(0.01)
-        os.kill(running.pid, number)
-        return running.wait()
-
-    interrupted = stop("i", signal.SIGINT)
-    assert interrupted.code == 130
-    assert interrupted.err.endswith("create_pretraining_data.py: interrupted. "
-                                    "Run the same command again to continue.\n")
-    assert stop("a", signal.SIGKILL).code == -signal.SIGKILL
-    left = json.loads((files / "a.manifest.json").read_text())
-    assert 0 < left["blocks_done"] < left["blocks"] == 20
-    assert not (files / "a").exists() and not (files / "b").exists()
-    done = scripts.run("create_pretraining_data.py", "--output_file=a,b", *flags, cwd=files)
-    assert f"{left['blocks_done']} of 20 blocks are already written" in done.err
-    whole = scripts.run("create_pretraining_data.py", "--output_file=c,d", *flags, cwd=files)
-    assert done.code == whole.code == 0
-    assert contents([files / "a", files / "b"]) == contents([files / "c", files / "d"])

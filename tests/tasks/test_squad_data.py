@@ -174,14 +174,6 @@ def test_windows_of_any_text(question, context, more, rank, impossible, is_train
     assert contents(features_of(examples, plain_tokenizer, lengths, is_training)) == expected
 
 
-def test_windows_of_the_sample(tokenizer, plain_tokenizer):
-    examples = squad_data.read_squad_examples(str(SAMPLES / "train-v2.0.json"), True, True)[::4]
-    for lengths in (LENGTHS(384, 128, 64), LENGTHS(48, 10, 12)):
-        features = features_of(examples, tokenizer, lengths, True)
-        assert contents(features) == contents(plain_features(examples, plain_tokenizer, lengths, True))
-        assert (len(features) > len(examples)) == (lengths.max_seq_length == 48)
-
-
 @pytest.mark.parametrize("lengths", [(384, 284, 284), (384, 384), (5, 3, 1)])
 def test_a_token_has_most_context_in_one_window(lengths):
     # With the lengths 384 and 284, the scores differ only by rounding errors.
@@ -194,13 +186,6 @@ def test_a_token_has_most_context_in_one_window(lengths):
                               else False for i, span in enumerate(spans)]
         assert sum(of_windows) == 1
     assert not squad_data._check_is_max_context(spans, 0, 10**6)
-
-
-def test_a_window_100_tokens_longer_counts_as_one_token_of_context():
-    spans = [squad_data._DocSpan(0, 300), squad_data._DocSpan(180, 130)]
-    best = [[i for i in (0, 1) if squad_data._check_is_max_context(spans, i, position)]
-            for position in range(239, 242)]
-    assert best == [[0], [0], [1]]  # context on the shorter side: 60 or 59, 59 or 60, 58 or 61
 
 
 @pytest.mark.parametrize("answer, first, last, expected", [
@@ -481,16 +466,6 @@ def test_what_cannot_be_read_says_where(read, content, complaint):
         read(content)
 
 
-@pytest.mark.parametrize("second, complaint", [
-    ('\n{"id": ', "file:3:8: this is not JSON"),
-    ("[" * 100000 + "]" * 100000, "file:2: the JSON value that begins here is nested too deeply"),
-    ("[1]", r"file:2: there should be an object with 'context' here, not \[1\]"),
-    ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1\\.")])
-def test_bad_json_lines_say_where(read, second, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        read('{"id": "1", "question": "q", "context": "c"}\n' + second, False)
-
-
 def test_version_2_says_which_questions_are_impossible(read):
     with pytest.raises(ValueError,
                        match="question 1: 'is_impossible' is missing; it should be true or false"):
@@ -512,12 +487,6 @@ def test_json_lines(read, number):
         (str(record["id"]), record["question"], record["context"]) for record in records]
     assert examples[-1].doc_tokens == ["caf\u00e9\u2028",
                                        str((number - 1) // 2)] and examples[-1].word_offsets == [0, 6]
-
-
-def test_json_lines_to_train_on(read):
-    record = {**qa_of(answers=[answer_of("b", 2)]), "context": "a b"}
-    example, = read(json.dumps(record))
-    assert (example.start_position, example.end_position) == (1, 1)
 
 
 def test_gold_answers_of_json_lines(tmp_path):
@@ -550,43 +519,3 @@ def test_examples_are_printed():
     example = squad_data.SquadExample("1", "who?", ["a", "b"], "b", 1, 1)
     assert str(example) == repr(example) == ("qas_id: 1, question_text: who?, doc_tokens: [a b], "
                                              "start_position: 1, end_position: 1, is_impossible: False")
-
-
-# --- The samples -----------------------------------------------------------------------------------------
-
-
-def sample(part, version):
-    articles = json.loads((SAMPLES / f"{part}-{version}.json").read_text(encoding="utf-8"))["data"]
-    return [(paragraph["context"], qa) for article in articles for paragraph in article["paragraphs"]
-            for qa in paragraph["qas"]]
-
-
-@pytest.mark.parametrize("version", ["v1.1", "v2.0"])
-def test_the_sample_has_enough_questions_and_right_offsets(version, caplog):
-    train, dev = sample("train", version), sample("dev", version)
-    assert len(train) + len(dev) >= 60
-    assert len({qa["id"] for _, qa in train + dev}) == len({qa["question"]
-                                                            for _, qa in train + dev}) == len(train + dev)
-    assert not {context for context, _ in train} & {context for context, _ in dev}
-    for context, qa in train + dev:
-        assert len(context) < 600 and qa["question"].endswith("?")
-        for answer in qa["answers"] + qa.get("plausible_answers", []):
-            start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
-            assert context[start:end] == answer["text"]
-            assert re.search(rf"(?<!\w){re.escape(answer['text'])}(?!\w)", context[max(0, start - 1):end + 1])
-    possible = {part: [qa for _, qa in questions if not qa.get("is_impossible")] for part, questions in
-                (("train", train), ("dev", dev))}
-    assert {len(qa["answers"]) for qa in possible["train"]} == {1}
-    assert min(len(qa["answers"]) for qa in possible["dev"]) > 1
-    squad_data.read_squad_examples(str(SAMPLES / f"train-{version}.json"), True, version == "v2.0")
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("part", ["train", "dev"])
-def test_version_2_of_the_sample_adds_impossible_questions(part):
-    old, new = sample(part, "v1.1"), sample(part, "v2.0")
-    assert [(context, qa["id"], qa["answers"]) for context, qa in new if not qa["is_impossible"]] == [
-        (context, qa["id"], qa["answers"]) for context, qa in old]
-    impossible = [qa for _, qa in new if qa["is_impossible"]]
-    assert len(impossible) >= 10 and not any(qa["answers"] for qa in impossible)
-    assert any(qa["plausible_answers"] for qa in impossible)

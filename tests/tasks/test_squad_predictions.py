@@ -546,16 +546,6 @@ def test_a_long_context_is_shown_around_the_answer(tmp_path):
     assert '<mark class="predicted">the </mark><mark class="gold predicted">answer</mark>' in text
 
 
-def test_report_of_the_recording(recording, tmp_path):
-    predictions = select(recording.examples, recording.features, recording.results("v1"))
-    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), recording.examples,
-                              predictions, squad_data.read_gold(str(DATA / "squad_v1.json")))
-    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert {article.predicted for article in page.articles} == {
-        prediction.answer.text for prediction in predictions}
-    assert all(article.gold for article in page.articles)
-
-
 @pytest.mark.parametrize("answers, message", [
     (["", "", ""], "All 3 answers are empty, but only 1 of the right answers are empty: the model does not"),
     (["a", "b", "c"],

@@ -4,7 +4,6 @@
 import random
 import re
 
-from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as some
 import pytest
@@ -76,11 +75,6 @@ def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_p
     (tmp_path / "f.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'f.txt'))}{message}"):
         tagging_data.read_conll(str(tmp_path / "f.txt"), *columns)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="none.txt does not exist"):
-        tagging_data.read_conll(str(tmp_path / "none.txt"))
 
 
 # --- Schemes ---------------------------------------------------------------------------------------------
@@ -173,16 +167,6 @@ def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
     if "f1" not in expected:  # there are no entities
         expected.update(precision=0, recall=0, f1=0)
     assert found == pytest.approx(expected)
-
-
-def test_scores_by_hand():
-    # There are 5 entities. 4 were found, and 3 of them are right; the last one has the wrong type.
-    right = [["B-A", "I-A", "O", "B-A"], ["B-B", "B-B", "B-A", "O"]]
-    predicted = [["B-A", "I-A", "O", "O"], ["B-B", "B-B", "B-B", "O"]]
-    assert tagging_data.score_tags(right, predicted) == pytest.approx({
-        "accuracy": 6 / 8, "precision": 3 / 4, "recall": 3 / 5, "f1": 2 / 3,
-        "precision_A": 1, "recall_A": 1 / 3, "f1_A": 1 / 2,
-        "precision_B": 2 / 3, "recall_B": 1, "f1_B": 4 / 5})
 
 
 # --- Windows ---------------------------------------------------------------------------------------------
@@ -278,14 +262,6 @@ def test_records_hold_the_windows_padded(tokenizer, tmp_path, graph):
         for name, expected in window._asdict().items():
             assert values[name] == expected + [0] * (6 - length)
     assert len(input_pipeline.RecordFile(path, tagging_data.feature_fields(6))) == len(found)
-
-
-@pytest.mark.slow(reason="starts two worker processes")
-def test_processes_make_the_same_windows(tokenizer):
-    sentences = tagging_data.read_conll(str(ROOT / "samples" / "ner" / "train.txt")).sentences * 10
-    labels = tagging_data.collect_labels(sentences)
-    assert tagging_data.make_windows(sentences, labels, tokenizer, 12, num_workers=2) == \
-        tagging_data.make_windows(sentences, labels, tokenizer, 12)
 
 
 def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):

@@ -1,7 +1,7 @@
 """Simple baselines that guess the labels of sentence pairs: from overlaps, lengths and bags of words.
 
-tests/test_samples.py and benchmarks/sample.py use this module. A pair is (label 0 or 1, first sentence,
-second sentence). A baseline is fitted on some pairs, and its accuracy on other pairs is computed.
+`sample.py` uses this module. A pair is (label 0 or 1, first sentence, second sentence). A baseline is fitted
+on some pairs, and its accuracy on other pairs is computed.
 """
 
 import itertools
