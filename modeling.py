@@ -13,6 +13,7 @@ would cost time on some devices.
 
 import collections
 import copy
+import dataclasses
 import functools
 import json
 import os
@@ -20,7 +21,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.estimator.step_config import RECOMPUTE
+from bertlib.estimator.step_config import RECOMPUTE, StepConfig
 from bertlib.graph import randomness, recompute_grad
 from bertlib.kernels import kernel_choice
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
@@ -100,6 +101,10 @@ class BertConfig(object):
 class BertModel(object):
     """The BERT encoder with its pooler, in the current graph.
 
+    Attributes:
+      step: the `StepConfig` that the encoder follows. Without training, it recomputes nothing and keeps the
+        padding.
+
         model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
                                    input_mask=input_mask, token_type_ids=segment_ids)
         logits = tf.matmul(model.get_pooled_output(), output_weights, transpose_b=True)
@@ -108,7 +113,7 @@ class BertModel(object):
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
                  use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1,
                  precision="fp32", first_token_only=False, compile_kernels=False, remove_padding=False,
-                 frozen_layers=0):
+                 frozen_layers=0, step=None):
         """Builds the encoder.
 
         Args:
@@ -135,38 +140,41 @@ class BertModel(object):
             differ from the masks of a run with padding. They also depend on the division of the batch into
             micro-batches: the masks of a micro-batch are not slices of the masks of the whole batch.
           frozen_layers: number of layers that are not trained, see `transformer_model`.
+          step: a `StepConfig`, which replaces the arguments recompute, recompute_segment, precision,
+            compile_kernels, remove_padding and frozen_layers. None to use these arguments.
 
         Raises:
           ValueError: a shape or a value in the configuration is not valid.
         """
-        if precision not in PRECISIONS:
-            raise ValueError(f"Unknown precision={precision!r}; known: {', '.join(PRECISIONS)}.")
-        if compile_kernels:
+        step = step or StepConfig(
+            recompute=recompute, recompute_segment=recompute_segment, precision=precision,
+            compile_kernels=compile_kernels, remove_padding=remove_padding, freeze_layers=frozen_layers)
+        if step.precision not in PRECISIONS:
+            raise ValueError(f"Unknown precision={step.precision!r}; known: {', '.join(PRECISIONS)}.")
+        if step.compile_kernels:
             kernel_choice.compile_kernels()
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
             config.attention_probs_dropout_prob = 0.0
-            recompute = "none"
+            step = dataclasses.replace(step, recompute="none", remove_padding=False)
+        self.step = step
+        self._build(config, is_training, (input_ids, input_mask, token_type_ids), use_one_hot_embeddings,
+                    scope, first_token_only)
 
-        self._build(config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope,
-                    PRECISIONS[precision], remove_padding and is_training,
-                    {"recompute": recompute, "recompute_segment": recompute_segment,
-                     "first_token_only": first_token_only, "frozen_layers": frozen_layers})
-
-    def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
-               scope, dtype, remove_padding, encoder_options):
-        """Builds embeddings, encoder and pooler. encoder_options is a dict with arguments for
-        `transformer_model`."""
+    def _build(self, config, is_training, inputs, use_one_hot_embeddings, scope, first_token_only):
+        """Builds embeddings, encoder and pooler. `inputs` are input_ids, input_mask and token_type_ids."""
+        step, dtype = self.step, PRECISIONS[self.step.precision]
         # These kernels are for embeddings and pooler, which are float32. The kernels for the encoder's dtype
         # are chosen below.
         kernels = kernel_choice.choose_kernels(is_training, tf.float32)
+        input_ids, input_mask, token_type_ids = inputs
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
-        if remove_padding:
+        if step.remove_padding:
             # If padding is removed, micro-batches have different numbers of rows R, even if their inputs have
             # equal shapes [B, F]. So they draw different numbers of random values.
             randomness.mark_unequal_micro_batches()
@@ -194,8 +202,9 @@ class BertModel(object):
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
                     initializer_range=config.initializer_range, do_return_all_layers=True,
-                    packing=Packing(input_mask) if remove_padding else None,
-                    kernels=kernel_choice.choose_kernels(is_training, dtype), **encoder_options)
+                    first_token_only=first_token_only,
+                    packing=Packing(input_mask) if step.remove_padding else None,
+                    kernels=kernel_choice.choose_kernels(is_training, dtype), step=step)
             # The outputs of the layers, each [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
@@ -569,8 +578,8 @@ def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=No
 
 class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
-        "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
-        "packing", "batch_size", "seq_length", "kernels"])):
+        "attention_dropout_prob", "initializer_range", "first_token_only", "packing", "batch_size",
+        "seq_length", "kernels", "step"])):
     """Contains values that all layers of an encoder share: arguments of `transformer_model`, and the sizes B
     and F."""
 
@@ -578,8 +587,8 @@ class _Encoder(collections.namedtuple("_Encoder", [
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
-                      do_return_all_layers=False, recompute="none", recompute_segment=1,
-                      first_token_only=False, packing=None, kernels=None, frozen_layers=0):
+                      do_return_all_layers=False, first_token_only=False, packing=None, kernels=None,
+                      step=None):
     """Builds the Transformer encoder (Vaswani et al. 2017), with normalization after each residual
     connection.
 
@@ -595,20 +604,21 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       attention_probs_dropout_prob: dropout probability of the attention probabilities.
       initializer_range: see `create_initializer`.
       do_return_all_layers: whether to return the outputs of all layers instead of only the last output.
-      recompute: the activations that are not kept for the backward pass; the backward pass computes them
-        again. The results are the same for all values of `recompute`. With "none", all activations are kept.
-        With "attention", the attention scores and probabilities are not kept; for long sequences, they need
-        most of the memory, but only a small part of the FLOPs. With "layers", only three kinds of tensors are
-        kept: the inputs of each segment of layers, the weights, and the outputs that other ops use.
-      recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
-        activations of this segment are in memory.
       first_token_only: whether to compute the last layer at the first position only.
       packing: `Packing` of the positions to compute; None for all positions.
       kernels: the `TrainingKernels` or `InferenceKernels` that compute the parts of a layer, from
         `kernel_choice.choose_kernels`; None for the kernels of training.
-      frozen_layers: number of layers, counted from the lowest one, for which `optimization.create_optimizer`
-        computes no gradients. These layers are not part of a segment, because the backward pass does not
-        need them.
+      step: a `StepConfig`; None for its defaults. Three attributes are used:
+        recompute: the activations that are not kept for the backward pass; the backward pass computes them
+          again. The results are the same for all values. With "none", all activations are kept. With
+          "attention", the attention scores and probabilities are not kept; for long sequences, they need
+          most of the memory, but only a small part of the FLOPs. With "layers", only three kinds of tensors
+          are kept: the inputs of each segment of layers, the weights, and the outputs that other ops use.
+        recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
+          activations of this segment are in memory.
+        freeze_layers: number of layers, counted from the lowest one, for which
+          `optimization.create_optimizer` computes no gradients. These layers are not part of a segment,
+          because the backward pass does not need them.
 
     Returns:
       the output of the last layer, [B, F, W] in the dtype of the input; with `do_return_all_layers`, a list
@@ -624,8 +634,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         hidden_size=hidden_size, num_layers=num_hidden_layers, num_heads=num_attention_heads,
         intermediate_size=intermediate_size, activation=intermediate_act_fn,
         hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
-        initializer_range=initializer_range, recompute=recompute, recompute_segment=recompute_segment,
-        first_token_only=first_token_only, packing=packing, batch_size=batch_size, seq_length=seq_length,
+        initializer_range=initializer_range, first_token_only=first_token_only, packing=packing,
+        batch_size=batch_size, seq_length=seq_length, step=step or StepConfig(),
         kernels=kernels or kernel_choice.choose_kernels(is_training=True, dtype=input_tensor.dtype))
     _check_encoder(encoder, input_width)
 
@@ -633,10 +643,12 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
     # The division into segments has an effect only with recompute="layers". If there are frozen layers, they
     # come before the first segment.
-    firsts = [*([0] if frozen_layers else []), *range(frozen_layers, num_hidden_layers, recompute_segment)]
+    step = encoder.step
+    firsts = [*([0] if step.freeze_layers else []),
+              *range(step.freeze_layers, num_hidden_layers, step.recompute_segment)]
     for first, end in zip(firsts, [*firsts[1:], num_hidden_layers]):
         segment = functools.partial(_layers, encoder, first, end)
-        if recompute == "layers" and first >= frozen_layers:
+        if step.recompute == "layers" and first >= step.freeze_layers:
             segment = recompute_grad.recompute_grad(segment)
         outputs += segment(outputs[-1], *mask)                                          # each [R, W]
 
@@ -653,10 +665,11 @@ def _check_encoder(encoder, input_width):
     if input_width != encoder.hidden_size:
         raise ValueError("The residual connections need an input whose width is hidden_size, but "
                          f"the width is {input_width}, and hidden_size is {encoder.hidden_size}.")
-    if encoder.recompute not in RECOMPUTE:
-        raise ValueError(f"Unknown recompute={encoder.recompute!r}; known: {', '.join(RECOMPUTE)}.")
-    if encoder.recompute_segment < 1:
-        raise ValueError(f"recompute_segment={encoder.recompute_segment}; the number of layers must be at "
+    step = encoder.step
+    if step.recompute not in RECOMPUTE:
+        raise ValueError(f"Unknown recompute={step.recompute!r}; known: {', '.join(RECOMPUTE)}.")
+    if step.recompute_segment < 1:
+        raise ValueError(f"recompute_segment={step.recompute_segment}; the number of layers must be at "
                          "least 1.")
 
 
@@ -700,7 +713,7 @@ def _self_attention(encoder, queries, rows, attention_mask, length, packing):
             attention_probs_dropout_prob=encoder.attention_dropout_prob,
             initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
             batch_size=encoder.batch_size, from_seq_length=length,
-            to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention",
+            to_seq_length=encoder.seq_length, recompute=encoder.step.recompute == "attention",
             from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
 
 

@@ -12,6 +12,7 @@ import re
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives
 from bertlib.graph.graph_keys import (
     CONSECUTIVE_SKIPPED_STEPS,
@@ -53,7 +54,7 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
                      loss_scaling=False, weight_decay=PUBLISHED_WEIGHT_DECAY, clip_norm=PUBLISHED_CLIP_NORM,
-                     layer_decay=1.0, freeze_layers=0, freeze_embeddings=False):
+                     layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, step=None):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
     As in the published code, the variables whose names match `PUBLISHED_DECAY_EXCLUSIONS` have no weight
@@ -83,6 +84,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         embeddings are not trained either. No gradients are computed for frozen variables, and the optimizer
         has no slots for them. The norm of the gradients is computed from the trained variables only.
       freeze_embeddings: whether the embeddings are frozen.
+      step: a `StepConfig` with the settings of the optimizer. It replaces all arguments from `optimizer` to
+        `freeze_embeddings`. None to use these arguments.
 
     Returns:
       op that updates the variables and then adds one to the global step.
@@ -92,39 +95,36 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
-    if gradient_accumulation_steps < 1:
-        raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: "
+    step = step or StepConfig(
+        optimizer=optimizer, lr_schedule=lr_schedule, adam_bias_correction=adam_bias_correction,
+        gradient_accumulation_steps=gradient_accumulation_steps, precision="fp16" if loss_scaling else "fp32",
+        weight_decay=weight_decay, clip_norm=clip_norm, layer_decay=layer_decay, freeze_layers=freeze_layers,
+        freeze_embeddings=freeze_embeddings)
+    if step.gradient_accumulation_steps < 1:
+        raise ValueError(f"gradient_accumulation_steps={step.gradient_accumulation_steps}: "
                          "a step takes at least 1 micro-batch.")
-    make_optimizer = _known(OPTIMIZERS, "optimizer", optimizer)
-    if adam_bias_correction:
-        if optimizer != "adamw":
-            raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: "
-                             "only 'adamw' has this option. Leave adam_bias_correction out.")
-        make_optimizer = functools.partial(make_optimizer, bias_correction=True)
-    schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
+    make_optimizer, schedule = _optimizer_maker(step), _known(LR_SCHEDULES, "lr_schedule", step.lr_schedule)
 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
-    chosen_optimizer = make_optimizer(
-        learning_rate=learning_rate, weight_decay_rate=weight_decay,
-        exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
-    variables = trained_variables(tf.trainable_variables(), freeze_layers, freeze_embeddings)
-    factors = rate_factors(variables, layer_decay)
-    loss_scale = LossScale() if loss_scaling else None
+    chosen_optimizer = make_optimizer(learning_rate)
+    variables = trained_variables(tf.trainable_variables(), step.freeze_layers, step.freeze_embeddings)
+    factors = rate_factors(variables, step.layer_decay)
+    loss_scale = LossScale() if step.loss_scaling else None
     gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
-                                                       gradient_accumulation_steps)
+                                                       step.gradient_accumulation_steps)
     # The gradients are sums over the micro-batches of all replicas, and the loss may be scaled. Dividing by
     # mean_divisor gives the gradients of the mean loss.
-    num_micro_batches = gradient_accumulation_steps * collectives.num_replicas()
-    mean_divisor = num_micro_batches * (loss_scale.value if loss_scaling else 1.0)
+    num_micro_batches = step.gradient_accumulation_steps * collectives.num_replicas()
+    mean_divisor = num_micro_batches * (loss_scale.value if loss_scale else 1.0)
     gradient_norm = norm / mean_divisor
-    gradient_factor = clipping_factor(gradient_norm, clip_norm) / mean_divisor
+    gradient_factor = clipping_factor(gradient_norm, step.clip_norm) / mean_divisor
 
     def apply():
         return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor,
                                                        rate_factors=factors)
 
-    update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scaling else apply()
+    update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scale else apply()
     with tf.control_dependencies([update]):
         update = tf.group(update, zero())
     log_scalar("learning_rate", learning_rate)
@@ -134,6 +134,19 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     # repeatable.
     with tf.control_dependencies([update]):
         return tf.assign_add(global_step, 1, name="train_step").op
+
+
+def _optimizer_maker(step):
+    """Returns a function that takes a learning rate and returns the optimizer of a `StepConfig`."""
+    options = {}
+    if step.adam_bias_correction:
+        if step.optimizer != "adamw":
+            raise ValueError(f"adam_bias_correction=True with optimizer={step.optimizer!r}: "
+                             "only 'adamw' has this option. Leave adam_bias_correction out.")
+        options["bias_correction"] = True
+    return functools.partial(_known(OPTIMIZERS, "optimizer", step.optimizer),
+                             weight_decay_rate=step.weight_decay,
+                             exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS), **options)
 
 
 def _effective_batch_gradients(loss, loss_scale, variables, steps):

@@ -15,7 +15,6 @@ The next command uses a GLUE task and a published model:
       --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/
 """
 
-import functools
 
 from absl import flags
 
@@ -103,12 +102,12 @@ def main(_):
     splits = Splits(settings, examples, target, tokenizer, test_has_labels)
     num_train_steps = train_steps(settings, splits.training)
     checks.check_disk(settings, num_train_steps, head.shapes(bert_config), bert_config)
-    build_model_fn = functools.partial(
-        task_head.model_fn_builder, splits.head_for_training(head), bert_config,
-        init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
+    model_fn = task_head.model_fn_builder(
+        splits.head_for_training(head), bert_config, init_checkpoint=init_checkpoint,
+        use_one_hot_embeddings=False,
         **estimator_setup.training_arguments(settings, num_train_steps))
     model = estimator_setup.TrainableModel(
-        bert_config, build_model_fn, classification_run.feature_fields_for(target), padding_is_removable=True)
+        bert_config, model_fn, classification_run.feature_fields_for(target), padding_is_removable=True)
     classification_run.run(settings, model, processor, splits, target, tokenizer,
                            command="run_classifier.py", config=bert_config)
 

@@ -63,7 +63,7 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
 
 
 def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     bert_hub_module_handle, step=None, task_head=None):
+                     bert_hub_module_handle, task_head=None):
     """Returns a model_fn for `estimator.Estimator`.
 
     `task_head` is the head that is built on the module. By default, it is a classifier of `num_labels`
@@ -71,7 +71,7 @@ def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_step
     """
     return head.model_fn_builder(
         task_head or classification_head.Classifier(num_labels), None, None, learning_rate, num_train_steps,
-        num_warmup_steps, use_tpu, use_one_hot_embeddings=False, step=step,
+        num_warmup_steps, use_tpu, use_one_hot_embeddings=False,
         build_encoder=functools.partial(hub_encoder.HubEncoder, bert_hub_module_handle))
 
 
@@ -198,12 +198,12 @@ def main(_):
     num_train_steps = classification_run.train_steps(settings, splits.training)
     checks.check_disk(settings, num_train_steps, shapes)
     arguments = estimator_setup.training_arguments(settings, num_train_steps)
-    build_model_fn = functools.partial(
-        model_fn_builder, num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)
+    model_fn = model_fn_builder(
+        num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)
     # run.json identifies the module by the contents of its files, because the module may be moved to a
     # different directory.
     fingerprint = {"hub_module": run_record.hash_files(module_files)["fingerprint"]}
-    model = _Model(None, build_model_fn, classification_run.feature_fields_for(target))
+    model = _Model(None, model_fn, classification_run.feature_fields_for(target))
     classification_run.run(settings, model, processor, splits, target, tokenizer,
                            command="run_classifier_with_tfhub.py",
                            config=types.SimpleNamespace(to_dict=lambda: fingerprint))

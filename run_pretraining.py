@@ -245,12 +245,12 @@ def main(_):
                                                    list(dict.fromkeys(itertools.chain(*paths_of.values()))))
     vocabularies.check_vocabulary(settings, config)
 
-    build_model_fn = functools.partial(
-        model_fn_builder, config, init_checkpoint, settings.learning_rate, settings.num_train_steps,
-        settings.num_warmup_steps, use_tpu=False, use_one_hot_embeddings=False)
+    model_fn = model_fn_builder(
+        config, init_checkpoint, settings.learning_rate, settings.num_train_steps, settings.num_warmup_steps,
+        use_tpu=False, use_one_hot_embeddings=False)
     fields = functools.partial(pretraining_data.feature_fields,
                                max_predictions_per_seq=settings.max_predictions_per_seq)
-    model = estimator_setup.TrainableModel(config, build_model_fn, fields, BATCH_TOTALS,
+    model = estimator_setup.TrainableModel(config, model_fn, fields, BATCH_TOTALS,
                                            padding_is_removable=True)
     record = run_record.RunRecord(
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,

@@ -177,11 +177,11 @@ def main(_):
     # windows.
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "question")
     checks.check_disk(settings, num_train_steps, head_shapes(bert_config), bert_config)
-    build_model_fn = functools.partial(
-        model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
+    model_fn = model_fn_builder(
+        bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
         **estimator_setup.training_arguments(settings, num_train_steps))
     model = estimator_setup.TrainableModel(
-        bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
+        bert_config, model_fn, functools.partial(feature_fields, is_training=True),
         trims_training_by_default=False)
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,

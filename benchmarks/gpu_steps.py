@@ -59,9 +59,8 @@ def trainable_model(task, config, init_checkpoint=None):
     """
     task_head, fields, totals = HEADS[task]
     bert_config = modeling.BertConfig.from_dict(config)
-    build = functools.partial(head.model_fn_builder, task_head, bert_config, init_checkpoint, 2e-5, 1000, 1,
-                              False, False)
-    return estimator_setup.TrainableModel(bert_config, build, fields, totals)
+    model_fn = head.model_fn_builder(task_head, bert_config, init_checkpoint, 2e-5, 1000, 1, False, False)
+    return estimator_setup.TrainableModel(bert_config, model_fn, fields, totals)
 
 
 def random_batch(fields, totals, size, config, full=True):
@@ -119,7 +118,7 @@ class Step:
         model = trainable_model(task, config, init_checkpoint)
         fields, size = model.fields(step.max_seq_length), step.train_batch_size
         features = input_pipeline.placeholders(fields, size, model.batch_totals)
-        self.spec = model.build_model_fn(step=step)(features, None, estimator_spec.ModeKeys.TRAIN, {})
+        self.spec = model.build_spec(features, estimator_spec.ModeKeys.TRAIN, step)
         self.fetches = [self.spec.train_op, self.spec.loss]
         batch = random_batch(fields, model.batch_totals, size, config, full)
         self.feed = {features[name]: batch[name] for name in features}

@@ -105,8 +105,9 @@ class Training:
             iterator = tf.data.make_initializable_iterator(pretraining_head.input_fn_builder(
                 [path], arguments.length, arguments.predictions, is_training=True,
                 trim=step.trims_training)(params))
-            spec = pretraining_head.model_fn_builder(config, None, 1e-4, 10000, 100, False, False, step)(
-                iterator.get_next(), None, estimator.ModeKeys.TRAIN, params)
+            spec = pretraining_head.model_fn_builder(config, None, 1e-4, 10000, 100, False, False)(
+                iterator.get_next(), None, estimator.ModeKeys.TRAIN, params,
+                estimator.RunConfig(step_config=step))
             accumulation, = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
             self._micro_batches = [*[accumulation.accumulate_op] * (arguments.micro_batches - 1),
                                    spec.train_op]

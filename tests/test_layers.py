@@ -1,11 +1,14 @@
 """Layer-wise decay of the learning rate and frozen layers: updates, slots, norms, gradients and memory."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.commands import plan_memory
+from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head
 import modeling
@@ -204,12 +207,19 @@ def test_frozen_layers_need_less_memory_for_variables_and_activations():
     assert (totals[0] - activations[0]) - (totals[2] - activations[2]) == 8 * frozen  # two slots of fp32
 
 
-def test_the_settings_of_a_step_reach_the_optimizer_and_the_model(monkeypatch):
-    given = {}
-    monkeypatch.setattr(optimization, "create_optimizer", lambda *args, **kwargs: given.update(kwargs))
-    step = StepConfig(layer_decay=0.9, freeze_layers=2, freeze_embeddings=True)
-    head.create_train_op(None, 0.1, 10, 0, False, step, 1)
-    assert (given["layer_decay"], given["freeze_layers"], given["freeze_embeddings"]) == (0.9, 2, True)
-    monkeypatch.setattr(modeling, "BertModel", lambda *args, **kwargs: given.update(kwargs))
-    head.create_encoder(None, True, None, None, None, False, step)
-    assert given["frozen_layers"] == 2
+def test_the_settings_of_a_step_reach_the_optimizer_and_the_model_whole(monkeypatch):
+    given = []
+    monkeypatch.setattr(optimization, "create_optimizer",
+                        lambda *args, step: [tf.no_op(), given.append(step)][0])
+    monkeypatch.setattr(modeling, "BertModel", lambda *args, step, first_token_only: given.append(step))
+    outputs = head.HeadOutputs(loss=tf.constant(1.0))
+    model_fn = head.model_fn_builder(types.SimpleNamespace(
+        modes=["train"], first_token_only=False, build=lambda *args: outputs), None, None, 0.1, 10, 0, False,
+        False)
+    features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tf.zeros([1, 2], tf.int32))
+    step = StepConfig(layer_decay=0.9, freeze_layers=2, gradient_accumulation_steps=3)
+    model_fn(features, None, "train", {}, estimator.RunConfig(step_config=step))
+    assert given == [step, step]
+    # Other people's Estimators pass only the params.
+    model_fn(features, None, "train", {"gradient_accumulation_steps": 4})
+    assert given[2:] == [StepConfig(gradient_accumulation_steps=4)] * 2

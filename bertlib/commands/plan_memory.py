@@ -187,9 +187,8 @@ def usable_memory(settings):
 def task_model(config, task):
     """Returns the `estimator_setup.TrainableModel` of a task, one of the keys of `TASKS`."""
     task_head, fields, batch_totals = TASKS[task]
-    build_model_fn = functools.partial(head.model_fn_builder, task_head, config, None, 5e-5, 100, 10,
-                                       False, False)
-    return estimator_setup.TrainableModel(config, build_model_fn, fields, batch_totals)
+    model_fn = head.model_fn_builder(task_head, config, None, 5e-5, 100, 10, False, False)
+    return estimator_setup.TrainableModel(config, model_fn, fields, batch_totals)
 
 
 def build_prediction(model, step):
@@ -197,7 +196,7 @@ def build_prediction(model, step):
     outputs of the model."""
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.micro_batch_size,
                                            model.batch_totals)
-    predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
+    predictions = model.build_spec(features, ModeKeys.PREDICT, step).predictions
     # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would
     # remove the ops of the model, because nothing would use their outputs.
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)

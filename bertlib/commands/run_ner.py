@@ -289,9 +289,9 @@ def main(_):
     # The memory simulation leaves out the CRF, because the loops of the CRF need almost no memory compared
     # with the encoder.
     model = estimator_setup.TrainableModel(
-        bert_config, functools.partial(build_model_fn, settings.crf), tagging_data.feature_fields,
+        bert_config, build_model_fn(settings.crf), tagging_data.feature_fields,
         tagging_head.BATCH_TOTALS, padding_is_removable=True,
-        build_simulated_model_fn=functools.partial(build_model_fn, False))
+        simulated_model_fn=build_model_fn(False))
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         task_type="tagging", labels=data.labels, **describe_training_file(data),

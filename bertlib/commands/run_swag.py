@@ -171,9 +171,9 @@ def main(_):
     checks.check_disk(settings, num_train_steps, head_shapes, bert_config)
     num_choices = next(iter(data.values())).num_choices
     model = estimator_setup.TrainableModel(
-        bert_config, functools.partial(
-            choice_head.model_fn_builder, bert_config, init_checkpoint=init_checkpoint,
-            use_one_hot_embeddings=False, **estimator_setup.training_arguments(settings, num_train_steps)),
+        bert_config, choice_head.model_fn_builder(
+            bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
+            **estimator_setup.training_arguments(settings, num_train_steps)),
         functools.partial(choice_data.feature_fields, num_choices=num_choices),
         padding_is_removable=True, sequences_per_example=num_choices)
     record = run_record.RunRecord(

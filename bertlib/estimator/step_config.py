@@ -88,6 +88,10 @@ class StepConfig:
         return dataclasses.replace(self, **changes)
 
 
+# The names of the attributes of a `StepConfig`. Most of them are names of flags.
+FIELDS = tuple(field.name for field in dataclasses.fields(StepConfig))
+
+
 @dataclasses.dataclass(frozen=True)
 class ResolvedStep:
     """The result of `resolve`.
@@ -132,18 +136,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     replicas = flags.num_replicas
     count, default_messages = _accumulation_steps(flags)
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
-    step = StepConfig(
-        train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1,
-        num_replicas=replicas,
-        gradient_dtype=flags.gradient_dtype, tokens_per_micro_batch=flags.tokens_per_micro_batch,
-        max_seq_length=flags.max_seq_length, trims_training=flags.trims_training,
-        remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
-        recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
-        use_xla=flags.use_xla,
-        optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
-        adam_bias_correction=flags.adam_bias_correction, weight_decay=flags.weight_decay,
-        clip_norm=flags.clip_norm, layer_decay=flags.layer_decay, freeze_layers=flags.freeze_layers,
-        freeze_embeddings=flags.freeze_embeddings)
+    values = {name: value for name, value in vars(flags).items() if name in FIELDS}
+    step = StepConfig(**{**values, "gradient_accumulation_steps": count or 1, "recompute": modes[0]})
     if count and not step.unequal_micro_batches:
         check_equal_micro_batches(step.train_batch_size, count, replicas)
     if not count:

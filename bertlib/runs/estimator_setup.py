@@ -32,8 +32,7 @@ class TrainableModel:
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
-      build_model_fn: function that takes the keyword argument `step`, a `StepConfig`, and returns the
-        model_fn.
+      model_fn: the model_fn of `head.model_fn_builder`.
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
       batch_totals: see `input_pipeline.record_dataset`.
@@ -42,20 +41,19 @@ class TrainableModel:
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
       sequences_per_example: number of sequences per example, such as the number of answers to choose from in
         multiple choice.
-      build_simulated_model_fn: like `build_model_fn`, but for the simulation of memory. Loops cannot be
-        simulated. For a model with a loop, this attribute is therefore the builder of a second model, which
-        needs the same memory and has no loop. For a model without loops, this attribute is None, and the
-        model itself is simulated.
+      simulated_model_fn: the model_fn of the simulation of memory. Loops cannot be simulated. For a model
+        with a loop, this attribute is therefore the model_fn of a second model, which needs the same memory
+        and has no loop. For a model without loops, this attribute is None, and the model itself is simulated.
     """
 
     bert_config: modeling.BertConfig
-    build_model_fn: Callable[..., Callable]
+    model_fn: Callable
     fields: Callable[[int], list]
     batch_totals: tuple = ()
     padding_is_removable: bool = False
     trims_training_by_default: bool = True
     sequences_per_example: int = 1
-    build_simulated_model_fn: Callable[..., Callable] | None = None
+    simulated_model_fn: Callable | None = None
 
     def build(self, step):
         """Builds a training step in the current graph. Its input consists of placeholders for one
@@ -66,8 +64,12 @@ class TrainableModel:
                                                self.batch_totals)
         # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
         # no more than two are built.
-        params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
-        return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
+        built_step = step.replace(gradient_accumulation_steps=min(2, step.micro_batches))
+        return self.build_spec(features, estimator.ModeKeys.TRAIN, built_step).train_op
+
+    def build_spec(self, features, mode, step):
+        """Builds the model of a `StepConfig` on the tensors of a batch; returns its `EstimatorSpec`."""
+        return self.model_fn(features, None, mode, {}, run_config.RunConfig(step_config=step))
 
     def memory_need(self, step):
         """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
@@ -75,8 +77,7 @@ class TrainableModel:
         # the ops of these kernels, and these ops need no more memory than TensorFlow's ops. The simulated
         # step also keeps the padding: the simulation needs static shapes, but the number of real tokens is
         # not known.
-        model = dataclasses.replace(self,
-                                    build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
+        model = dataclasses.replace(self, model_fn=self.simulated_model_fn or self.model_fn)
         simulated_step = step.replace(compile_kernels=False, use_xla=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
@@ -140,19 +141,14 @@ def input_options(settings, step, is_training):
 
 
 def _training_flags(settings, model):
-    """Returns the settings that `step_config.resolve` needs. Most of them are copied from flags. The others
-    are computed from flags, from the model or from the number of replicas."""
+    """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
+    the flag. The others are computed from flags, from the model or from the number of replicas."""
     trims, group = trims_training(settings, model), replica_group.current()
-    values = {name: getattr(settings, name) for name in (
-        "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
-        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction", "weight_decay",
-        "clip_norm", "layer_decay", "freeze_layers", "freeze_embeddings", "use_xla")}
-    return types.SimpleNamespace(
-        **values, num_replicas=group.count if group else 1, trims_training=trims,
-        remove_padding=trims and model.padding_is_removable and not settings.use_xla,
-        tokens_per_micro_batch=settings.tokens_per_micro_batch,
-        sequences_per_example=model.sequences_per_example,
-        compile_kernels=_compiles_kernels(settings, model.bert_config))
+    values = {name: getattr(settings, name) for name in step_config.FIELDS if name in settings}
+    values.update(num_replicas=group.count if group else 1, trims_training=trims,
+                  remove_padding=trims and model.padding_is_removable and not settings.use_xla,
+                  compile_kernels=_compiles_kernels(settings, model.bert_config))
+    return types.SimpleNamespace(**values, sequences_per_example=model.sequences_per_example)
 
 
 def _compiles_kernels(settings, config):
@@ -359,7 +355,7 @@ class _Estimator(estimator.Estimator):
     Estimator writes nothing into --output_dir."""
 
     def __init__(self, settings, model, step, **arguments):
-        super().__init__(model.build_model_fn(step=step), **arguments)
+        super().__init__(model.model_fn, **arguments)
         self._settings, self._model, self._step = settings, model, step
         # Another process may be training in this directory, and may replace the best or the newest
         # checkpoint. So a run without training chooses a checkpoint at the start. Evaluation and prediction

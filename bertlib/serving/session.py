@@ -38,8 +38,8 @@ def build(head, bert_config, inputs, step=None):
     Returns:
       {name: tensor [B, …]}, the head's predictions.
     """
-    model = task_head.create_encoder(bert_config, False, *task_head.encoder_inputs(inputs), False, step,
-                                     head.first_token_only)
+    model = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step,
+                               first_token_only=head.first_token_only)
     return head.build(bert_config, model, inputs, ModeKeys.PREDICT, micro_batches=1).predictions
 
 

@@ -55,25 +55,6 @@ class HeadOutputs(NamedTuple):
     is_divided_by_total: bool = False
 
 
-def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                   step=None, first_token_only=False):
-    """Builds a `modeling.BertModel` with the precision, recomputation and kernels that a `StepConfig` sets.
-
-    Args:
-      bert_config: a `modeling.BertConfig`.
-      is_training: whether dropout is on.
-      input_ids, input_mask, segment_ids: int32 [B, F].
-      use_one_hot_embeddings, first_token_only: see `modeling.BertModel`.
-      step: a `StepConfig`; None for the published settings, which are the defaults of `StepConfig`.
-    """
-    step = step or StepConfig()
-    return modeling.BertModel(
-        bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-        recompute=step.recompute, recompute_segment=step.recompute_segment, precision=step.precision,
-        first_token_only=first_token_only, compile_kernels=step.compile_kernels,
-        remove_padding=step.remove_padding, frozen_layers=step.freeze_layers)
-
-
 def encoder_inputs(features):
     """Returns the inputs of the encoder: input_ids, input_mask and segment_ids, int32 [B, F].
 
@@ -90,35 +71,13 @@ def encoder_inputs(features):
     return [tf.reshape(tensor, [batch_size * num_sequences, length]) for tensor in inputs]
 
 
-def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
-                    own_micro_batches):
-    """Builds the op that updates the weights.
-
-    The learning rate and the numbers of steps are separate arguments. All other settings of the optimizer
-    come from `step`.
-
-    Args:
-      loss: scalar, the mean loss over the examples of a micro-batch.
-      learning_rate: the `init_lr` of `optimization.create_optimizer`.
-      num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
-      step: a `StepConfig`.
-      own_micro_batches: number of micro-batches that this replica accumulates in a step. This number may
-        differ from `step.gradient_accumulation_steps`; see `model_fn_builder`.
-
-    Returns:
-      the op that updates the weights.
-    """
-    return optimization.create_optimizer(
-        loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
-        lr_schedule=step.lr_schedule, adam_bias_correction=step.adam_bias_correction,
-        gradient_accumulation_steps=own_micro_batches, loss_scaling=step.loss_scaling,
-        weight_decay=step.weight_decay, clip_norm=step.clip_norm, layer_decay=step.layer_decay,
-        freeze_layers=step.freeze_layers, freeze_embeddings=step.freeze_embeddings)
-
-
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
-                     use_tpu, use_one_hot_embeddings, step=None, build_encoder=None):
+                     use_tpu, use_one_hot_embeddings, build_encoder=None):
     """Returns a model_fn for `estimator.Estimator`.
+
+    The settings of the step are those of the Estimator: the `step_config` of its `RunConfig`. Without a
+    `step_config`, the model has the published settings, and the number of micro-batches is
+    params["gradient_accumulation_steps"].
 
     Args:
       head: an object as described at the top of this module.
@@ -128,32 +87,29 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `StepConfig`; None for the published settings. If the params of the Estimator contain
-        gradient_accumulation_steps, this number is used instead of the number in `step`.
       build_encoder: function that takes is_training, input_ids, input_mask and segment_ids, and returns the
-        encoder. The head gets this encoder as `model`. None for `create_encoder`.
+        encoder. The head gets this encoder as `model`. None for a `modeling.BertModel`.
     """
-    step = step or StepConfig()
-
-    def model_fn(features, labels, mode, params):
+    def model_fn(features, labels, mode, params, config=None):
         del labels
         if mode not in head.modes:
             known = ", ".join(map(repr, head.modes))
             raise ValueError(f"The mode is {mode!r}, but this model has only the modes {known}.")
         is_training = mode == estimator.ModeKeys.TRAIN
-        own_micro_batches = params.get("gradient_accumulation_steps",
-                                       step.gradient_accumulation_steps) if is_training else 1
+        step = config and config.step_config or StepConfig(
+            gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
         inputs = encoder_inputs(features)
-        model = build_encoder(is_training, *inputs) if build_encoder else create_encoder(
-            bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
-        outputs = head.build(bert_config, model, features, mode,
-                             own_micro_batches * collectives.num_replicas())
+        model = build_encoder(is_training, *inputs) if build_encoder else modeling.BertModel(
+            bert_config, is_training, *inputs, use_one_hot_embeddings, step=step,
+            first_token_only=head.first_token_only)
+        micro_batches = step.gradient_accumulation_steps * collectives.num_replicas() if is_training else 1
+        outputs = head.build(bert_config, model, features, mode, micro_batches)
         scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight
-            update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
-                                     own_micro_batches)
+            update = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps,
+                                                   use_tpu, step=step)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         # The features that identify the examples are copied to the predictions, so that the caller can assign
         # each prediction to its example.

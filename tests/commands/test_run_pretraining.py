@@ -281,7 +281,7 @@ def losses_and_weights(shards, tmp_path_factory):
     def train(steps=2, **changes):
         step = StepConfig(train_batch_size=8, max_seq_length=LENGTH, **changes)
         config = modeling.BertConfig.from_dict(WITHOUT_DROPOUT)
-        model_fn = run_pretraining.model_fn_builder(config, None, 0.002, 3, 0, False, False, step)
+        model_fn = run_pretraining.model_fn_builder(config, None, 0.002, 3, 0, False, False)
         directory = str(tmp_path_factory.mktemp("without_script"))
         trainer = estimator.Estimator(model_fn, config=estimator.RunConfig(
             model_dir=directory, step_config=step), train_batch_size=8, eval_batch_size=4)

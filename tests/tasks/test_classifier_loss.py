@@ -90,8 +90,7 @@ def trained(directory, **changes):
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
     model_fn = head.model_fn_builder(classification_head.Classifier(3, WEIGHTS, SMOOTHING), config, None,
-                                     0.01, 2, 0,
-                                     False, False, step)
+                                     0.01, 2, 0, False, False)
 
     def input_fn(params):
         return input_pipeline.array_dataset(

@@ -122,7 +122,7 @@ def trained(arrays, tiny_model, directory, steps=40, **changes):
     step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trims_training=True, **changes)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
-    model_fn = head.model_fn_builder(Tagger(TAGS), config, None, 0.01, steps, 2, False, False, step)
+    model_fn = head.model_fn_builder(Tagger(TAGS), config, None, 0.01, steps, 2, False, False)
     tagger = estimator.Estimator(model_fn,
                                  config=estimator.RunConfig(model_dir=str(directory), step_config=step),
                                  train_batch_size=16, eval_batch_size=16, predict_batch_size=16)

@@ -148,8 +148,8 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(tiny_model):
     def predict(features):
         with tf.Graph().as_default(), tf.Session() as session:
             tensors = {name: tf.constant(array) for name, array in features.items()}
-            model = head.create_encoder(config, False, *head.encoder_inputs(tensors), False,
-                                        first_token_only=True)
+            model = modeling.BertModel(config, False, *head.encoder_inputs(tensors),
+                                       first_token_only=True)
             outputs = choice_head.Choice().build(config, model, tensors, ModeKeys.PREDICT, 1)
             variables = tf.trainable_variables()
             tiny.load(session, variables, {**tiny_model.weights,

@@ -156,8 +156,7 @@ def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes
     """Trains for some steps, and returns the Estimator."""
     step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trims_training=trim, **changes)
     model_fn = tagging_head.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0,
-                                             False,
-                                             False, step)
+                                             False, False)
     tagger = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),
                                                                       step_config=step),
                                  train_batch_size=16, predict_batch_size=16)

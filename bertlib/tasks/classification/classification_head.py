@@ -152,8 +152,9 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       four float32 tensors: the mean cross-entropy, a scalar; the cross-entropy of each example, [B]; the
       logits, [B, C]; and the probabilities, [B, C].
     """
-    model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
-                                use_one_hot_embeddings, step, Classifier.first_token_only)
+    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids,
+                               use_one_hot_embeddings, step=step,
+                               first_token_only=Classifier.first_token_only)
     return classify(model.get_pooled_output(), labels, num_labels, is_training)
 
 
@@ -189,10 +190,10 @@ def linear(output, weights, bias, is_training):
 
 
 def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,
-                     num_warmup_steps, use_tpu, use_one_hot_embeddings, step=None):
+                     num_warmup_steps, use_tpu, use_one_hot_embeddings):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Classifier(num_labels), bert_config, init_checkpoint, learning_rate,
-                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
 def metric_fn(per_example_loss, label_ids, logits, weights):

@@ -82,10 +82,10 @@ def equal_scores_warning(scores):
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, step=None):
+                     use_one_hot_embeddings):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Choice(), bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
 def input_fn_builder(input_file, seq_length, num_choices, is_training, drop_remainder, trim=False,

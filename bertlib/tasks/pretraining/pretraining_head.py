@@ -23,27 +23,21 @@ class Pretraining:
 
     The loss is the sum of the losses of these two predictions. The features are masked_lm_positions and
     masked_lm_ids, both int32 [B, P]; masked_lm_weights, float [B, P]; and next_sentence_labels, int32 [B, 1].
+    An example with fewer than P masked words has unused positions. If the encoder skips padding, the head
+    computes no logits for the unused positions.
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
     first_token_only = False
 
-    def __init__(self, remove_padding=False):
-        """Creates the head.
-
-        Args:
-          remove_padding: whether the training leaves out the unused positions of an example with fewer than P
-            masked words. If true, no logits are computed for the unused positions.
-        """
-        self._remove_padding = remove_padding
-
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
     def build(self, bert_config, model, features, mode, micro_batches):
+        del mode
         sequence = model.get_sequence_output()
         masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
-        if self._remove_padding and mode == estimator.ModeKeys.TRAIN:
+        if model.step.remove_padding:
             sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
             bert_config, sequence, model.get_embedding_table(), *masked,
@@ -103,11 +97,10 @@ class MaskedWords:
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, step=None):
+                     use_one_hot_embeddings):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    head_of_task = Pretraining(remove_padding=bool(step and step.remove_padding))
-    return head.model_fn_builder(head_of_task, bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,

@@ -50,8 +50,8 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
     Returns:
       (start logits, end logits), both float32 [B, F].
     """
-    model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
-                                use_one_hot_embeddings, step)
+    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids,
+                               use_one_hot_embeddings, step=step)
     return _span_logits(model.get_sequence_output())
 
 
@@ -75,10 +75,10 @@ def span_loss(logits, positions):
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, step=None):
+                     use_one_hot_embeddings):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Span(), bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,

@@ -131,10 +131,10 @@ def _move_to_front(mask, values):
 
 
 def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_rate, num_train_steps,
-                     num_warmup_steps, use_tpu, use_one_hot_embeddings, step=None):
+                     num_warmup_steps, use_tpu, use_one_hot_embeddings):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Tagger(num_tags, use_crf), bert_config, init_checkpoint, learning_rate,
-                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
 def no_entity_warning(right, predicted):

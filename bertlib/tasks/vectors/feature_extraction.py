@@ -22,6 +22,7 @@ from bertlib.system import files
 from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
 from bertlib.tasks.pretraining import corpus
+import modeling
 import tokenization
 
 POOLING = ("none", "cls", "mean")
@@ -364,8 +365,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
             raise ValueError(f"The mode is {mode!r}, but this model can only predict (mode "
                              f"{estimator.ModeKeys.PREDICT!r}).")
         mask = features["input_mask"]
-        model = head.create_encoder(bert_config, False, features["input_ids"], mask,
-                                    features["input_type_ids"], use_one_hot_embeddings, step)
+        model = modeling.BertModel(bert_config, False, features["input_ids"], mask,
+                                   features["input_type_ids"], use_one_hot_embeddings, step=step)
         scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
