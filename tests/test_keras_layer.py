@@ -136,6 +136,7 @@ def test_weights_are_saved_and_loaded(more):
     assert checkpoints["clone before"] > 1e-3
 
 
+@pytest.mark.slow(reason="a process that loads TensorFlow and Keras")
 def test_saved_models_answer_in_a_new_process(program, tiny_model):
     found, output, _ = program
     loaded = run_program("tf_keras.api" in found["keras"], output, PROGRAM, "unused", output, "load")
@@ -243,17 +244,3 @@ def test_errors_say_what_to_do(program):
     for error, expected in zip(found["inputs"] + found["settings"], BAD_INPUTS + BAD_SETTINGS):
         assert expected in error
     assert found["eager"] and found["eager_at_the_end"]
-
-
-def test_the_import_changes_nothing(tmp_path):
-    code = """
-import json, logging, os, tensorflow as tf
-def state():
-    return [dict(os.environ), tf.executing_eagerly(), tf.compat.v1.resource_variables_enabled(),
-            tf.compat.v1.control_flow_v2_enabled(), logging.getLogger().level, tf.get_logger().level,
-            len(logging.getLogger().handlers), tf.keras.mixed_precision.global_policy().name]
-before = state()
-import bertlib.keras
-print(json.dumps(state() == before))
-"""
-    assert run_program(False, tmp_path, "-c", code) is True

@@ -172,8 +172,8 @@ def gradients_of_model(frozen_layers, freeze, **options):
         return dict(zip(names, session.run(gradients))), graph.get_operations()
 
 
-@pytest.mark.parametrize("freeze", [1, 3])
-def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient(freeze):
+def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient():
+    freeze = 1
     whole, all_ops = gradients_of_model(0, 0)
     plain, plain_ops = gradients_of_model(freeze, freeze)
     recomputed, ops = gradients_of_model(freeze, freeze, recompute="layers", recompute_segment=2)
@@ -194,6 +194,7 @@ def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient(freeze)
     assert products(plain_ops) < products(all_ops) and of_a_layer >= 4
 
 
+@pytest.mark.slow(reason="plans the memory of many graphs")
 def test_frozen_layers_need_less_memory_for_variables_and_activations():
     config = modeling.BertConfig.from_dict({**CONFIG, "hidden_size": 64, "intermediate_size": 256,
                                             "vocab_size": 2000})

@@ -132,6 +132,7 @@ def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, ca
     assert table[0]["probability_none"] == answers[0]["probabilities"]["none"]
 
 
+@pytest.mark.slow(reason="four processes that load TensorFlow")
 def test_the_encoding_and_the_skipped_lines_of_a_training_do_not_apply_to_data_in_memory(settings, tmp_path):
     content = "text,label\n" + "".join(f"{text} café,{label}\n" for text, label in rows(16, 1)) + ",none\n"
     (tmp_path / "train.csv").write_bytes(content.encode("cp1252"))
@@ -365,6 +366,7 @@ print(before == after, before[0], gradient, same, answer["label"], lines)
 """
 
 
+@pytest.mark.slow(reason="a process that loads TensorFlow")
 def test_a_loaded_model_leaves_eager_execution_on(trained):
     done = subprocess.run([sys.executable, "-c", EAGER, trained[0] / "model"], cwd=ROOT, capture_output=True,
                           encoding="utf-8")

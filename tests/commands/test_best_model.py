@@ -208,7 +208,7 @@ def test_killed_before_any_change_of_a_file_and_started_again(name, tmp_path, mo
     directory = make_directory(tmp_path / "whole")
     last = _Simulation(directory, **options).run()
     whole = content(directory)
-    for number in range(list(SIMULATED).index(name), 1000, 29 if name == "often" else 7):
+    for number in range(list(SIMULATED).index(name), 1000, 53 if name == "often" else 13):
         directory = make_directory(tmp_path / str(number))
         left[0] = number
         try:
@@ -223,7 +223,7 @@ def test_killed_before_any_change_of_a_file_and_started_again(name, tmp_path, mo
             assert content(directory) == whole
         else:
             break
-    assert number > 20
+    assert number > 13
 
 
 def test_the_weights_of_the_best_value_are_kept(tmp_path):

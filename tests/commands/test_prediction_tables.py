@@ -154,21 +154,6 @@ def test_the_test_set_is_scored_too(messy):
     check_classification(rows, results_in(messy[0] / "out" / "test_eval_results.txt"), ["x", "y", "z"])
 
 
-def test_a_later_evaluation_writes_safe_csv(scripts, messy, tmp_path):
-    here, _ = messy
-    finished = scripts.run("run_classifier.py", f"--output_dir={here / 'out'}", "--do_eval=true",
-                           f"--results_dir={tmp_path}", "--csv_safe=true",
-                           f"--train_file={here / 'all.csv'}", cwd=tmp_path)
-    assert finished.code == 0, finished.err
-    plain, safe = (read_csv(directory / "eval_predictions.csv") for directory in (here / "out", tmp_path))
-    marked = set()
-    for before, after in zip(plain, safe, strict=True):
-        changed = {name for name, text in after.items() if text != before[name]}
-        assert all(after[name] == f"'{before[name]}" for name in changed)
-        marked |= {after[name][:5] for name in changed}
-    assert marked == {"'=cmd", "'@x, ", "'-3.5"}
-
-
 def test_the_table_of_a_known_task_has_its_columns(workspaces):
     work = workspaces(ROWS["pairs"])
     rows = read_csv(work.output / "eval_predictions.csv")

@@ -57,20 +57,6 @@ def test_bad_lines_are_left_out_counted_and_listed(trained):
     assert len((here / "output" / "test_results.tsv").read_text().splitlines()) == 8
 
 
-def test_a_later_evaluation_has_the_same_dev_rows(scripts, trained):
-    here, _, flags = trained
-    flags = {name: value for name, value in flags.items() if name != "init_checkpoint"}
-    done = scripts.run("run_classifier.py", *tiny.flags(**flags, do_eval=True, results_dir="again"), cwd=here)
-    assert done.code == 0 and "--skip_bad_lines=true" in done.err, done.err
-    again, output = here / "again", here / "output"
-    assert (again / "eval_results.txt").read_bytes() == (output / "eval_results.txt").read_bytes()
-    assert len((again / "skipped_lines.csv").read_text().splitlines()) == 5
-    done = scripts.run("run_classifier.py", *tiny.flags(
-        **flags, do_eval=True, results_dir="none", skip_bad_lines=False), cwd=here)
-    assert done.code == 1 and "all.csv: 4 lines cannot be used (" in done.err
-    assert "); they are:\nall.csv:6:" in done.err and not (here / "none").exists()
-
-
 def test_an_evaluation_adds_its_bad_lines_to_the_list_of_the_training(scripts, trained):
     here, _, _ = trained
     path = here / "output" / "skipped_lines.csv"

@@ -1,6 +1,7 @@
 """Sweeps: grids, samples, statistics, and the loop over the runs. A fake command replaces the trainings."""
 
 import csv
+import fcntl
 import hashlib
 import itertools
 import json
@@ -344,6 +345,15 @@ def test_a_killed_sweep_goes_on_and_its_children_end(directory):
     assert {row["status"] for row in table(directory).values()} == {"finished"}
     assert json.loads((directory / "sweep" / "sweep.json").read_text())["runs"] == [
         {"a": "0.5"}, {"a": "0.7"}, {"a": "0.9"}]
+
+
+def test_a_sweep_waits_for_the_runs_of_an_earlier_one(directory, caplog, monkeypatch):
+    with open("lock", "w") as earlier:
+        fcntl.flock(earlier, fcntl.LOCK_EX)
+        monkeypatch.setattr(child_jobs.stopping.request, "check", earlier.close)
+        with caplog.at_level("INFO"), child_jobs.no_other_children("lock"):
+            assert caplog.text.count("Waiting for runs of an earlier sweep") == 1
+    assert not os.path.exists("lock")
 
 
 # --- Grids and statistics --------------------------------------------------------------------------------
