@@ -75,30 +75,6 @@ def plans(recipe):
 
 
 @each_recipe
-def test_the_comments_of_a_recipe_are_complete(recipe):
-    """The comments of each recipe contain all parts.
-
-    The parts are the reproduced result, the settings, the expected scores, the memory, the seeds, and how the
-    weights were chosen.
-    """
-    text = recipe.read_text(encoding="utf-8")
-    comments = [line for line in text.splitlines() if line.startswith("#")]
-    assert text.splitlines()[:len(comments)] == comments, "a flag before the end of the comments"
-    assert max(map(len, text.splitlines())) <= 110
-    names = list(parts(recipe))
-    scores = names[2:-3]
-    assert names == ["Reproduces", "Settings", *scores, "Memory", "Seeds", "Weights"]
-    assert scores and set(scores) <= {"Dev set", "Test set", "Accuracy", "Expected"}
-    found = parts(recipe)
-    assert re.search(r"arXiv:1810\.04805|README of google-research/bert|squad1\.1-large\.flags",
-                     found["Reproduces"])
-    for name in scores:
-        assert re.search(r"\d.*Source: |^the range in squad1\.1-large\.flags", found[name]), name
-    for script in re.findall(r"python (\w+\.py)", " ".join(comments)):
-        assert (ROOT / script).exists()
-
-
-@each_recipe
 def test_the_memory_of_a_recipe_is_planned_for_its_own_flags(recipe):
     own = read(recipe)
     size = "large" if "L-24" in own["init_checkpoint"] else "base"

@@ -13,8 +13,6 @@ from sklearn import metrics
 
 from bertlib.commands import compare_results
 from bertlib.comparison import paired_predictions, paired_sweeps
-from bertlib.reports import prediction_files
-from bertlib.reports.prediction_rows import PredictedRow
 
 CHANCE = np.random.default_rng(3)
 LABELS = ["no", "yes"]
@@ -166,19 +164,6 @@ def test_run_json_decides_the_task_and_not_the_names_of_the_columns(tmp_path):
         record(tmp_path / name, LABELS)
     found = compare(tmp_path / "a", tmp_path / "b")
     assert found["unit"] == "rows" and found["metrics"][0]["metric"] == "eval_accuracy"
-    assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
-
-
-def test_apostrophes_of_csv_safe_are_no_part_of_texts_and_labels(tmp_path):
-    for name, is_safe, answers in (("a", True, "+-+"), ("b", False, "+--")):
-        rows = [PredictedRow(number, {"=x": f"-text {number}"}, (), label, answer, {"+": 0.5, "-": 0.5})
-                for number, (label, answer) in enumerate(zip("+--", answers))]
-        (tmp_path / name).mkdir()
-        record(tmp_path / name, ["+", "-"])
-        prediction_files.write_predictions(
-            str(tmp_path / name / "eval_predictions.csv"), rows, csv_safe=is_safe)
-    assert "'=x,label" in (tmp_path / "a" / "eval_predictions.csv").read_text()
-    found = compare(tmp_path / "a", tmp_path / "b")
     assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
 
 

@@ -143,26 +143,6 @@ def test_which_predictions_are_one_class(matrix, said):
     assert (classification_head.single_class_warning(matrix, list("abc")[:len(matrix)]) is not None) == said
 
 
-def test_an_evaluation_of_starting_weights_that_always_answer_alike(scripts, tiny_model, tmp_path):
-    """The warning about one class appears in the evaluation, and on a test set with labels."""
-    data = tiny.write_task(tmp_path / "data", "mrpc", dev=3, test=2)
-    head = {"output_weights": np.zeros((2, 16), np.float32), "output_bias": np.array([9, 0], np.float32)}
-    checkpoint = tiny.write_tensorflow(tmp_path / "weights" / "bert_model.ckpt",
-                                       {**tiny_model.weights, **head})
-    finished = scripts.run("run_classifier.py", *tiny.flags(**{
-        **tiny_model.flags, "bert_config_file": tiny_model.shallow, "init_checkpoint": checkpoint},
-        task_name="mrpc", data_dir=data, output_dir="output", do_eval=True, do_predict=True), cwd=tmp_path)
-    assert finished.code == 0, finished.err
-    assert ("WARNING: There is no checkpoint in output: evaluating with the starting weights (those of "
-            "--init_checkpoint, if this flag is given).") in finished.err
-    assert "global_step = 0\n" in (tmp_path / "output" / "eval_results.txt").read_text()
-    assert not list((tmp_path / "output").glob("model.ckpt*"))
-    for file, total, count in (("eval_results.txt", 3, 2), ("test_eval_results.txt", 2, 1)):
-        assert (f"WARNING: {file}: All {total} predictions are 0; {count} of the true labels are also 0. "
-                "The model does not distinguish the labels, and the metrics are those of a constant "
-                "prediction.") in finished.err
-
-
 @pytest.mark.parametrize("labels", [[], None, ["0", "1", "0"]])
 def test_labels_that_are_none_or_not_distinct_are_refused(labels):
     class Processor(run_classifier.DataProcessor):

@@ -347,22 +347,6 @@ def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_pa
     assert len(read()) == 2
 
 
-def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
-    # Instances contain only ids. So the vocabulary of the pre-training is not known here, and the flag is
-    # needed.
-    flags = dict(init_checkpoint=trained.output, vocab_file=tiny_model.vocab, max_seq_length=tiny.SEQ_LENGTH)
-    done = trained.scripts.run("run_classifier.py", *tiny.flags(
-        task_name="MRPC", data_dir=tiny.write_task(tmp_path, "mrpc", train=4), do_train=True,
-        output_dir=tmp_path / "output", train_batch_size=4, num_train_epochs=1, **flags), cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert f"--bert_config_file not given: using {trained.output}/bert_config.json\n" in done.err
-    for name, values in tensors_of(trained.output / "model.ckpt-6").items():
-        if name.startswith("bert/") and "adam" not in name:
-            np.testing.assert_array_equal(tensors_of(tmp_path / "output" / "model.ckpt-0")[name], values)
-    assert re.search(r"Starting weights: 23 of 25 variables from .*/model.ckpt-6; random: output_weights",
-                     done.err)
-
-
 # --- The curve -------------------------------------------------------------------------------------------
 
 

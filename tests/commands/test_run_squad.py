@@ -13,7 +13,6 @@ from rows import ROWS
 from bertlib.runs import question_answering
 from bertlib.runs.settings import Settings
 from bertlib.tasks.squad import squad_data, squad_scores
-from bertlib.tasks.squad.squad_answers import Answer, Prediction
 
 ROW = ROWS["SQuAD 2.0"]
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",
@@ -72,25 +71,6 @@ def test_the_written_files_belong_together(workspaces):
         assert found["text"] == ("" if found["start"] is None else context[found["start"]:found["end"]])
         assert (row["context"], row["question"]) == (context, question["question"])
         assert row["prediction"] == answers[row["id"]] and question["question"] in report
-
-
-def test_a_row_of_a_table():
-    def row(text, gold, **more):
-        example = squad_data.SquadExample("q", "who?", ["a", "man"], context="a man", line=7)
-        answer = Answer(text, 0.0, 0.0, 0.25)
-        return question_answering.predicted_rows([example], [Prediction("q", None, answer, **more)], 0.0,
-                                                 gold, bool(more))[0]
-
-    fields = {"id": "q", "question": "who?", "context": "a man"}
-    texts = ("who?", "a man")
-    gold = {"q": [("the old man", 0), ("a man", 0), ("a man", 3)]}
-    assert row("old woman", gold) == (7, fields, texts, ("the old man", "a man"), "old woman", {"": 0.25},
-                                      False, None, None, {"exact_match": 0.0, "f1": 0.5})
-    assert row("Man", gold)[6:] == (True, None, None, {"exact_match": 1.0, "f1": 1.0})
-    assert row("man", None)[3:] == (None, "man", {"": 0.25}, None, None, None, {})
-    empty = row("man", {"q": []}, null_answer=Answer("", 0.0, 0.0, 0.75), null_odds=1.5)
-    assert empty[3:7] == ((), "", {"": 0.75}, True)
-    assert empty.details == {"exact_match": 1.0, "f1": 1.0, "null_odds": 1.5}
 
 
 def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(copy):

@@ -107,14 +107,6 @@ def test_a_file_written_here_is_read_as_the_published_code_does(path):
     assert set(tf.train.Example.FromString(record).features.feature) == set(PUBLISHED_ROW)
 
 
-def test_the_same_rows_make_the_same_bytes(path):
-    record_files.write_records(path, FIELDS, make_rows(3))
-    first = pathlib.Path(path).read_bytes()
-    reordered = [dict(reversed(row.items())) for row in make_rows(3)]
-    record_files.write_records(path, FIELDS, reordered)
-    assert pathlib.Path(path).read_bytes() == first
-
-
 def test_records_are_read_at_random(path):
     record_files.write_records(path, FIELDS, make_rows(5))
     records = input_pipeline.RecordFile(path, FIELDS)
@@ -188,13 +180,6 @@ def test_serialized_records_are_written_like_rows(path):
     records = (record_files.encode_example(FIELDS, row) for row in make_rows(3))
     assert record_files.write_serialized(path, records) == 3
     assert pathlib.Path(path).read_bytes() == expected
-
-
-def test_text_replaces_an_earlier_file(tmp_path):
-    for text in ("first\n", "zweite Fassung: größer\n"):
-        files.write_text(str(tmp_path / "results.txt"), text)
-    assert (tmp_path / "results.txt").read_text(encoding="utf-8") == "zweite Fassung: größer\n"
-    assert os.listdir(tmp_path) == ["results.txt"]
 
 
 def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
@@ -310,15 +295,6 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
     assert f"{path}2, record 7 (from 0): {message}" in str(error.value)
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_bounds_change_no_batch(path, is_training):
-    record_files.write_records(path, FIELDS, make_rows(10))
-    bounded, plain = (batches(input_pipeline.record_dataset(path, fields, 3, is_training,
-                                                            drop_remainder=False), 8)
-                      for fields in (BOUNDED, FIELDS))
-    assert_equal(bounded, plain)
-
-
 @pytest.mark.parametrize("fields, values, message", [
     ([Field("input_ids", "int64", (5,)), *FIELDS[1:]], {"input_ids": [1] * 5}, "input_ids has 5 int64 "
      "values, not 4"),
@@ -368,12 +344,6 @@ def test_a_batch_depends_on_seed_and_step_only():
     assert (one != other).any()
 
 
-def test_the_stream_does_not_depend_on_the_batch_size():
-    wide = np.concatenate([input_pipeline.batch_of_step(step, 6, 10, seed=1) for step in range(5)])
-    narrow = np.concatenate([input_pipeline.batch_of_step(step, 2, 10, seed=1) for step in range(15)])
-    np.testing.assert_array_equal(wide, narrow)
-
-
 @pytest.fixture(params=["records", "arrays"])
 def make_dataset(request, path):
     """A function that builds a dataset, from a file or from memory. The dataset must be the same."""
@@ -404,11 +374,6 @@ def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(mak
     dataset = make_dataset(5, 2, is_training=False, drop_remainder=False)
     expected = [take(make_arrays(5), slice(start, start + 2)) for start in (0, 2, 4)]
     assert_equal(batches(dataset, step=3), expected)  # at any global step
-
-
-def test_drop_remainder_leaves_the_smaller_batch_out(make_dataset):
-    dataset = make_dataset(5, 2, is_training=False, drop_remainder=True)
-    assert [batch["label_ids"].shape for batch in batches(dataset)] == [(2,), (2,)]
 
 
 @pytest.mark.parametrize("is_training, drop_remainder, size",

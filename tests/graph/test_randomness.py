@@ -58,10 +58,6 @@ def test_numbers_are_what_they_were_when_this_was_written():
                                               0.8745458126068115]))
 
 
-def test_without_a_seed_the_default_one_counts():
-    np.testing.assert_array_equal(draw(), draw(seed=randomness.DEFAULT_SEED))
-
-
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_numbers(parts):
     whole = draw((8, 6), step=5)
@@ -69,13 +65,6 @@ def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_numbers(par
     for part in range(parts):
         expected = whole[part * size:(part + 1) * size]
         np.testing.assert_array_equal(draw((size, 6), step=5, part=part), expected)
-
-
-def test_parts_share_no_numbers_also_if_they_fill_no_whole_blocks():
-    # Each part has 3 · 1 values, and numbers are made in blocks of 4. Without its own block, a part would
-    # repeat numbers of the part before it.
-    parts = [draw((3, 1), part=part) for part in range(3)]
-    assert len(np.unique(parts)) == 9
 
 
 def test_the_part_declared_last_counts(graph):

@@ -224,16 +224,6 @@ def test_gradients_reach_inputs_and_variables():
     assert np.abs(to_x).max() > 0.1 and np.abs(to_kernel).max() > 0.1
 
 
-def test_integers_have_no_gradient():
-    def build(layer, x):
-        scale = tf.constant(2)
-        y = layer(x, scale)
-        assert tf.gradients(y, [scale]) == [None]
-        return loss_and_gradients(y, x)
-
-    compare(build)
-
-
 @pytest.mark.parametrize("branch", [True, False])
 def test_inside_a_cond(branch):
     def build(layer, x):
@@ -262,22 +252,6 @@ def test_inside_the_functions_of_control_flow_v2():
         tf.disable_control_flow_v2()
 
 
-def test_recomputation_inside_recomputation():
-    def twice(layer):
-        return lambda x, scale: layer(layer(x, scale), scale)
-
-    compare(lambda layer, x: loss_and_gradients(layer(x, 2), x),
-            wraps=[lambda layer: recompute_grad(twice(recompute_grad(layer))), twice])
-
-
-def test_gradients_of_gradients():
-    def build(layer, x):
-        slope, = tf.gradients(layer(x, 2), [x])
-        return loss_and_gradients(slope, x)
-
-    compare(build)
-
-
 def test_several_outputs_of_which_one_or_another_is_used():
     def build(function, x):
         first, second = function(x)  # a list stays a list
@@ -299,18 +273,6 @@ def test_reference_variables(graph):
     a, b = evaluate([slopes, gradients(tf.reduce_sum(tf.square(y)), [x])])
     assert np.abs(a[1]).max() > 0.1
     assert_equal(a[:1], b)
-
-
-def test_an_outer_custom_getter_still_counts():
-    def doubled(getter, *args, **kwargs):
-        return 2 * getter(*args, **kwargs)
-
-    def build(layer, x):
-        with tf.variable_scope("", custom_getter=doubled):
-            y = layer(x, 1)
-        return loss_and_gradients(y, x)
-
-    compare(build)
 
 
 def test_default_names_are_taken_in_the_forward_pass_only(graph):

@@ -439,16 +439,6 @@ def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
         assert set(session.run(gradient)) == {4096.0}
 
 
-@pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
-def test_the_gradient_of_a_bias_in_fp16_may_be_larger_than_fp16_can_hold(name, graph):
-    # 8 rows with gradients of 2¹⁵. This is the initial loss scale.
-    kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)
-    output = trained(CASES[name].kernel)(inputs=tf.zeros([8, 6], tf.float16), kernel=kernel, bias=bias)
-    gradient, = tf.gradients(tf.cast(output, tf.float32) * 2.0**15, bias)
-    with tf.Session() as session:
-        assert set(session.run(gradient)) == {2.0**18}
-
-
 @pytest.mark.parametrize("name", ["gelu", "gelu_linear"])
 def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     # From 41 on, powers of x in the formula exceed the range of float16.
@@ -568,39 +558,6 @@ def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
-def test_what_dropout_drops_may_be_infinite(dtype, native, graph):
-    case = CASES["residual_norm-mask"]._replace(shapes=dict(WIDE)["residual_norm-mask"])
-    arrays = arrays_of(case)
-    with derivative(trained(case.kernel), arrays, dtype, "native") as run:
-        found, expected = [run({**arrays, "inputs": np.where(arrays["mask"], arrays["inputs"], dropped)})
-                           for dropped in (np.float32(np.inf), np.float32(0))]
-    for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name])
-    assert np.isfinite(found["output"].astype(np.float32)).all()
-    assert not found["inputs"][~arrays["mask"]].any()
-    chance = np.random.RandomState(0)
-    gradient, probabilities = chance.random_sample([2, 2, 3, 5, 37]).astype(np.float32)
-    mask = chance.random_sample([2, 3, 5, 37]) < 0.5
-    with tf.Session() as session:
-        found, expected = session.run([native.bert_softmax_gradient(
-            gradient=tf.cast(np.where(mask, gradient, dropped), dtype),
-            probabilities=tf.cast(probabilities, dtype),
-            mask=[mask], scale=0.5, mask_scale=2.0) for dropped in (np.float32(np.inf), np.float32(0))])
-    for ours, theirs in zip(found, expected):
-        np.testing.assert_array_equal(ours, theirs)
-        assert np.isfinite(ours.astype(np.float32)).all()
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
-@pytest.mark.parametrize("name", ["gelu", "gelu-erf"])
-def test_native_gelu_of_large_values_is_exact(name, dtype):
-    x = np.tile(np.float32([-1000, 1000, -50, 50]), [3, 21])[:, :83]
-    found = differentiate(trained(CASES[name].kernel), {"x": x}, dtype, "native")
-    np.testing.assert_array_equal(found["output"], np.maximum(x, 0))
-    np.testing.assert_array_equal(found["x"], (x > 0) * gradient_for(x.shape).astype(dtype.as_numpy_dtype))
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
 def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
     # Each row of the values is 1 at one position and 0 elsewhere, so the outputs are the probabilities.
     arrays = {name: np.random.RandomState(0).standard_normal([1, 2, 37, 37]).astype(np.float32)
@@ -697,50 +654,30 @@ def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
 # {name: function that builds an op with inputs of wrong sizes}. The shapes are known only when the inputs are
 # fed. f(shape) creates such an input of floats, and b(shape) one of booleans.
 WRONG_SIZES = {
-    "gelu-bias": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
-    "gelu_gradient-bias": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
-    "gelu_gradient-gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 5]), f([4, 6]), [f([6])], True),
+    "gelu": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
+    "gelu_gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
     **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(
         ops.bert_norm, f, b, {"beta": [6]}, changed)
-       for name, shape in {"bias": [5], "residual": [4, 5], "mask": [3, 6], "gamma": [7],
-                           "beta": [5]}.items()},
+       for name, shape in {"residual": [4, 5], "mask": [3, 6], "gamma": [7]}.items()},
     **{f"norm_gradient-{name}": lambda ops, f, b, changed={name: shape}: norm(
         ops.bert_norm_gradient, f, b, {"gradient": [4, 6]}, changed)
-       for name, shape in {"bias": [5], "residual": [5, 6], "mask": [4, 5], "gamma": [1],
-                           "gradient": [6, 4]}.items()},
+       for name, shape in {"residual": [5, 6], "mask": [4, 5], "gradient": [6, 4]}.items()},
     "softmax-mask": lambda ops, f, b: ops.bert_softmax(f([2, 3, 5, 4]), [], [b([2, 3, 4, 4])], 1.0, 1.0),
-    "softmax-scores": lambda ops, f, b: ops.bert_softmax(f([3, 5, 4]), [], [], 1.0, 1.0),
-    **{f"softmax-bias-{'x'.join(map(str, shape))}": lambda ops, f, b, shape=shape: ops.bert_softmax(
-        f([2, 3, 5, 4]), [f(shape)], [], 1.0, 1.0)
-       for shape in ([3, 1, 1, 4], [2, 2, 5, 4], [2, 3, 4, 4], [2, 3, 5, 5], [2, 1, 1, 4, 1], [0, 1, 1, 4])},
-    "softmax_gradient-mask": lambda ops, f, b: ops.bert_softmax_gradient(
+    "softmax-bias": lambda ops, f, b: ops.bert_softmax(f([2, 3, 5, 4]), [f([2, 3, 4, 4])], [], 1.0, 1.0),
+    "softmax_gradient": lambda ops, f, b: ops.bert_softmax_gradient(
         f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
-    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(
-        f([2, 3, 5, 4]), f([2, 3, 5, 3]), [], 1.0, 1.0),
     "add_bias": lambda ops, f, b: ops.bert_add_bias(f([4, 6]), f([5])),
     "add": lambda ops, f, b: ops.bert_add(f([4, 6]), f([6, 4])),
-    "split_heads-width": lambda ops, f, b: ops.bert_split_heads(f([10, 6]), [], [2, 5], number=1, heads=4),
     "split_heads-positions": lambda ops, f, b: ops.bert_split_heads(f([9, 8]), [], [2, 5], number=2, heads=2),
     "split_heads-row_of": lambda ops, f, b: ops.bert_split_heads(
         f([9, 8]), [tf.cast(f([2, 4]), tf.int32)], [2, 5], number=2, heads=2),
     "merge_heads-inputs": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3]), f([2, 2, 4, 3])], []),
-    "merge_heads-rank": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5])], []),
-    "merge_heads-places": lambda ops, f,
-    b: ops.bert_merge_heads([f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
-    "mask-shape": lambda ops, f, b: ops.bert_dropout_mask(
-        tf.cast(f([2]) - 1.0, tf.int32), np.uint64([1]), np.uint64([1, 1]), threshold=0),
-    "mask-key": lambda ops, f, b: ops.bert_dropout_mask([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]),
-                                                        threshold=0),
-    "mask-counter": lambda ops, f, b: ops.bert_dropout_mask([3], np.uint64([1]), tf.cast(f([1]), tf.uint64),
-                                                            threshold=0),
-    **{f"adam_w-{name}": lambda ops, f, b, shapes=shapes: ops.bert_adam_w(
-        *[variable_of(shape) for shape in shapes[:3]], f(shapes[3]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999,
-        epsilon=1e-6)
-       for name, shapes in {"gradient": [[6], [6], [6], [5]], "shape": [[6, 2], [6, 2], [6, 2], [2, 6]],
-                            "slots": [[6], [6], [4], [6]]}.items()},
-    "adam_w-rate": lambda ops, f, b: ops.bert_adam_w(
-        *[variable_of([6]) for _ in range(3)], f([6]), 1.0, f([0]), 0.0, beta_1=0.9, beta_2=0.999,
-        epsilon=1e-6),
+    "merge_heads-places": lambda ops, f, b: ops.bert_merge_heads(
+        [f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
+    "mask": lambda ops, f, b: ops.bert_dropout_mask([3], np.uint64([1]), tf.cast(f([1]), tf.uint64),
+                                                    threshold=0),
+    "adam_w": lambda ops, f, b: ops.bert_adam_w(
+        *[variable_of([6]) for _ in range(3)], f([5]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6),
 }
 
 

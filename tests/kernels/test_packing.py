@@ -58,18 +58,6 @@ def test_rows_are_the_real_tokens_then_padding_up_to_a_multiple_of_128(graph):
     np.testing.assert_array_equal(positions[203:], np.argwhere(MASK == 0)[:PADDING_IN_ROWS])
 
 
-@pytest.mark.parametrize(("mask", "expected"), [
-    (np.ones([2, 3]), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
-    ([[1, 0], [1, 1]], [(0, 0), (1, 0), (1, 1), (0, 1)]),
-    # The first position of an example is always a row, also if the example has no tokens.
-    ([[0, 0], [1, 1]], [(0, 0), (1, 0), (1, 1), (0, 1)]),
-])
-def test_a_small_batch_has_no_more_rows_than_positions(graph, mask, expected):
-    with tf.Session() as session:
-        positions = session.run(packing.Packing(tf.constant(mask, tf.int32)).positions)
-    assert positions.tolist() == [list(position) for position in expected]
-
-
 def test_packing_and_unpacking_with_their_gradients(graph):
     values = np.random.RandomState(1).standard_normal([*MASK.shape, 3]).astype(np.float32)
     tensor, packed = tf.constant(values), packing.Packing(tf.constant(MASK))

@@ -163,12 +163,6 @@ else:
     assert values(here, 1) == ["1"]
 
 
-def test_what_the_environment_says_of_threads_stays(here, monkeypatch):
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
-    assert run(WRITE, 2).code == 0
-    assert [one["TF_NUM_INTRAOP_THREADS"] for one in values(here, 2)] == ["7", "7"]
-
-
 def test_a_replica_has_a_thread_that_starts_sums_while_another_computes(here, monkeypatch):
     monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 2)
     assert run(WRITE, 2).code == 0
@@ -343,18 +337,6 @@ def test_a_replica_that_stays_stopped_is_ended_whether_another_one_notices_or_no
         r"killed\.", end.message)
 
 
-def test_a_replica_that_is_stopped_for_a_moment_goes_on():
-    code = """
-if index:
-    open("1", "w").write(str(os.getpid()))
-    os.kill(os.getpid(), signal.SIGSTOP)
-else:
-    time.sleep(0.5)
-    os.kill(int(open("1").read()), signal.SIGCONT)
-"""
-    assert run(code, timeout=2).code == 0
-
-
 def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
     end = run("wait() if index else None", timeout=0.3)
     assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end when the other "
@@ -428,13 +410,6 @@ def test_an_error_after_a_signal_is_an_error(here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
     code = "signal.signal(signal.SIGTERM, lambda *_: end('the disk is full'))\nwait()"
     assert run(code) == (1, "error: the disk is full", False)
-
-
-def test_handlers_are_as_before():
-    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-    before = [signal.getsignal(number) for number in numbers]
-    run("")
-    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.mark.usefixtures("hangs_up")

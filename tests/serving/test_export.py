@@ -206,13 +206,6 @@ def test_exports_of_other_heads_answer_as_the_predictor_does(others, name, signa
     check(others, name, signature)
 
 
-@pytest.mark.soak(reason="graphs of heads that are parts of those of QUICK")
-@pytest.mark.parametrize("signature", SIGNATURES)
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in QUICK + SLOW])
-def test_exports_of_simpler_heads_answer_as_the_predictor_does(variants, name, signature):
-    check(variants, name, signature)
-
-
 def test_an_export_answers_in_tf1_as_the_predictor_does(exported):
     one, _ = exported["classification", "ids"]
     predictor = tf1.contrib.predictor.from_saved_model(one.path, "ids")

@@ -80,12 +80,6 @@ def test_a_tflite_file_gives_the_answers_of_the_model(name, tiny_model, tmp_path
     check_same(tmp_path, tiny_model, name, "tflite")
 
 
-@pytest.mark.slow(reason="a conversion of each further head; one of them is shown above")
-@pytest.mark.parametrize("name", ["multilabel", "regression"])
-def test_a_tflite_file_of_each_head_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
-    check_same(tmp_path, tiny_model, name, "tflite")
-
-
 def check_near(model_dir, export):
     """Checks that an export is quantized: its answers differ a little."""
     found = differences(model_dir, export, "classification")

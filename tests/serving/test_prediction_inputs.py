@@ -149,21 +149,6 @@ def test_whether_the_first_line_is_a_header_may_be_said(header, expected):
     assert list(found[-1].fields) == (["x", "a"] if header == "true" else ["column_1", "text_a"])
 
 
-@pytest.mark.parametrize("ahead, lines", [
-    (1000, "was\tkind\na cat sat\tx\nthe dog ran off\tz\n"), (1000, "was\tnumber\na\t7\nb\t8\n"),
-    (0, "text\tkind\n"), (0, "was\tlabel\n")])
-def test_a_header_of_numbered_columns_is_refused_and_not_answered(ahead, lines):
-    settings = {"text_column": "1", "label_column": "2"}
-    labels = ("x", "z")
-    assert "lines:1: the columns are given by number, but this row looks like a header row" in refusal(
-        lines, "tsv", settings, fields=("text_a",), labels=labels, ahead=ahead)
-    first, _, rest = lines.partition("\n")
-    assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "false"})) == len(
-        lines.splitlines())
-    assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "true"})) == len(
-        rest.splitlines())
-
-
 @pytest.mark.parametrize("train_file, lines, input_format, expected", [
     # The training counted columns: the first column of a DataFrame may have the name 0, 1 or any other.
     ("train.csv", '{"0": "yes", "1": "a cat", "2": "n"}\n', "jsonl",
@@ -254,14 +239,6 @@ def test_a_row_of_a_known_task_that_is_cut_off_is_bad():
 
 
 # --- Rows ------------------------------------------------------------------------------------------------
-
-
-def test_json_lines_by_field_and_by_the_names_of_the_training():
-    lines = '{"id": 1, "text_a": "a", "text_b": "b"}\n{"text_a": "c"}\n'
-    found = read(lines, "jsonl")
-    assert values(found) == [("a", "b"), ("c",)]
-    assert found[0].fields == {"id": 1, "text_a": "a", "text_b": "b"}
-    assert values(read('{"title": "a"}\n', "jsonl", {"text_column": "title"})) == [("a",)]
 
 
 @pytest.mark.parametrize("lines, input_format, problem", [

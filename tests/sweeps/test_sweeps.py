@@ -21,7 +21,7 @@ import pytest
 from bertlib.api import child_command
 from bertlib.output_directory import best_weights, output_files
 from bertlib.sweeps import child_jobs, grid, run_rows, sweep_directory, sweep_loop
-from bertlib.system import gpu_libraries
+from bertlib.system import child_processes, gpu_libraries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -145,6 +145,16 @@ def test_a_run_that_diverged_is_known_by_its_outcome_and_not_by_its_message(dire
         assert sweep(["0.1", "0.5"]) == 0 and starts(directory) == ["0.1", "0.5"]
         row = table(directory)["0.1"]
         assert (row["status"], row["message"]) == ("diverged", "Der Verlust von Schritt 3 ist keine Zahl.")
+
+
+@pytest.mark.parametrize("results, status, message", [
+    ({"m": None}, "diverged", "m is not a finite number."), (None, "failed", "wrote no eval_results.json"),
+    ({"m": 0.3, "eval_confusion_matrix": [[1, 4], [3, 2]]}, "finished", "3 of 10 predictions are right"),
+    ({"m": 0.9, "eval_confusion_matrix": [[5, 0], [1, 4]]}, "finished", "")])
+def test_the_results_of_a_run_decide_its_status(results, status, message):
+    row = run_rows.Row({})
+    run_rows.of_ended_run(row, child_processes.Outcome("finished", 0, ""), results, "m")
+    assert row.status == status and message in row.message and bool(message) == bool(row.message)
 
 
 @pytest.mark.parametrize("value", ["好" * 80, "😀" * 80, "/data/" + "好" * 80 + "/train.tsv", "é" * 149])

@@ -35,10 +35,6 @@ def error_of(path, find_problem=None, **options):
     return str(caught.value)
 
 
-def kinds(found):
-    return [(fault.line, fault.kind) for fault in found]
-
-
 # --- All faults of a file --------------------------------------------------------------------------------
 
 
@@ -52,16 +48,6 @@ def test_an_error_lists_all_faults_in_the_order_of_the_lines(tmp_path):
     assert [line.removeprefix(f"{path}:")[:24] for line in listed] == [
         "3: the text is empty; co", "4: the row has 1 column,", "5: the label is empty; c",
         "6: the line is blank; re", "7: byte 0xe9 at offset 2", "8: the label 'z' is not "]
-
-
-def test_an_error_lists_the_first_twenty_faults_and_counts_all(tmp_path):
-    # The unknown labels are found after the empty texts, but they are in earlier lines.
-    path = written(tmp_path, "text,label\n" + "a,z\n" * 15 + ",x\n" * 1500)
-    title, *listed, advice = error_of(path, row_examples.label_checker(["x"], "the test")).split("\n")
-    assert title == (f"{path}: 1,515 lines cannot be used (empty text 1,500, unknown label 15); "
-                     "the first 20 are:")
-    assert [int(line.removeprefix(f"{path}:").split(":")[0]) for line in listed] == list(range(2, 22))
-    assert ["is not one of x" in line for line in listed] == [True] * 15 + [False] * 5
 
 
 def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_path):
@@ -125,17 +111,6 @@ def test_each_kind_of_bad_line_is_left_out_and_listed(name, line, kind, tmp_path
         f"{path}:{fault.line}: {fault.problem}")
 
 
-def test_scores_and_several_labels_are_left_out_by_kind(tmp_path):
-    scores, several = reader("regression", skip_bad_lines=True), reader(
-        "multilabel", label=["x", "y"], skip_bad_lines=True)
-    split = scores.read(written(tmp_path, "text,score\na,1\nb,much\nc,1e999\nd,2\ne,3\nf,4\n"))
-    assert [row.label for row in split.rows] == [1, 2, 3, 4]
-    assert kinds(scores.skipped) == [(3, "bad score"), (4, "bad score")]
-    split = several.read(written(tmp_path, "text,x,y\na,1,0\nb,2,0\nc,0,1\n"))
-    assert [row.label for row in split.rows] == [("x",), ("y",)]
-    assert kinds(several.skipped) == [(3, "bad label")]
-
-
 def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
     path = written(tmp_path, "text,label\na,x\nb,y\n,x\n,x\n")
     assert len(reader(skip_bad_lines=True).read(path).rows) == 2
@@ -143,13 +118,6 @@ def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
     message = error_of(path, skip_bad_lines=True)
     assert "More than half of the 5 rows" in message and "(empty text 2, wrong width 1)" in message
     assert message.count(f"{path}:") == 4
-
-
-def test_a_bad_line_in_a_row_of_several_lines_takes_no_other_row_with_it(tmp_path):
-    content = b'text,label\na,x\n"b\ncaf\xe9",y\nc,x\n"d",y\n'
-    read = reader(skip_bad_lines=True)
-    assert [row.text_a for row in read.read(written(tmp_path, content)).rows] == ["a", "c", "d"]
-    assert kinds(read.skipped) == [(4, "bad encoding")]
 
 
 def test_the_text_in_the_table_is_truncated(tmp_path):

@@ -13,8 +13,6 @@ from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import (
     classification_head,
     classifier_features,
-    multilabel_head,
-    regression_head,
 )
 import tokenization
 
@@ -30,13 +28,6 @@ def test_a_text_is_cut_as_squad_cuts_a_context():
     assert [a for a, _ in classifier_features.cut_into_windows(tokens, [], 4, 9)] == [
         list("abcd"), list("efgh"), list("ij")]
     assert classifier_features.cut_into_windows(tokens[:4], [], 4, 1) == [(tokens[:4], [])]
-
-
-def test_the_longer_text_of_a_pair_is_cut_and_the_other_stands_beside_it():
-    assert classifier_features.cut_into_windows(list("xy"), list("abcdefg"), 6, 2) == [
-        (list("xy"), list("abcd")), (list("xy"), list("cdef")), (list("xy"), list("efg"))]
-    assert classifier_features.cut_into_windows(list("abcdefg"), list("xy"), 6, 4) == [
-        (list("abcd"), list("xy")), (list("efg"), list("xy"))]
 
 
 def test_windows_of_any_pair():
@@ -140,22 +131,3 @@ def test_a_probability_of_0_has_a_finite_loss():
     rows = [{"probabilities": np.array([0, 1], np.float32)}]
     found = head.evaluate_metrics(classification_head.Classifier(2).compute_metrics(rows, [0]))
     assert 80 < found["eval_loss"] < 100
-
-
-def test_metrics_of_scores():
-    rows = [{"scores": np.float32(score)} for score in (1, 2, 4)]
-    found = head.evaluate_metrics(regression_head.Regressor().compute_metrics(rows, [1.0, 4.0, 3.0]))
-    np.testing.assert_allclose(found["eval_loss"], 5 / 3, rtol=1e-6)
-    np.testing.assert_allclose(found["eval_spearman"], 0.5, rtol=1e-6)
-
-
-def test_metrics_of_several_labels():
-    labels = np.array([[1, 0], [1, 1], [0, 0]])
-    probabilities = np.array([[0.9, 0.6], [0.8, 0.7], [0.2, 0.1]])
-    rows = [{"probabilities": row.astype(np.float32)} for row in probabilities]
-    found = head.evaluate_metrics(multilabel_head.MultilabelClassifier(["a", "b"]).compute_metrics(rows,
-                                                                                                   labels.tolist()))
-    np.testing.assert_allclose(found["eval_f1_micro"], sklearn_metrics.f1_score(
-        labels, probabilities > 0.5, average="micro"), rtol=1e-6)
-    losses = [sklearn_metrics.log_loss(labels[:, column], probabilities[:, column]) for column in (0, 1)]
-    np.testing.assert_allclose(found["eval_loss"], np.mean(losses), rtol=1e-5)

@@ -16,13 +16,6 @@ def part_of(labels):
     return row_examples.Split("train.csv", rows, True)
 
 
-def part_of_texts(*texts):
-    """Returns a `Split` of texts, or of pairs of texts. The labels are x and y in turn."""
-    pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
-    return row_examples.Split("train.csv", [row_examples.Row(index + 1, *pair, "xy"[index % 2])
-                                            for index, pair in enumerate(pairs)], True)
-
-
 def contents(rows):
     """Returns sorted rows without their line numbers."""
     return sorted((row[1:] for row in rows), key=repr)
@@ -44,20 +37,6 @@ def test_a_split_is_stratified_and_keeps_each_label():
     assert counts["only"] == 0
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
-def test_no_label_is_lost_to_the_evaluation(fraction):
-    part = part_of([str(index // 2) for index in range(40)] + ["more"] * 7)
-    train = dev_split.stratified_split(part, fraction).train
-    assert {row.label for row in train.rows} == {row.label for row in part.rows}
-
-
-def test_a_split_is_the_same_on_each_machine():
-    # These lines were recorded. If a new version drew other rows, models of both versions could not be
-    # compared.
-    dev = dev_split.stratified_split(part_of(["x", "y"] * 30), 0.2).dev
-    assert [row.line for row in dev.rows] == [5, 6, 13, 18, 20, 24, 29, 45, 46, 47, 53, 60]
-
-
 def test_scores_are_split_over_their_range():
     part = part_of([float(index * 37 % 100) for index in range(100)])
     dev = dev_split.stratified_split(part, 0.2).dev
@@ -69,18 +48,6 @@ def test_several_labels_are_split_by_the_rarest():
     dev = dev_split.stratified_split(part_of(labels), 0.2).dev
     counts = collections.Counter(row.label for row in dev.rows)
     assert counts == {("common", "rare"): 2, ("common",): 8, (): 2}
-
-
-def test_the_same_texts_are_on_one_side_and_those_of_two_labels_stay():
-    rows = [row_examples.Row(line, f"text {line // 3 % 20}", None,
-                             "xy"[line // 3 % 2]) for line in range(120)]
-    rows += [row_examples.Row(200 + line, "same", None, "xyz"[line]) for line in range(3)]
-    train, dev, _ = dev_split.stratified_split(row_examples.Split("train.csv", rows, True), 0.3)
-    assert len(dev.rows) == 36 and not {row.text_a for row in dev.rows} & {row.text_a for row in train.rows}
-    assert collections.Counter(row.label for row in dev.rows) == {"x": 18, "y": 18}
-    assert {row.line for row in train.rows} >= {200, 201, 202}
-    pairs = [row_examples.Row(line, "same", f"text {line}", "xy"[line % 2]) for line in range(10)]
-    assert len(dev_split.stratified_split(row_examples.Split("train.csv", pairs, True), 0.2).dev.rows) == 2
 
 
 # Other spellings of the same text.

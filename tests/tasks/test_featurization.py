@@ -60,13 +60,6 @@ def test_each_special_case(before, after, tokenizers):
         assert_same_tokens(before + case + after, tokenizers)
 
 
-def test_every_kind_of_white_space_between_words(tokenizers):
-    spaces = [chr(cp) for cp in range(sys.maxunicode + 1) if chr(cp).isspace()]
-    assert len(spaces) > 20
-    for space in spaces:
-        assert_same_tokens(f"a{space}[MASK] b{space}{space}!", tokenizers)
-
-
 def test_recorded_strings():
     recorded = json.loads((DATA / "tokenization.json").read_text(encoding="utf-8"))
     for lower, rows in ((True, recorded["lower"]), (False, recorded["cased"])):
@@ -186,13 +179,6 @@ def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
     assert example_encoding.count_varints(example_encoding.varints(long)) == len(long)
 
 
-def test_numpy_values_are_encoded_too():
-    fields = [Field("ids", "int64", (3,)), Field("weights", "float32", (2,))]
-    row = {"ids": np.array([-1, 300, 70000], np.int64), "weights": np.array([0.1, np.inf], np.float32)}
-    expected = encode_by_protobuf(fields, row)
-    assert example_encoding.Encoder(fields)(row) == record_files.encode_example(fields, row) == expected
-
-
 @pytest.mark.parametrize("values", [[1, 2, 3], b"\1\2\3"])
 def test_too_many_values_are_refused(values):
     with pytest.raises(ValueError, match="Field ids has 3 values, but is declared with 2"):
@@ -209,18 +195,6 @@ def examples_of(strings):
                                              LABELS[i % 2])
                 for i, text in enumerate(strings)]
     return [*examples, classifier_data.PaddingInputExample()]
-
-
-@pytest.mark.parametrize("length", [3, 16, 128, 300])
-def test_serialized_examples_are_those_of_protobuf(length):
-    rows = json.loads((DATA / "mrpc_features.json").read_text(encoding="utf-8"))
-    strings = [row[name] for row in rows for name in ("text_a", "text_b") if row[name]]
-    strings += [*CASES, *(" ".join(CASES[i:i + 9]) for i in range(len(CASES))), "", "the " * 400,
-                b"caf\xc3\xa9 \xff"]
-    arguments = examples_of(strings), LABELS, length
-    plain = list(FeatureRecords(*arguments, PlainTokenizer(released_vocab())))
-    assert list(FeatureRecords(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
-    assert len(plain) == len(strings) + 1
 
 
 class CountingTokenizer(tokenization.FullTokenizer):
@@ -256,24 +230,6 @@ def test_errors_are_the_same(label, length, complaint):
 
 
 # --- Processes -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow(reason="starts six processes; test_squad_data.py and test_pretraining_data.py start fewer "
-                         "for the same function")
-def test_files_are_the_same_for_any_number_of_workers(tmp_path):
-    examples = examples_of([f"{CASES[i % len(CASES)]} {i}" for i in range(4200)])  # five chunks
-    contents = []
-    for num_workers in (1, 2, 4):
-        path = tmp_path / f"{num_workers}.tf_record"
-        classifier_data.file_based_convert_examples_to_features(
-            examples, LABELS, 24, tokenization.FullTokenizer(released_vocab()), str(path), num_workers)
-        contents.append(path.read_bytes())
-    assert contents[0] == contents[1] == contents[2]
-    plain = tmp_path / "plain.tf_record"
-    classifier_data.file_based_convert_examples_to_features(examples, LABELS, 24,
-                                                            PlainTokenizer(released_vocab()), str(plain),
-                                                            num_workers=2)
-    assert plain.read_bytes() == contents[0]
 
 
 def test_an_error_in_a_worker_is_the_same_error_and_leaves_no_file(tmp_path):

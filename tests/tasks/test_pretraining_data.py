@@ -362,20 +362,6 @@ def test_documents_are_read_as_they_are_needed():
     assert next(blocks) == list(range(10)) and len(taken) == 12
 
 
-@pytest.mark.parametrize("recipe",
-                         [Recipe(max_seq_length=32), pytest.param(
-                             Recipe(max_seq_length=32, next_sentence=False),
-                             marks=pytest.mark.slow(reason="starts six more processes"))])
-def test_files_are_the_same_for_any_number_of_workers(tmp_path, recipe):
-    texts = corpus(40, 4, 5)
-    written = [contents(stream(tmp_path, texts, recipe, files=2, name=str(workers),
-                               shuffle_buffer_documents=7, num_workers=workers)[0]) for workers in (1, 2, 4)]
-    assert written[0] == written[1] == written[2]
-    for name, other in (("random_seed", 1), ("shuffle_buffer_documents", 8)):
-        arguments = {"shuffle_buffer_documents": 7, name: other}
-        assert contents(stream(tmp_path, texts, recipe, files=2, name=name, **arguments)[0]) != written[0]
-
-
 def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
     texts, recipe = corpus(30, 4, 5), Recipe(max_seq_length=32, dupe_factor=2)
     arguments = {"files": 2, "shuffle_buffer_documents": 5}

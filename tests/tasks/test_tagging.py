@@ -1,18 +1,14 @@
 """tagging.py: the loss over tagged tokens with and without a CRF, micro-batches, training, and predictions.
 """
 
-import functools
 import itertools
 
-from helpers import comparable
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks.tagging import tagging_data, tagging_head
 from bertlib.tasks.tagging.tagging_data import Sentence
 import modeling
@@ -150,58 +146,3 @@ def records(sentences, tiny_model, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("records") / "train.tf_record")
     tagging_data.write_windows(list(itertools.chain.from_iterable(made)), tiny.SEQ_LENGTH, path)
     return path
-
-
-def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes):
-    """Trains for some steps, and returns the Estimator."""
-    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trims_training=trim, **changes)
-    model_fn = tagging_head.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0,
-                                             False, False)
-    tagger = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),
-                                                                      step_config=step),
-                                 train_batch_size=16, predict_batch_size=16)
-    return tagger.train(tagging_head.input_fn_builder(records, tiny.SEQ_LENGTH, True, True, trim,
-                                                      step.unequal_micro_batches), max_steps=steps)
-
-
-@pytest.fixture(scope="module")
-def weights_after(records, tiny_model, tmp_path_factory):
-    """A function with the arguments of `trained` that returns the weights after two steps. It is cached."""
-    @functools.cache
-    def train(use_crf, **changes):
-        tagger = trained(records, tiny_model, tmp_path_factory.mktemp("weights"), use_crf, 2, **changes)
-        return comparable({name: tagger.get_variable_value(name) for name in tagger.get_variable_names()})
-    return train
-
-
-_IN_PARTS_ELSEWHERE = ("trains with and without; test_accumulation.py has other heads, and test_packing.py "
-                       "the encoder")
-
-
-@pytest.mark.parametrize("use_crf, changes", [
-    pytest.param(False, dict(gradient_accumulation_steps=4),
-                 marks=pytest.mark.soak(reason=_IN_PARTS_ELSEWHERE)),
-    pytest.param(True, dict(remove_padding=True), marks=pytest.mark.soak(reason=_IN_PARTS_ELSEWHERE)),
-    pytest.param(True, dict(gradient_accumulation_steps=3, tokens_per_micro_batch=100),
-                 marks=pytest.mark.slow(reason=_IN_PARTS_ELSEWHERE))],
-    ids=["equal", "packed", "unequal"])
-def test_micro_batches_make_the_step_of_the_whole_batch(use_crf, changes, weights_after, monkeypatch):
-    monkeypatch.setattr(modeling, "dropout", lambda tensor, _: tensor)
-    whole, parts = weights_after(use_crf), weights_after(use_crf, **changes)
-    assert set(whole) == set(parts)
-    for name, values in whole.items():
-        np.testing.assert_allclose(parts[name], values, rtol=1e-3, atol=2e-5, err_msg=name)
-
-
-@pytest.mark.slow(reason="trains a tagger; test_run_ner.py has one that learns with a CRF")
-@pytest.mark.parametrize("use_crf", [
-    pytest.param(False, marks=pytest.mark.soak(reason="trains once more, without the CRF")), True])
-def test_it_learns_and_tags_all_words_in_order(use_crf, sentences, records, tiny_model, tmp_path):
-    tagger = trained(records, tiny_model, tmp_path, use_crf, 120)
-    for trim in (True, False):
-        rows = input_pipeline.restore_file_order(tagger.predict(
-            tagging_head.input_fn_builder(records, tiny.SEQ_LENGTH, False, False, trim)))
-        tags = [LABELS[tag] for row in rows for tag in row["tags"][:row["num_words"]]]
-        expected = [tag for sentence in sentences for tag in sentence.tags]
-        assert len(tags) == len(expected)
-        assert np.mean([tag == other for tag, other in zip(tags, expected)]) > 0.95
