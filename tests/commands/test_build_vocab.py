@@ -67,12 +67,6 @@ def test_words_that_are_always_unknown_are_not_counted():
     assert count_words(["b" * 200, "b" * 201], True) == {"b" * 200: 1}
 
 
-def test_words_of_many_chunks_are_all_counted(monkeypatch):
-    monkeypatch.setattr(build_vocab, "_CHUNKS", 3)
-    assert count_words(["a b c d e a", "a-b"] * 5, True) == dict(
-        a=15, b=10, c=5, d=5, e=5, **{"-": 5})
-
-
 # --- Learning --------------------------------------------------------------------------------------------
 
 
@@ -83,12 +77,6 @@ def test_pieces_are_those_of_the_definition(min_frequency):
     found = build_vocab.learn_vocab(words, 150, min_frequency)
     assert found == plain_vocab(words, 150, min_frequency)
     assert len(found) == 150 or min_frequency > 1
-
-
-def test_the_order_of_the_text_does_not_matter():
-    words = count_words(LINES * 3, True)
-    backwards = collections.Counter(dict(reversed(words.items())))
-    assert build_vocab.learn_vocab(words, 120) == build_vocab.learn_vocab(backwards, 120)
 
 
 @pytest.mark.parametrize("lower", [True, False])

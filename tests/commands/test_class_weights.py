@@ -48,13 +48,6 @@ def test_what_cannot_be_meant_is_refused(text, said):
         class_weights.parse_weights(settings(text), TARGET)
 
 
-def test_a_label_with_a_comma_is_not_in_the_advice():
-    target = targets.SingleLabel(["no", "yes, sure"])
-    with pytest.raises(ValueError, match="Pass the word balanced, or 2 numbers in the order of the labels"):
-        class_weights.parse_weights(settings("yes, sure:2"), target)
-    assert class_weights.parse_weights(settings("1,2"), target) == [1, 2]
-
-
 @pytest.mark.parametrize("given, expected", [
     (dict(weights="yes:7"), (3, pytest.approx([1 / 3, 7 / 3, 1 / 3]), 0.0)),
     (dict(smoothing=0.1), (3, None, 0.1)),

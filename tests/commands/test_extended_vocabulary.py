@@ -129,19 +129,6 @@ def test_a_vocabulary_without_weights_is_extended(extend, model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["longer.txt", "text.txt"]
 
 
-def test_lines_of_white_space_keep_their_ids(extend, model, tmp_path):
-    # Published vocabularies contain such tokens. A blank last line is no token.
-    old = ["\u2028" if token == "here" else "\u3000" if token == "there" else token for token in VOCABULARY]
-    (tmp_path / "old.txt").write_text(build_vocab.format_vocab([*old, ""]))
-    done = extend(extend="old.txt")
-    assert done.code == 0, done.err
-    assert f"Wrote the model with {len(old) + len(PIECES)} entries" in done.err
-    vocabulary = tmp_path / "new" / "vocab.txt"
-    assert vocabulary.read_text() == build_vocab.format_vocab([*old, *PIECES])
-    tokenization.check_vocab(vocabulary, len(old) + len(PIECES))
-    assert len(read_tensors(tmp_path / "new")[WORD_EMBEDDINGS]) == len(old) + len(PIECES)
-
-
 # --- Errors ----------------------------------------------------------------------------------------------
 
 

@@ -83,15 +83,6 @@ def published(tiny_model, text):
     return found
 
 
-def test_lines_become_the_published_tokens(published):
-    assert [" ".join(tokens) for tokens, _ in published] == [
-        "[CLS] the cat sees a bird . [SEP]", "[CLS] [SEP]", "[CLS] a dog [SEP] the old man sells bread , not "
-        "fish . [SEP]",
-        "[CLS] no [SEP]", "[CLS] [UNK] [UNK] [UNK] [UNK] [SEP]", "[CLS] " + "stone " * 18 + "[SEP]",
-        "[CLS] the dog [UNK] [UNK] [UNK] [UNK] and [SEP] the child hears a song [SEP]",
-        "[CLS] new train [SEP]", "[CLS] [UNK] [UNK] [UNK] a [SEP]"]
-
-
 def test_json_lines_in_the_published_layout(extracted, published):
     lines = extracted("features.jsonl").read_text().splitlines()
     assert len(lines) == len(LINES)

@@ -7,7 +7,6 @@ from outputs import scores, table
 import pytest
 from rows import ROWS
 
-from bertlib.reports import charts
 from bertlib.runs import learning_curve
 
 
@@ -64,10 +63,6 @@ def test_metrics_may_come_and_go(tmp_path):
 def test_rows_that_are_not_of_this_curve_are_left_out(tmp_path, table):
     (tmp_path / "learning_curve.tsv").write_text(table)
     assert curve_of(tmp_path, {"b": "B"}, {"global_step": 3, "b": 1.0}) == "b\tglobal_step\n1.0\t3\n"
-
-
-def test_a_series_without_points_is_left_out_of_the_picture():
-    assert charts.line_chart("title", {"x": []}).count("polyline") == 0
 
 
 # --- Bad input -------------------------------------------------------------------------------------------

@@ -80,12 +80,6 @@ def test_closed_ports_that_cannot_be_are_refused(flags, variables, said, command
     assert done.out == ""
 
 
-def test_one_process_has_no_ports_to_close(command, scripts, tmp_path):
-    command.write_text(command.read_text().replace("group.all_gather(", "[").replace('net"))', 'net")]'))
-    done = scripts.run(command, "--open_ports=false", "--results_dir=gs://bucket/a", cwd=tmp_path)
-    assert (done.code, done.out, done.err) == (0, OPEN, "")
-
-
 @pytest.mark.soak(reason="three runs of interpreters of their own, which load TensorFlow")
 def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
     network_namespaces.require(forbidden)

@@ -29,11 +29,6 @@ def copy(workspaces, tmp_path):
     return workspaces(ROWS["pairs"]).copy(tmp_path / "copy")
 
 
-def at_step(work, step):
-    """Changes an output directory to its state after a step."""
-    (work.output / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
-
-
 def change_record(work, **changes):
     (work.output / "run.json").write_text(json.dumps({**record(work.output), **changes}))
 
@@ -65,11 +60,6 @@ def test_a_directory_that_is_in_use_is_evaluated_elsewhere(copy):
 
 
 # --- Another run's directory -----------------------------------------------------------------------------
-
-
-def test_flags_that_do_not_change_the_weights_are_no_settings(copy):
-    without_effect = {"output_dir", "do_train", "log_steps", "num_workers", "recompute", "verbosity"}
-    assert not without_effect & set(record(copy.output)["settings"])
 
 
 def test_other_labels_are_refused(copy):
@@ -145,37 +135,6 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
     assert re.search(r"WARNING: The results above are those of the earlier training in \S+\. No step was "
                      r"trained with the new values: .*learning_rate: 0\.0002 -> 0\.02.* To train with them, "
                      r"pass another --output_dir\.$", done.err.splitlines()[-1]), done.err
-
-
-@pytest.mark.slow(reason="a whole run for one line of the log")
-def test_what_two_replicas_trained_goes_on_with_two_micro_batches(copy):
-    settings = record(copy.output)["settings"]
-    for replicas, said in ((2, False), (4, True)):
-        change_record(copy, settings={**settings, "num_replicas": replicas})
-        done = copy.train(**TRAIN, gradient_accumulation_steps=2)
-        assert done.code == 0, done.err
-        assert (f"gradient_accumulation_steps: null -> 2; num_replicas: {replicas} -> 1" in done.err) == said
-
-
-@pytest.mark.slow(reason="a whole run, of a directory that a version before the record wrote")
-def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(copy):
-    at_step(copy, 6)
-    (copy.output / "run.json").unlink()
-    done = copy.train(**TRAIN)
-    assert done.code == 0 and not warnings_of(done), done.err
-    assert ("output has no run.json, so this run cannot be compared with the training of the checkpoints in "
-            "this directory.") in done.err
-    assert record(copy.output)["from_step"] == 6
-
-
-def test_a_directory_without_checkpoints_is_unused(copy):
-    """A run that was killed before its first checkpoint leaves such a directory."""
-    for path in [*copy.output.glob("model.ckpt-*"), copy.output / "checkpoint"]:
-        path.unlink()
-    change_record(copy, task="cola")
-    done = copy.train(**TRAIN, num_train_epochs=0.25)
-    assert done.code == 0 and not warnings_of(done), done.err
-    assert record(copy.output)["task"] == "mrpc"
 
 
 def test_a_record_that_cannot_be_read_is_said(copy):

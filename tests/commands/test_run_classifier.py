@@ -6,7 +6,6 @@ The promises in tests/conformance have its trainings, scores, kills and predicti
 import importlib.util
 import os
 import re
-import tempfile
 
 import numpy as np
 import pytest
@@ -198,20 +197,6 @@ def test_a_task_name_is_enough_to_know_all_that_is_needed(scripts, tmp_path):
     assert finished.code == 1 and "make no batch of --train_batch_size=32" in finished.err
     assert defaults_in(finished.err) == DEFAULTS
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow(reason="trains and evaluates the real installed model")
-def test_a_task_name_is_enough(scripts):
-    """Runs the command of the README for only one step, with the installed model and the MRPC sample."""
-    # The directory is not tmp_path, because pytest would keep half a gigabyte of checkpoints.
-    with tempfile.TemporaryDirectory() as here:
-        finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--max_seq_length=8",
-                               "--train_batch_size=4", "--num_train_epochs=0.01", cwd=here)
-        written = os.listdir(os.path.join(here, "output", "mrpc"))
-    assert finished.code == 0 and defaults_in(finished.err) == DEFAULTS, finished.err
-    assert f"Starting weights: 103 of 105 variables from {MODEL};" in finished.err
-    assert {"eval_results.txt", "model.ckpt-1.index", "train.tf_record", "eval.tf_record"} <= set(written)
-    assert "predict.tf_record" not in written
 
 
 # --- Checkpoints of TensorFlow 1, memory and optimizers --------------------------------------------------

@@ -193,13 +193,3 @@ def test_a_draw_without_an_entity_is_no_file_without_entities(scripts, tiny_mode
         tiny_model.flags, train_file="train.txt", do_train=True, max_train_examples=2)), cwd=tmp_path)
     assert done.code == 1 and "--max_train_examples=2: no drawn sentence of train.txt has an entity" in (
         done.err), done.err
-
-
-def test_what_is_read_is_not_overwritten(scripts, tiny_model, tmp_path):
-    test = write_conll(tmp_path / "out" / "test_predictions.conll", 2)
-    before = test.read_bytes()
-    flags = dict(tiny_model.flags, do_predict=True, test_file="out/test_predictions.conll", output_dir="out")
-    done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert done.code == 1
-    assert "would overwrite out/test_predictions.conll, which --test_file reads" in done.err
-    assert test.read_bytes() == before

@@ -5,7 +5,6 @@ import functools
 import json
 import re
 import types
-import xml.etree.ElementTree
 
 from helpers import comparable
 import numpy as np
@@ -347,29 +346,7 @@ def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_pa
     assert len(read()) == 2
 
 
-# --- The curve -------------------------------------------------------------------------------------------
-
-
-def test_the_curve_is_a_picture_of_the_table(trained):
-    root = xml.etree.ElementTree.fromstring((trained.output / "learning_curve.svg").read_text())
-    lines = [line.get("points").split() for line in root.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert [len(points) for points in lines] == [3, 3]
-    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    last = (trained.output / "learning_curve.tsv").read_text().splitlines()[-1].split("\t")
-    values = dict(zip(METRICS, map(json.loads, last)))
-    assert f"the model: {100 * values['masked_lm_accuracy']:.1f} %" in labels
-    assert f"the most frequent word: {100 * values['masked_lm_baseline']:.1f} %" in labels
-
-
 # --- The sample ------------------------------------------------------------------------------------------
-
-
-def test_the_vocabulary_of_the_sample_knows_its_text():
-    directory = ROOT / "samples" / "pretraining"
-    tokenizer = tokenization.FullTokenizer(str(directory / "vocab.txt"))
-    assert "[UNK]" not in tokenizer.tokenize((directory / "dev.txt").read_text(encoding="utf-8"))
-    config = modeling.BertConfig.from_json_file(str(directory / "bert_config.json"))
-    assert config.vocab_size == len(tokenizer.vocab)
 
 
 def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path):
@@ -385,13 +362,6 @@ def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path
         f"error: --output_dir={tmp_path} contains records of the sample text with other settings: "
         "max_seq_length was 64 and is now 32; dupe_factor was 1 and is now 10. Pass another --output_dir, or "
         "the earlier settings.\n"), refused.err
-
-
-def test_the_sample_does_not_replace_the_records_of_a_training(scripts, trained, shards):
-    done = scripts.run("run_pretraining.py", *tiny.flags(
-        do_eval=True, output_dir=trained.output, results_dir="new"), cwd=trained.directory)
-    assert done.code == 1 and "--input_file is required: according to " in done.err, done.err
-    assert f"the model was trained on {shards[0]}" in done.err and not (trained.directory / "new").exists()
 
 
 # --- Bad input -------------------------------------------------------------------------------------------

@@ -138,9 +138,3 @@ def test_what_cannot_be_is_refused_before_anything_is_written(workspaces, tmp_pa
     refused = work.train(**changes)
     assert refused.code == 1 and complaint in refused.err and "Traceback" not in refused.err
     assert not work.output.exists()
-
-
-def test_the_sample_does_not_replace_the_questions_of_a_training(copy):
-    refused = copy.train(train_file=None, predict_file=None, do_train=False, results_dir="new")
-    assert refused.code == 1 and not (copy.directory / "new").exists()
-    assert "--predict_file is required: according to output/run.json, the model was" in refused.err

@@ -189,37 +189,6 @@ def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, 
     assert said in done.stderr and ("Traceback" in done.stderr) == (error == "ZeroDivisionError")
 
 
-@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
-@pytest.mark.parametrize("error, code", [("stopping.Stopped", 143)])
-def test_a_signal_in_a_function_that_tensorflow_calls_is_answered_alike(error, code, tmp_path):
-    done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"
-                      "import tensorflow.compat.v1 as tf\n"
-                      f"def interrupted():\n  raise {error}\n"
-                      "def main(_):\n  with tf.Session() as session:\n"
-                      "    session.run(tf.numpy_function(interrupted, [], tf.int32))\n"
-                      "launch.run(main)\n", tmp_path)
-    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
-
-
-@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
-@pytest.mark.parametrize("error, code", [("Stopped", 143), ("ValueError", 1)])
-def test_a_signal_that_replaces_an_error_in_c_is_answered_alike(error, code, tmp_path):
-    """The reader of a checkpoint treats a RuntimeError as damage.
-
-    Only the message shows that it was a signal.
-    """
-    done = run_python("from bertlib.command_line import launch\n"
-                      "from bertlib.checkpoints import checkpoint_formats\n"
-                      "def interrupted(name):\n"
-                      "  raise RuntimeError('pybind11::error_already_set: MISMATCH of original and '\n"
-                      "                     'normalized active exception types: ORIGINAL NotFoundError '\n"
-                      f"                     'REPLACED BY {error}: <EMPTY MESSAGE>')\n"
-                      "def main(_):\n  checkpoint_formats.Checkpoint('a', {}, interrupted).read('w')\n"
-                      "launch.run(main)\n", tmp_path)
-    assert done.returncode == code, done.stderr
-    assert ("a is damaged" in done.stderr) == (code == 1), done.stderr
-
-
 def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "compat").mkdir()

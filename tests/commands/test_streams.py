@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 from devices import device, is_device
-from file_server import Server
 import model_directories
 import pytest
 import scripts as runs
@@ -77,17 +76,6 @@ def test_log_lines_do_not_control_the_terminal(scripts, tiny_model, tmp_path):
     done = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
     assert r"\x1b[2J\u202e\x9b" in done.err, done.err
     assert not {"\x1b", "\u202e", "\x9b"} & set(done.err)
-
-
-def test_a_servers_reply_does_not_control_the_terminal(scripts, tmp_path):
-    with Server({}) as server:
-        server.files = type("Files", (dict,), {"__contains__": lambda self, path: True,
-                                               "__getitem__": lambda self, path: b""})()
-        server.answer = lambda handler, data: handler.send_error(403, "no \x1b[2J\x9b")
-        done = scripts.run("download.py", "--data=RTE", f"--base_url={server.address}", cwd=tmp_path,
-                           no_proxy="*")
-    assert done.code == 1 and r"403 no \x1b[2J\x9b" in done.err.splitlines()[-1], done.err
-    assert not {"\x1b", "\x9b"} & set(done.err)
 
 
 def test_half_of_a_surrogate_pair_is_found_in_its_file(scripts, model_dir, tmp_path):

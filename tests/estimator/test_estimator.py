@@ -717,18 +717,6 @@ def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
         Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
 
 
-@pytest.mark.parametrize("call", [
-    lambda model, path: model.evaluate(batches([1.0]), checkpoint_path=path),
-    lambda model, path: list(model.predict(batches([1.0]), checkpoint_path=path))])
-def test_a_checkpoint_that_is_named_is_used_whatever_the_directory_lists(trained, call):
-    # Some programs rename the best checkpoint in this way.
-    for path in sorted(glob.glob(f"{trained.model_dir}/model.ckpt-*")):
-        os.rename(path, re.sub(r"ckpt-\d", "ckpt-best", path))
-    with pytest.raises(FileNotFoundError, match="names model.ckpt-3"):
-        trained.latest_checkpoint()
-    assert call(trained, f"{trained.model_dir}/model.ckpt-best")
-
-
 @pytest.mark.parametrize("call, doing", [
     (lambda model: model.evaluate(batches([1.0]))["global_step"], "evaluating"),
     (lambda model: [row["sum"] for row in model.predict(batches([1.0]))], "predicting")])
@@ -941,13 +929,6 @@ def test_a_copied_directory_resumes_by_itself_and_leaves_the_old_one_alone(train
     assert str(trained.model_dir) not in (tmp_path / "moved" / "checkpoint").read_text()
 
 
-def test_a_moved_directory_resumes_when_the_old_one_is_gone(trained, tmp_path):
-    name_absolute_paths(trained.model_dir)
-    shutil.move(trained.model_dir, tmp_path / "moved")
-    moved = Estimator(counting_model, str(tmp_path / "moved")).train(endless, steps=1)
-    assert moved.get_variable_value("total") == 4 and not os.path.exists(trained.model_dir)
-
-
 each_call = pytest.mark.parametrize("call", [
     lambda model: model.train(endless, steps=1),
     lambda model: model.evaluate(endless, steps=1),
@@ -1067,13 +1048,6 @@ def test_summaries_hold_loss_and_speed(tmp_path, log):
         assert [step for step, _ in found[tag]] == [1, 2, 4]
     for (_, steps), (_, examples) in zip(found["global_step/sec"], found["examples/sec"], strict=True):
         assert examples == pytest.approx(2 * steps) and steps > 0
-
-
-def test_summaries_hold_learning_rate_and_gradient_norm(tmp_path):
-    regression(tmp_path, save_summary_steps=1).train(examples_from_step, max_steps=3)
-    found = summaries_in(tmp_path)
-    assert found["learning_rate"] == [(1, 0), (2, pytest.approx(0.05)), (3, pytest.approx(0.098))]
-    assert [step for step, _ in found["gradient_norm"]] == [1, 2, 3]
 
 
 def test_a_models_own_loss_summary_is_not_doubled(counting, tmp_path):

@@ -234,15 +234,6 @@ def test_inside_a_cond(branch):
     compare(build)
 
 
-def test_inside_a_while_loop():
-    def build(layer, x):
-        layer(x, 1)  # creates the variable here, because an initializer cannot be inside of the loop
-        _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, layer(y, i + 1)), [0, x])
-        return loss_and_gradients(y, x)
-
-    compare(build)
-
-
 def test_inside_the_functions_of_control_flow_v2():
     tf.enable_control_flow_v2()
     try:
@@ -335,16 +326,6 @@ def test_a_graph_can_be_collected(function):
 def cube(x, scale):
     return with_custom_gradient(scale * x**3, [x, scale], lambda dy, x,
                                 scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
-
-
-def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
-    x, scale = tf.constant(X), tf.constant(2.0)
-    slope, to_scale = tf.gradients(cube(x, scale), [x, scale])
-    curvature, = tf.gradients(slope, [x])
-    with tf.Session() as session:
-        found = session.run([cube(x, scale), slope, to_scale, curvature])
-    for value, expected in zip(found, [2 * X**3, 6 * X**2, np.sum(X**3), 12 * X]):
-        np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 def test_a_gradient_of_ones_own_is_the_one_taken(graph):

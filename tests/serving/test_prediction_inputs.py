@@ -178,13 +178,6 @@ def test_a_flag_names_the_columns_of_the_rows_that_it_is_for():
                        flags={"text_column": "2"})) == [("a cat",)]
 
 
-def test_the_last_column_of_a_file_without_labels_is_no_label():
-    settings = {"text_column": "1", "label_column": "-1"}
-    for ahead in (0, 1000):
-        assert values(read("good day\nx\nx\ny\ny\n", "tsv", settings, fields=("text_a",), ahead=ahead)) == [
-            ("good day",), ("x",), ("x",), ("y",), ("y",)]
-
-
 def test_what_separates_columns_is_found_out_or_said():
     numbered = {"text_column": "1"}
     assert values(read("a;b\nc;d\n", "csv", numbered)) == [("a",), ("c",)]

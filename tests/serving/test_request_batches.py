@@ -121,16 +121,6 @@ def test_small_requests_do_not_wait_for_the_tokenization_of_large_requests():
     assert sum(map(len, predictor.batches)) == 3
 
 
-def test_tokenization_does_not_delay_a_batch():
-    predictor = Echo(is_open=False)
-    with batches_of(predictor) as batches:
-        held(batches, predictor)
-        futures = [batches.submit(inputs(f"slow{number}")) for number in range(3)]
-        predictor.go.set()
-        concurrent.futures.wait(futures)
-    assert predictor.batches == [["first"], ["slow0"], ["slow1"], ["slow2"]]
-
-
 def test_the_bytes_of_waiting_texts_are_limited():
     predictor = Echo(is_open=False)
     with batches_of(predictor, max_bytes=10_000) as batches:
@@ -213,16 +203,3 @@ def test_close_answers_what_is_in_the_queue_and_then_refuses():
     assert last.result(0) == [{"said": "last"}] and not batches.is_alive
     with pytest.raises(RuntimeError):
         batches.submit(inputs("late"))
-
-
-def test_many_threads_lose_no_request():
-    predictor = Echo()
-
-    def ask(number):
-        return [batches.submit(inputs(f"{number}.{index}")).result(30) for index in range(30)]
-
-    with batches_of(predictor, max_wait=0.001) as batches:
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(ask, range(8)))
-    assert found == [[[{"said": f"{number}.{index}"}] for index in range(30)] for number in range(8)]
-    assert max(map(len, predictor.batches)) <= 4

@@ -35,14 +35,6 @@ def test_a_file_in_the_columns_of_swag(tmp_path):
     assert question.values[1] == "the cat, it"
 
 
-def test_other_columns_and_json_lines(tmp_path):
-    file = read(tmp_path / "a.tsv", "a cat\tit\tsees\teats\tx\t1", text_column="1,2,3,4", label_column="-1")
-    assert (file.num_choices, file.questions[0].label, file.names) == (2, 1, None)
-    row = '{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": 1}'
-    file = read(tmp_path / "a.jsonl", row)
-    assert file.questions[0].endings == ("c", "d") and file.questions[0].label == 1
-
-
 def test_a_test_file_needs_no_labels(tmp_path):
     unlabelled = [line.rpartition(",")[0] for line in (HEADER, GOOD)]
     file = read(tmp_path / "a.csv", *unlabelled, needs_labels=False)

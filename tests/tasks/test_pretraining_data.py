@@ -348,14 +348,6 @@ def test_chinese_and_case(tmp_path):
 # --- Streamed: blocks, processes, killing ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("documents", range(14))
-def test_blocks(documents):
-    found = list(make_blocks(iter(range(documents)), 3))
-    assert list(itertools.chain(*found)) == list(range(documents))
-    assert all(len(block) == 3 for block in found[:-1])
-    assert documents < 2 or 2 <= len(found[-1]) <= 4
-
-
 def test_documents_are_read_as_they_are_needed():
     taken = []
     blocks = make_blocks((taken.append(i) or i for i in range(1000)), 10)

@@ -316,18 +316,6 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
         assert feature.tokens == ["[CLS]", "o", "f", "[SEP]", "t", "h", "e", "[SEP]"]
 
 
-def test_words_may_change_between_examples(tokenizer):
-    example = example_of("who", "one two")
-
-    def examples():
-        yield example
-        example.doc_tokens[0] = "three"
-        yield example
-
-    first, second = squad_data.generate_features(examples(), tokenizer, *LENGTHS(10, 4, 4), False)
-    assert (first.tokens[3], second.tokens[3]) == ("one", "three")
-
-
 def test_workers_do_without_tensorflow():
     code = ("import sys; from bertlib.tasks.squad import squad_data; "
             "assert not {'tensorflow', 'numpy'} & set(sys.modules)")

@@ -176,11 +176,6 @@ def test_padding_takes_places_among_the_best_positions_unless_it_is_skipped():
     assert skipped == alone and "empty" not in [answer.text for answer in skipped]
 
 
-def test_best_indexes_of_equal_logits_are_the_first():
-    assert squad_answers._get_best_indexes([1.0, 3.0, 2.0, 3.0, 2.0], 4) == [1, 3, 2, 4]
-    assert squad_answers._get_best_indexes([1.0], 4) == [0]
-
-
 def test_softmax():
     assert squad_answers._compute_softmax([]) == []
     assert squad_answers._compute_softmax([1000.0, 1000.0 + math.log(3.0)]) == pytest.approx([0.25, 0.75])
