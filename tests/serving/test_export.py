@@ -41,7 +41,7 @@ MODELS = {
                   {"doc_stride": 8, "max_query_length": 8}),
     "pre-training": ("pre-training", pretraining_head.head_shapes(CONFIG), None, {})}
 QUICK = ("classification", "tagging_crf")
-SLOW = ("multilabel", "questions", "pre-training")
+SLOW = tuple(name for name in MODELS if name not in QUICK)
 
 
 def written(directory, tiny_model, name):
@@ -133,12 +133,6 @@ def others(tmp_path_factory, tiny_model):
     return export_and_run(SLOW, tmp_path_factory.mktemp("others"), tiny_model)
 
 
-@pytest.fixture(scope="module")
-def variants(tmp_path_factory, tiny_model):
-    return export_and_run([name for name in MODELS if name not in QUICK + SLOW],
-                          tmp_path_factory.mktemp("variants"), tiny_model)
-
-
 # --- Answers of the signatures ---------------------------------------------------------------------------
 
 
@@ -199,7 +193,7 @@ def test_an_export_answers_in_plain_tensorflow_as_the_predictor_does(exported, n
     check(exported, name, signature)
 
 
-@pytest.mark.slow(reason="a graph for each signature of each of three more heads")
+@pytest.mark.slow(reason="a graph for each signature of each of five more heads")
 @pytest.mark.parametrize("signature", SIGNATURES)
 @pytest.mark.parametrize("name", SLOW)
 def test_exports_of_other_heads_answer_as_the_predictor_does(others, name, signature):

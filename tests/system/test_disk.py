@@ -19,7 +19,6 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline, record_files
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
 from bertlib.system import files
-from bertlib.tasks.squad import squad_data
 
 FULL = (r"could not be written: the disk is full: without this file, [\d.]+ .B are free\. "
         "Make room on the disk")
@@ -88,17 +87,6 @@ def test_other_errors_stay(error):
     with pytest.raises(type(error)) as raised, files.translate_disk_errors("given"):
         raise error
     assert raised.value is error
-
-
-def test_a_feature_writer_on_a_full_disk(tmp_path):
-    path = tmp_path / "eval.tf_record"
-    os.symlink("/dev/full", f"{path}.partial")
-    writer = squad_data.FeatureWriter(str(path), False)
-    feature = squad_data.InputFeatures(0, 0, 0, [], {}, {}, [1] * 8, [1] * 8, [0] * 8)
-    with pytest.raises(OSError, match=FULL):
-        for _ in range(100_000):
-            writer.process_feature(feature)
-        writer.close()
 
 
 # --- In a training ---------------------------------------------------------------------------------------

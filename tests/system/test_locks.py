@@ -205,19 +205,6 @@ def input_fn():
     return tf.data.Dataset.from_tensors(tf.ones([2])).repeat(3)
 
 
-def test_training_is_refused_where_another_process_trains_and_evaluation_is_not(tmp_path):
-    trained = estimator.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=1)
-    with Holder(tmp_path) as holder:
-        before = sorted(tmp_path.iterdir())
-        with pytest.raises(locks.InUseError, match=f"process {holder.pid}"):
-            trained.train(input_fn, max_steps=2)
-        assert sorted(tmp_path.iterdir()) == before
-        # A process that evaluates each new checkpoint does the same.
-        assert trained.evaluate(input_fn)["global_step"] == 1
-        assert len(list(trained.predict(input_fn))) == 6
-    assert trained.train(input_fn, max_steps=2).evaluate(input_fn)["global_step"] == 2
-
-
 def test_estimators_of_a_process_share_the_lock_also_inside_of_a_training(tmp_path):
     class Listener(tf.train.CheckpointSaverListener):
         refused = None
