@@ -193,25 +193,6 @@ def test_a_vocabulary_is_not_saved_beside_the_settings_of_another_tokenizer(prog
         assert files == [name]
 
 
-@pytest.mark.slow(reason="a whole training, for what the names and shapes of the checkpoint show")
-def test_commands_read_saved_weights(program, scripts, tiny_model, tmp_path):
-    _, output, _ = program
-    flags = [f"--init_checkpoint={output}/checkpoint/bert_model.ckpt",
-             f"--bert_config_file={output}/checkpoint/bert_config.json",
-             f"--vocab_file={output}/checkpoint/vocab.txt"]
-    done = scripts.run("run_classifier.py", "--task_name=MRPC", "--do_train=true", "--max_seq_length=20",
-                       "--num_train_epochs=0.1", *flags, f"--output_dir={tmp_path}/output", cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert f"{len(tiny_model.weights)} of {len(tiny_model.weights) + 2} variables" in done.err, done.err
-    (tmp_path / "text.txt").write_text("the cat sees a dog ||| the dog sees a cat\n")
-    done = scripts.run("predict.py", f"--model_dir={tmp_path}/output", f"--input_file={tmp_path}/text.txt",
-                       cwd=tmp_path)
-    assert done.code == 0 and "probabilities" in done.out, done.err
-    done = scripts.run("extract_features.py", f"--input_file={tmp_path}/text.txt", *flags, "--layers=-1",
-                       "--max_seq_length=20", f"--output_file={tmp_path}/vectors.jsonl", cwd=tmp_path)
-    assert done.code == 0 and (tmp_path / "vectors.jsonl").exists(), done.err
-
-
 # The errors of `run_bad_inputs` and `run_bad_settings` in tests/keras_program.py.
 BAD_INPUTS = [
     "The inputs of BertEncoder are input_ids, and optionally input_mask and segment_ids",

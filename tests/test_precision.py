@@ -13,7 +13,6 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 from bertlib.kernels import one_dnn
 from bertlib.runs import checks
@@ -176,23 +175,6 @@ def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
         initialize(session)
         full, first = session.run([model.get_pooled_output() for model in models], {ids: IDS[:3, :5]})
     np.testing.assert_allclose(first, full, rtol=1e-5, atol=1e-6)
-
-
-# --- Training by hand, as a loop does it -----------------------------------------------------------------
-
-
-@pytest.mark.slow(reason="simulates training steps; test_memory_planner.py has small ones")
-def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
-    def build(precision):
-        tf.train.get_or_create_global_step()
-        model = build_model(ids=np.tile(IDS, [4, 1]), precision=precision)
-        return optimization.create_optimizer(first_token_loss(model), 0.1, 100, 0, False,
-                                             loss_scaling=precision == "fp16")
-
-    predictions = {precision: memory_planner.predict_memory(build, precision).activations
-                   for precision in modeling.PRECISIONS}
-    assert max(predictions["bf16"], predictions["fp16"]) < 0.8 * predictions["fp32"]
-    assert predictions["fp16"] == pytest.approx(predictions["bf16"], rel=0.1)
 
 
 # --- Scaled losses ---------------------------------------------------------------------------------------
@@ -491,34 +473,6 @@ class Classifier(object):
 @pytest.fixture(scope="module")
 def classifier(scripts, tiny_model, tmp_path_factory):
     return Classifier(scripts, tiny_model, tmp_path_factory.mktemp("classifier"))
-
-
-def results_of(output):
-    lines = (output / "eval_results.txt").read_text().splitlines()
-    return {"eval_loss": float(dict(line.split(" = ") for line in lines)["eval_loss"]),
-            "probabilities": np.loadtxt(output / "test_results.tsv")}
-
-
-@pytest.mark.slow(reason="three whole runs; steps in 16 bits are shown above without a script")
-@pytest.mark.parametrize("precision, tolerance", [("bf16", 0.05), pytest.param("fp16", 0.01, marks=(
-    pytest.mark.soak(reason="one more run; overflows are shown above without a script")))])
-def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precision, tolerance, tmp_path):
-    output = tmp_path / "output"
-    losses = classifier.run_second_epoch(output, precision=precision, do_eval=True, do_predict=True)
-    np.testing.assert_allclose(losses, classifier.losses[3:], rtol=tolerance)
-    assert losses != classifier.losses[3:]
-    found, expected = results_of(output), results_of(classifier.output)
-    assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=tolerance)
-    np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=tolerance)
-    trained = tensors_of(output / "model.ckpt-6")
-    if precision == "bf16":
-        assert trained.keys() == tensors_of(classifier.output / "model.ckpt-6").keys()
-    else:
-        assert (trained["loss_scale/value"], trained["loss_scale/good_steps"]) == (2**15, 3)
-        # The training continues in fp32.
-        assert len(classifier.run(output, num_train_epochs=3.0)) == 3
-        assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(
-            classifier.output / "model.ckpt-6").keys()
 
 
 @pytest.mark.parametrize("limit, supports", [

@@ -252,15 +252,6 @@ def flags(tmp_path_factory, spm_model_file, tokenizers):
                 do_eval=True)
 
 
-@pytest.mark.slow(reason="a whole run; the tokens are shown above without a script")
-def test_a_classifier_reads_it(scripts, flags, tmp_path):
-    done = scripts.run("run_classifier.py",
-                       *tiny.flags(**{**flags, "do_train": False}, output_dir=tmp_path / "output"),
-                       cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert "[CLS] ▁" in done.err and "eval_accuracy" in done.err
-
-
 @pytest.mark.parametrize("changes, complaint", [
     (dict(vocab_file="{model}"), "--vocab_file and --spm_model_file exclude each other"),
     (dict(spm_model_file="none.model"), "--spm_model_file=none.model: there is no such file"),

@@ -471,3 +471,15 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
             assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == {
                 kept, held, f"{held}.lock"}
     assert (tmp_path / "converted" / "model.safetensors").exists()
+
+
+def test_names_of_directories_may_be_globs(scripts, tmp_path):
+    here = tmp_path / "a[1] \\ b*?"
+    here.mkdir()
+    (tmp_path / "a1 \\ bc").mkdir()  # the name as a glob matches this directory
+    for source, target, more in ((tiny.Model(here).checkpoint, "theirs[1]", {}), ("theirs[1]", "ours*", {}),
+                                 ("ours*", "stripped", {"weights_only": True})):
+        done = scripts.run("convert_checkpoint.py", *tiny.flags(input=source, output=target, **more),
+                           cwd=here)
+        assert done.code == 0, done.err
+    assert (here / "stripped" / "bert_model.ckpt.index").exists()

@@ -1,6 +1,5 @@
 """Replicas on several machines refuse to work together if their inputs, models or code differ."""
 
-import shutil
 import subprocess
 import sys
 
@@ -65,15 +64,3 @@ class Task(DataProcessor):
                 for name in ("one", "two")]
     check_refused(run_on_two_machines(port, tmp_path, commands), "task_module is ")
     assert not (tmp_path / "output" / "run.json").exists()
-
-
-@pytest.mark.soak(reason="two launchers; the other tests show that code is compared")
-def test_another_module_of_a_forks_script_is_refused(port, tmp_path):  # noqa: F811
-    fork = running.ROOT / "tests" / "tf1" / "forks" / "fork_optimizer"
-    for name in ("one", "two"):
-        shutil.copytree(fork, tmp_path / name)
-    with (tmp_path / "two" / "optimization.py").open("a") as file:
-        file.write("# another version\n")
-    commands = [["-m", "tf1", "--replica_timeout=60", tmp_path / name / "run_replicas.py",
-                 f"--output_dir={tmp_path / 'output'}"] for name in ("one", "two")]
-    check_refused(run_on_two_machines(port, tmp_path, commands), "the code of optimization is ")

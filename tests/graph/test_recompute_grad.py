@@ -170,20 +170,6 @@ def test_parts_of_an_effective_batch_draw_their_masks_again_too(graph):
     assert_equal(accumulated("layers"), accumulated("none"))
 
 
-@pytest.mark.slow(reason="two more models")
-def test_two_models_in_a_graph_with_the_same_weights(graph):
-    def both(mode):
-        with tf.Graph().as_default():
-            tf.train.get_or_create_global_step()
-            with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-                models = [build_model(mode, ids=ids, config=SHALLOW, scope="bert")
-                          for ids in (IDS, IDS[::-1])]
-            loss = tf.add_n([pooled_loss(model) for model in models])
-            return evaluate(gradients(loss, tf.trainable_variables()))
-
-    assert_equal(both("layers"), both("none"))
-
-
 # --- Any function -------------------------------------------------------------------------------------------
 
 
@@ -350,31 +336,6 @@ def test_what_the_output_was_computed_from_is_not_kept():
 
 
 # --- Memory -------------------------------------------------------------------------------------------------
-
-# Deep and narrow, so that activations are most of the memory.
-SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_heads=2,
-             intermediate_size=256)
-
-
-def simulated(mode):
-    """Returns the simulated bytes, without variables, of all gradients for 8 sequences of 128 tokens."""
-    def build():
-        tf.train.get_or_create_global_step()
-        loss = tf.reduce_mean(tf.square(build_model(mode, ids=tf.placeholder(tf.int32, [8, 128]),
-                                                    config=modeling.BertConfig(**SIZES)).get_pooled_output()))
-        return tf.global_norm(tf.gradients(loss, tf.trainable_variables()))
-
-    return memory_planner.predict_memory(build).activations
-
-
-@pytest.mark.soak(reason="simulates three graphs; below, memory is measured")
-def test_simulated_memory():
-    none, attention, layers = map(simulated, modeling.RECOMPUTE)
-    scores = 4 * 8 * 2 * 128 * 128  # bytes of the attention scores of one layer
-    # Without recomputation, each layer keeps its probabilities, and one byte of the mask for each of them.
-    # With recomputation, they exist for only one layer at a time.
-    assert attention < none - (SIZES["num_hidden_layers"] - 1) * 1.25 * scores
-    assert layers < none / 2
 
 
 @pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's "

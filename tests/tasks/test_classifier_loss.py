@@ -5,14 +5,9 @@ import types
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-import tiny
 
-from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.estimator.step_config import StepConfig
-from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head
-import modeling
 
 WEIGHTS, SMOOTHING = [0.5, 1.25, 2.0], 0.1
 
@@ -76,46 +71,6 @@ def test_without_them_the_graph_is_the_published_one():
     # The graph begins with the published ops. After them, it has ops for the evaluation: which examples are
     # real.
     assert [node.op for node in graphs[0].node][:len(published)] == published
-
-
-def trained(directory, **changes):
-    """Returns the weights after two steps of 8 examples. Their lengths and labels differ."""
-    generator = np.random.RandomState(1)
-    lengths = generator.randint(3, 13, 24)
-    mask = (np.arange(12) < lengths[:, None]).astype(np.int32)
-    arrays = {"input_ids": generator.randint(5, len(tiny.VOCABULARY), (24, 12)).astype(np.int32) * mask,
-              "input_mask": mask, "segment_ids": np.zeros_like(mask),
-              "label_ids": (np.arange(24) % 3).astype(np.int32)}
-    step = StepConfig(train_batch_size=8, max_seq_length=12, trims_training=True, **changes)
-    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
-                                            "attention_probs_dropout_prob": 0.0})
-    model_fn = head.model_fn_builder(classification_head.Classifier(3, WEIGHTS, SMOOTHING), config, None,
-                                     0.01, 2, 0, False, False)
-
-    def input_fn(params):
-        return input_pipeline.array_dataset(
-            arrays, params["batch_size"], True, True, params["gradient_accumulation_steps"],
-            trimmed_fields=("input_mask", "input_ids", "segment_ids"),
-            unequal_micro_batches=step.unequal_micro_batches)
-
-    model = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),
-                                                                     step_config=step), train_batch_size=8)
-    model.train(input_fn, max_steps=2)
-    return {name: model.get_variable_value(name) for name in model.get_variable_names()
-            if name.startswith("output") or name.endswith("query/kernel")}
-
-
-@pytest.mark.slow(reason="trains twice; test_accumulation.py has equal parts, test_token_batches.py unequal "
-                         "ones")
-@pytest.mark.parametrize("changes", [
-    pytest.param({}, marks=pytest.mark.soak(reason="trains twice more")),
-    {"tokens_per_micro_batch": 60}], ids=["equal", "unequal"])
-def test_a_step_is_the_same_one_in_parts(changes, tmp_path):
-    whole = trained(tmp_path / "whole")
-    parts = trained(tmp_path / "parts", gradient_accumulation_steps=2, **changes)
-    assert len(parts) > 4
-    for name, value in whole.items():
-        np.testing.assert_allclose(parts[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 def test_features_of_an_own_class_need_no_is_real_example():

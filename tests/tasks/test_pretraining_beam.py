@@ -231,12 +231,6 @@ def test_a_process_that_is_killed_is_one_message(tmp_path, moment, monkeypatch, 
     assert not capfd.readouterr().err.strip()
 
 
-@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
-def test_a_process_that_is_killed_when_it_is_done_is_not_missed(tmp_path, monkeypatch):
-    start_processes_that(monkeypatch, f"os._exit = lambda _: {KILL}")
-    assert_same_as_local(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster("multi_processing", 2))
-
-
 @pytest.mark.parametrize("runner, options, complaint", [
     ("NoSuchRunner", [], "has no runner with this name. Its runners are DataflowRunner"),
     ("no.such.Runner", [], "has no runner with this name"), ("os.path", [], "has no runner with this name"),
