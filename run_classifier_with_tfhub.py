@@ -16,7 +16,7 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.checkpoints import checkpoint_formats, hub_module
+from bertlib.checkpoints import hub_module
 from bertlib.flag_table import training
 from bertlib.runs import checks, estimator_setup, learning_curve, run_record, vocabularies
 from bertlib.runs.classification import classification_run, classification_splits
@@ -186,7 +186,7 @@ def main(_):
     module_files = files_of(spec)
     classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=module_files)
     shapes = {**module.shapes, "output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
-    if checkpoint_formats.latest_checkpoint(settings.output_dir):
+    if settings.directory.newest:
         checks.check_output_checkpoint(settings, shapes)
     elif not settings.do_train:
         logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "

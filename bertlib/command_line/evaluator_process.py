@@ -16,7 +16,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.flag_table.entries import WEIGHTS
-from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.system import child_processes, files
 
 FLAGS = flags.FLAGS
@@ -93,7 +93,7 @@ def _evaluate(signals):
     describes the training that wrote the checkpoint. The command line may describe a different training,
     which has not yet written its run.json.
     """
-    record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
+    record, settings = OutputDirectory(FLAGS.output_dir).record, common_flags.read_settings()
     recorded = record["settings"] if record else {}
     changes = {**{entry.name: recorded[entry.name] for entry in settings.entries(WEIGHTS)
                   if recorded.get(entry.name) is not None},

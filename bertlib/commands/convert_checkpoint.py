@@ -20,7 +20,8 @@ from bertlib.command_line import common_flags
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.flag_table import entries
 from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
-from bertlib.runs import checks, head_labels, model_config, run_record
+from bertlib.output_directory.directory import OutputDirectory, is_training_checkpoint
+from bertlib.runs import checks, head_labels, model_config
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 import modeling
@@ -134,8 +135,8 @@ def input_record(source):
     Raises:
       ValueError: run.json is damaged.
     """
-    is_ours = run_record.is_training_checkpoint(source)
-    return output_files.read_record(input_directory(source)) if is_ours else None
+    is_ours = is_training_checkpoint(source)
+    return OutputDirectory(input_directory(source)).record if is_ours else None
 
 
 def check_config(source, path, content):

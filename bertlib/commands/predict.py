@@ -26,6 +26,7 @@ from bertlib import serving
 from bertlib.estimator import replica_sync
 from bertlib.flag_table import entries, shared
 from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
@@ -317,7 +318,7 @@ def _inherit_columns(settings, directory):
     """
     path = os.path.join(directory, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()
-    run_record.inherit_record(settings, output_files.read_record(directory), path, without)
+    run_record.inherit_record(settings, OutputDirectory(directory).record, path, without)
 
 
 def _hash_model_files(directory):

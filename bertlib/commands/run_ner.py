@@ -125,7 +125,7 @@ def read_data(settings):
     Raises:
       ValueError, OSError: a file is not usable.
     """
-    record = run_record.record_of_weights(settings)
+    record = settings.trained and settings.trained.record
     splits, skipped, width = {}, [], record and record["settings"].get("num_columns")
     for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
@@ -170,7 +170,7 @@ def _scheme(settings, tagged):
     if tagged:
         scheme = tagging_data.detect_scheme(tagged[0])
         return scheme, f"fits most of {tagged[0].path}"
-    record = run_record.record_of_weights(settings)
+    record = settings.trained and settings.trained.record
     scheme = record["settings"].get("tag_scheme") if record else None
     return scheme or record_fields.default_of_setting("tag_scheme", "run_ner.py"), "the training had"
 

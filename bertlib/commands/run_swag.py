@@ -131,7 +131,7 @@ def compare_numbers_of_endings(settings, data):
       settings: a `Settings`.
       data: see `read_data`.
     """
-    record = run_record.record_of_weights(settings)
+    record = settings.trained and settings.trained.record
     trained = data["train"].num_choices if "train" in data else record and record["settings"].get(
         "num_choices")
     for file in data.values():

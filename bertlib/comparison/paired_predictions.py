@@ -13,7 +13,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.comparison import paired_tests
-from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.reports import prediction_files
 from bertlib.rows import label_lists, tables
 from bertlib.runs import results
@@ -73,7 +73,7 @@ def read_tables(paths):
     Raises:
       ValueError: a file is not a table of predictions with labels.
     """
-    records = [output_files.read_record(os.path.dirname(path) or ".") for path in paths]
+    records = [OutputDirectory(os.path.dirname(path) or ".").record for path in paths]
     return [_read_table(*each) for each in zip(paths, records, records[::-1])]
 
 

@@ -8,7 +8,8 @@ import re
 
 from bertlib.comparison import paired_predictions, paired_tests
 from bertlib.flag_table import training
-from bertlib.output_directory import best_weights, output_files
+from bertlib.output_directory import best_weights
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.system import files
 
 TABLE, RECORD = "sweep.csv", "sweep.json"
@@ -93,7 +94,7 @@ def compare(directories, metric=None):
             raise ValueError(f"{os.path.join(directory, TABLE)} has no finished run with the metric {name}. "
                              "Continue the sweep, or pass another --metric.")
     outputs = [_output_directories(*pair) for pair in zip(directories, sweeps)]
-    records = [[output_files.read_record(output) for output in paths] for paths in outputs]
+    records = [[OutputDirectory(output).record for output in paths] for paths in outputs]
     _check_same_examples([paths[:1] for paths in outputs], [found[:1] for found in records])
     _check_same_metric(name, [found[:1] for found in records])
     compared = {**_find_compared(sweeps, settings, [flags for _, flags in described]),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
 from bertlib.flag_table import training
 from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs import run_record
 from bertlib.runs.settings import absolute_paths
 from bertlib.system import files, fingerprints, locks
@@ -101,7 +102,8 @@ def _read_record(directory):
     if not files.is_directory(directory):
         raise NotADirectoryError(f"{directory}: there is no such directory. Name the output directory of a "
                                  "training.")
-    record, path = output_files.read_record(directory), os.path.join(directory, output_files.RECORD)
+    opened = OutputDirectory(directory)
+    record, path = opened.record, opened.record_path
     if record is None:
         raise ValueError(f"{directory} contains no {output_files.RECORD}. Name the output directory of a "
                          "training with this project.")

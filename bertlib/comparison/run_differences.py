@@ -8,7 +8,8 @@ import re
 import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.output_directory import best_weights, environment, output_files
+from bertlib.output_directory import environment
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs.results import read_results
 from bertlib.system import files, fingerprints, terminal
 
@@ -49,7 +50,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
     """
-    records = [output_files.read_record(directory) for directory in (original, repeated)]
+    records = [OutputDirectory(directory).record for directory in (original, repeated)]
     losses = compare_losses(original, repeated, last_step)
     weights = compare_weights(original, repeated, last_step)
     if not losses["lines"] and not any(entry["step"] for entry in weights):
@@ -160,7 +161,7 @@ def compare_best(original, repeated):
       "variables" is None, and "different" is 0. If the original did not keep its best weights, the function
       returns None instead of a dict.
     """
-    old, new = (best_weights.find(directory) for directory in (original, repeated))
+    old, new = (OutputDirectory(directory).best for directory in (original, repeated))
     if old is None:
         return None
     if new is None or old["step"] != new["step"]:

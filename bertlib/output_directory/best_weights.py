@@ -90,43 +90,6 @@ def read(directory):
                      f"{path} to another place.")
 
 
-def find(directory):
-    """Returns the description of the best weights in an output directory; see `read`.
-
-    The result is None if best/ contains no weights, or if the training in run.json does not keep its best
-    weights. It is also None if best/ was written by a different training, or if the weights were chosen by a
-    metric that differs from the metric in run.json.
-    """
-    record = output_files.read_record(directory) if files.is_directory(directory) else None
-    metric = record["settings"].get("keep_best") if record else None
-    best = read(directory) if metric else None
-    if best is None or best["metric"] != metric or best["training"] != record.get("started"):
-        return None
-    return best
-
-
-def choose_directory(directory, weights=BEST):
-    """Returns the directory of the weights that a command without training uses.
-
-    The result is best/ in the output directory if `weights` is "best" and the training kept its best weights.
-    In this case, the choice is logged. In all other cases, the result is the output directory itself.
-
-    Args:
-      directory: output directory of a training.
-      weights: value of --weights, "best" or "last".
-
-    Raises:
-      ValueError: `weights` has another value, or a file is damaged.
-    """
-    if weights not in (BEST, LAST):
-        raise ValueError(f"weights={weights!r} is unknown. Pass {BEST!r} or {LAST!r}.")
-    best = find(directory) if weights == BEST else None
-    if best is None:
-        return directory
-    log_choice(best)
-    return os.path.join(directory, DIRECTORY)
-
-
 def log_choice(best):
     """Logs that the best weights are used.
 
@@ -141,15 +104,6 @@ def log_choice(best):
 def is_best_directory(directory):
     """Returns whether a directory is the directory best/ of a training."""
     return files.exists(os.path.join(directory, FILE))
-
-
-def training_directory(directory):
-    """Returns the output directory of the training whose folder best/ is `directory`. Returns None if
-    `directory` is not such a folder."""
-    parent, name = os.path.split(directory.rstrip("/"))
-    parent = parent or os.curdir
-    is_best = name == DIRECTORY and is_best_directory(directory) and find(parent) is not None
-    return parent if is_best else None
 
 
 def _read_description(path):

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
+from bertlib.checkpoints import checkpoint_files
+from bertlib.output_directory import best_weights, directory, output_files, record_fields, tokenizer_files
 from bertlib.rows import tables
 from bertlib.rows.columns import parse_columns
 from bertlib.system import files
@@ -105,8 +105,9 @@ def read(path, weights=best_weights.BEST):
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
-    path = best_weights.choose_directory(path, weights)
-    checkpoint, record = checkpoint_formats.latest_checkpoint(path), output_files.read_record(path)
+    path = directory.choose_directory(path, weights)
+    opened = directory.OutputDirectory(path)
+    checkpoint, record = opened.newest, opened.record
     config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
                None if files.exists(config) else output_files.CONFIG)

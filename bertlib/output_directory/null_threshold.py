@@ -5,7 +5,7 @@ import os
 from absl import logging
 
 from bertlib.flag_table import training
-from bertlib.output_directory import best_weights
+from bertlib.output_directory.directory import training_directory
 from bertlib.system import files
 
 EVALUATION = "eval_results.json"
@@ -20,7 +20,7 @@ def find_evaluation(directory):
     Args:
       directory: the directory of the model's weights: an output directory, its folder best/, or an export.
     """
-    directories = [directory, best_weights.training_directory(directory)]
+    directories = [directory, training_directory(directory)]
     paths = [os.path.join(path, EVALUATION) for path in directories if path is not None]
     return next(filter(files.exists, paths), None)
 

@@ -125,7 +125,7 @@ def check_starting_weights(settings, config, head_shapes, start):
         raised an error.
     """
     check_layers(settings, config)
-    if checkpoint_formats.latest_checkpoint(settings.output_dir):
+    if settings.directory.newest:
         check_output_checkpoint(settings, {**modeling.variable_shapes(config), **head_shapes})
     elif settings.init_checkpoint:
         check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
@@ -158,8 +158,7 @@ def check_layers(settings, config):
         raise ValueError(f"--freeze_layers={frozen} and --reinit_layers={random}: the model has {layers} "
                          "layers, so a layer with random weights would never be trained. Pass "
                          f"--reinit_layers={layers - frozen} or less, or freeze fewer layers.")
-    if random and not (settings.init_checkpoint
-                       or checkpoint_formats.latest_checkpoint(settings.output_dir)):
+    if random and not (settings.init_checkpoint or settings.directory.newest):
         raise ValueError(f"--reinit_layers={random}: there is nothing to re-initialize, because all weights "
                          "start at random. Pass --init_checkpoint, or leave --reinit_layers out.")
 
@@ -208,7 +207,7 @@ def check_output_checkpoint(settings, model):
     Raises:
       ValueError: the checkpoint does not fit or is damaged.
     """
-    newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
+    newest = settings.directory.newest
     checkpoint = checkpoint_formats.open_checkpoint(newest)
     checkpoint_formats.check_types(checkpoint, model)
     trained_with = optimization.optimizer_of(checkpoint.shapes)
@@ -299,8 +298,7 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     last_step = last_training_step(settings, num_train_steps)
     existing = (checkpoint_files.list_training_checkpoints(settings.output_dir)
                 if files.is_directory(settings.output_dir) else [])
-    newest = checkpoint_formats.latest_checkpoint(settings.output_dir) if existing else None
-    start = checkpoint_formats.read_global_step(newest) if newest else 0
+    newest, start = settings.directory.newest, settings.directory.step or 0
     if start >= last_step:
         return
     # A new training also saves its initial weights, as step 0.
@@ -403,7 +401,7 @@ def list_overwritten_files(settings, result_names, training_names):
     if settings.do_train:
         names = (*_TRAINING_FILES, *training_names)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
-        if not checkpoint_formats.latest_checkpoint(directory):
+        if not settings.directory.newest:
             # A new training writes checkpoints from step 0 on, and overwrites existing files with the same
             # names.
             overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))

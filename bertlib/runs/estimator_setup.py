@@ -13,11 +13,12 @@ import types
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats, metrics_history
+from bertlib.checkpoints import metrics_history
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import best_weights
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
 from bertlib.runs.settings import PHASES, last_training_step
@@ -298,8 +299,7 @@ def log_training(settings, count, noun, num_train_steps):
       num_train_steps: number of steps of the schedule.
     """
     last_step = last_training_step(settings, num_train_steps)
-    newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
-    if newest and checkpoint_formats.read_global_step(newest) >= last_step:
+    if settings.directory.newest and settings.directory.step >= last_step:
         return
     epochs, warmup = "", None
     if "num_train_epochs" in settings:
@@ -377,7 +377,7 @@ class _Estimator(estimator.Estimator):
         if the training does not keep its best weights."""
         if self._settings.weights != best_weights.BEST:
             return None
-        best = best_weights.find(self._settings.output_dir)
+        best = OutputDirectory(self._settings.output_dir).best
         if best is None:
             return None
         best_weights.log_choice(best)
@@ -416,7 +416,7 @@ class _Estimator(estimator.Estimator):
             if curve:
                 curve.finish()
             if self.config.is_chief:
-                run_record.mark_finished(self._settings.output_dir)
+                OutputDirectory(self._settings.output_dir).mark_finished()
                 if not curve and not any(getattr(self._settings, phase, False) for phase in PHASES
                                          if phase != "do_train"):
                     logging.info("The trained weights are in %s. This run evaluated no examples, so the "

@@ -8,7 +8,8 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
-from bertlib.runs import model_config, run_record
+from bertlib.output_directory.directory import OutputDirectory, is_training_checkpoint
+from bertlib.runs import model_config
 from bertlib.system import files
 
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
@@ -105,8 +106,8 @@ def read_head(checkpoint, wanted_kind=None):
     directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
     shape = checkpoint.shapes[_LINEAR[0]]
     bare = Head(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
-    record = None if checkpoint.kind == "hugging_face" else output_files.read_record(directory)
-    if run_record.is_training_checkpoint(checkpoint):
+    record = None if checkpoint.kind == "hugging_face" else OutputDirectory(directory).record
+    if is_training_checkpoint(checkpoint):
         labels = record["labels"] if record else output_files.read_labels(directory)
         source = output_files.RECORD if record else output_files.LABELS
         kind = record["task_type"] if record else None
@@ -132,9 +133,8 @@ def has_trained_names(head):
 def labels_of_weights(settings):
     """Returns a list of str, the labels of the head that a run without training uses; None if the labels are
     unknown."""
-    newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
-    if newest or not settings.init_checkpoint:
-        return output_files.read_labels(settings.output_dir)
+    if settings.directory.newest or not settings.init_checkpoint:
+        return settings.directory.labels
     head = read_head(model_config.open_starting_weights(settings))
     return head and head.labels
 
@@ -163,7 +163,7 @@ def starting_checkpoint(settings, wanted):
     path = settings.init_checkpoint
     # If --output_dir contains a checkpoint, the run loads the weights of that checkpoint and not of
     # --init_checkpoint. So the head in --init_checkpoint does not matter.
-    if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):
+    if not path or settings.directory.newest:
         return path
     checkpoint = model_config.open_starting_weights(settings)
     head = read_head(checkpoint, wanted.kind)

@@ -138,8 +138,7 @@ def _trained_directory(settings):
     """Returns --output_dir if the run does not train and the directory contains both a checkpoint and the
     model's configuration; else None."""
     directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
-    if directory and checkpoint_formats.latest_checkpoint(directory) and files.exists(
-            os.path.join(directory, output_files.CONFIG)):
+    if directory and settings.directory.newest and files.exists(os.path.join(directory, output_files.CONFIG)):
         return directory
     return None
 
@@ -177,7 +176,7 @@ def without_reinitialized(settings, config, start):
     count = settings.reinit_layers
     if not (settings.do_train and count):
         return start
-    if checkpoint_formats.latest_checkpoint(settings.output_dir):
+    if settings.directory.newest:
         logging.info("--reinit_layers=%d has an effect at step 0 only. The training in %s has started, and "
                      "continues with its own weights.", count, settings.output_dir)
         return start

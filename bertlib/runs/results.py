@@ -8,9 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
 from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.reports import report_sections
 from bertlib.rows import faults
-from bertlib.runs import learning_curve, run_record
+from bertlib.runs import learning_curve
 from bertlib.system import files
 
 
@@ -144,13 +145,13 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
     """
     if not files.is_writing_enabled():
         return
-    directory = settings.output_dir if settings.do_train else run_record.directory_of_weights(settings)
+    trained = OutputDirectory(settings.output_dir) if settings.do_train else settings.trained
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data)
-    if directory:
+    if trained:
         facts = facts._replace(
-            curve=learning_curve.read_points(directory, shown, full_score), losses=_read_losses(directory),
-            record=output_files.read_record(directory))
+            curve=learning_curve.read_points(trained.path, shown, full_score),
+            losses=_read_losses(trained.path), record=trained.record)
     path = os.path.join(settings.results_dir, file_name)
     try:
         write(path, facts)

@@ -25,6 +25,7 @@ from bertlib.output_directory import (
     output_files,
     record_comparison,
 )
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.rows import tables
 from bertlib.runs import learning_curve
@@ -230,45 +231,13 @@ def _absolute(path):
 # --- Settings that a run without training takes from the record ------------------------------------------
 
 
-def directory_of_weights(settings):
-    """Returns the output directory of the earlier training whose weights this run uses.
-
-    This directory is --output_dir if it contains a checkpoint, otherwise the directory of --init_checkpoint.
-    The result is None if this run trains, or if no training saved the weights.
-    """
-    if "do_train" in settings and settings.do_train:
-        return None
-    if "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
-            settings.output_dir):
-        return settings.output_dir
-    start = settings.init_checkpoint
-    is_trained = start and is_training_checkpoint(start)
-    return checkpoint_formats.directory_of_checkpoint(start) if is_trained else None
-
-
-def is_training_checkpoint(path):
-    """Returns whether a path names a checkpoint that a training saved. If so, the run.json in the same
-    directory describes this checkpoint."""
-    try:
-        checkpoint = checkpoint_formats.open_checkpoint(path)
-    except (OSError, ValueError):
-        return False  # other checks report the unreadable checkpoint
-    # The directory may also contain a published or converted checkpoint, which run.json does not describe.
-    return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
-
-
-def record_of_weights(settings):
-    """Returns the record in the directory that `directory_of_weights` returns; None if there is no record."""
-    directory = directory_of_weights(settings)
-    return output_files.read_record(directory) if directory else None
-
-
 def columns_by_name(settings):
     """Returns a function that takes the name of a flag for columns. It returns whether a number in the value
     of this flag is the name of a column: the flag was given, and the first data file is in JSON Lines; or the
     value is from the record of a training whose file was in JSON Lines."""
     now = [getattr(settings, name) for name in ("train_file", "dev_file", "test_file")]
-    trained = ((record_of_weights(settings) or {}).get("files") or {}).get("train_file")
+    record = settings.trained and settings.trained.record
+    trained = record and record["files"].get("train_file")
     first = next(filter(None, now), None)
     return lambda flag: tables.is_json_lines(trained if trained and not settings.is_given(flag) else first)
 
@@ -287,15 +256,13 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     Raises:
       ValueError: the model was trained on other data.
     """
-    continues = settings.do_train and checkpoint_formats.latest_checkpoint(settings.output_dir)
-    directory = settings.output_dir if continues else directory_of_weights(settings)
-    record = output_files.read_record(directory) if directory else None
-    recorded = (record or {}).get("files", {})
+    directory = settings.directory if settings.directory.newest else settings.trained
+    recorded = directory.record["files"] if directory and directory.record else {}
     trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.
     name = os.path.join("", "samples", os.path.basename(sample))
     if trained and not any(f"{os.sep}{name}" in path for path in trained):
-        raise ValueError(f"{flag} is required: according to {os.path.join(directory, output_files.RECORD)}, "
+        raise ValueError(f"{flag} is required: according to {directory.record_path}, "
                          f"the model was trained on {trained[0]}. Without {flag}, this run would use the "
                          f"sample {sample} instead.")
 
@@ -314,12 +281,12 @@ def inherit_settings(settings, *kinds, without=()):
     Raises:
       ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
     """
-    record, directory = record_of_weights(settings), directory_of_weights(settings)
+    trained = settings.trained
+    record = trained and trained.record
     if record is not None and record["task_type"] in kinds:
-        inherit_record(settings, record, os.path.join(directory, output_files.RECORD), without)
-        is_output_dir = "output_dir" in settings and directory == settings.output_dir
-        output_files.check_trained(record, checkpoint_formats.latest_checkpoint(directory) if is_output_dir
-                                   else settings.init_checkpoint)
+        inherit_record(settings, record, trained.record_path, without)
+        output_files.check_trained(
+            record, trained.newest if trained is settings.directory else settings.init_checkpoint)
         if "precision" in settings:
             output_files.log_precision(record, settings.precision, modeling.PRECISIONS)
 
@@ -437,6 +404,7 @@ class RunRecord:
           ValueError: the run cannot continue the training in the directory.
         """
         self._directory, self._trains = settings.output_dir, settings.do_train
+        self._seen = settings.directory
         self._last_step = last_training_step(settings, last_step)
         if self._trains:
             stopped = learning_curve.find_early_stop(settings)
@@ -445,7 +413,7 @@ class RunRecord:
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **(more_files or {})}
         self._unused_values, self._other_dev_data = None, None
-        self._directory_of_weights = directory_of_weights(settings) or self._directory
+        self._weights = settings.trained or settings.directory
         self._compare()
 
     def warn_about_results(self):
@@ -459,7 +427,7 @@ class RunRecord:
         """
         if self._other_dev_data:
             log, differences = self._other_dev_data
-            log(f"The development data differ from those of the training in {self._directory_of_weights}: "
+            log(f"The development data differ from those of the training in {self._weights.path}: "
                 f"{differences}. So the metrics of this evaluation cannot be compared with those of the "
                 "training.")
         if self._unused_values:
@@ -480,10 +448,7 @@ class RunRecord:
     def _compare(self):
         """Compares the run first with the record in the output directory, and then with the model's files in
         this directory."""
-        newest = checkpoint_formats.latest_checkpoint(self._directory)
-        stored = output_files.read_record(self._directory)
-        self._seen = newest, stored
-        step = checkpoint_formats.read_global_step(newest) if newest else None
+        newest, stored, step = self._seen.newest, self._seen.record, self._seen.step
         decision = record_comparison.compare(stored, self._now, step, self._last_step, self._trains)
         if newest and stored:
             self._check_and_log(decision, stored, step)
@@ -491,12 +456,10 @@ class RunRecord:
         elif newest:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
                          "in this directory.", self._directory, output_files.RECORD)
-        elif self._directory_of_weights != self._directory:
-            of_weights = output_files.read_record(self._directory_of_weights)
-            if of_weights:
-                self._compare_evaluation(of_weights)
+        elif self._weights.path != self._directory and self._weights.record:
+            self._compare_evaluation(self._weights.record)
         self._has_steps_left, self._new = decision.trains, decision.record
-        before = self._seen[1] or {}
+        before = stored or {}
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
             changed, stale = model_files.list_changed_files(self._directory, self._contents, recorded)
@@ -550,7 +513,7 @@ class RunRecord:
         self._note_dev_data(stored, changed.get(best_weights.DEV_DATA))
         if "task_module" in changed:
             logging.warning("%s contains the training of %s. It used another task module: %s.",
-                            self._directory_of_weights, _name_record(stored),
+                            self._weights.path, _name_record(stored),
                             record_comparison.describe({"task_module": changed["task_module"]}))
 
     def _note_dev_data(self, stored, change):
@@ -577,15 +540,16 @@ class RunRecord:
         """
         if not self._trains:
             return
-        newest = checkpoint_formats.latest_checkpoint(self._directory)
-        if (newest, output_files.read_record(self._directory)) != self._seen:
+        now = OutputDirectory(self._directory)
+        if (now.newest, now.record) != (self._seen.newest, self._seen.record):
+            self._seen = now
             self._compare()
         changed, stale, kept = self._files
         model_files.write(self._directory, self._contents, changed)
         model_files.remove(self._directory, stale)
-        if not newest:
+        if not now.newest:
             learning_curve.remove(self._directory)
-        record = self._new or self._seen[1]
+        record = self._new or now.record
         if record is None:
             return
         plan = {}
@@ -593,31 +557,12 @@ class RunRecord:
             plan = {name: self._now[name] for name in ("planned_steps", "finished_step", "dev_data")}
             named = {name: path for name, path in self._now["files"].items() if path}
             plan["files"] = {**record.get("files", {}), **named}  # later evaluations read these files
-        if plan and newest and plan["dev_data"] is None:
+        if plan and now.newest and plan["dev_data"] is None:
             # A session without evaluations does not change which development set the last evaluations used.
-            plan["dev_data"] = (self._seen[1] or {}).get("dev_data")
+            plan["dev_data"] = (now.record or {}).get("dev_data")
         written = {**record, **plan, "model_files": kept}
         if self._new or written != {"model_files": {}, **record}:
-            _write(self._directory, written)
-
-
-def _write(directory, record):
-    """Writes run.json atomically: even if the process is killed, either the old file or the complete new file
-    exists."""
-    files.write_json(os.path.join(directory, output_files.RECORD), record)
-
-
-def mark_finished(directory):
-    """Records in run.json that the training has ended. The field `finished_step` gets the step of the newest
-    checkpoint. Call this function only if the training was neither killed nor terminated.
-
-    Args:
-      directory: the output directory.
-    """
-    record, step = output_files.read_record(directory), checkpoint_formats.read_global_step(
-        checkpoint_formats.latest_checkpoint(directory))
-    if record is not None and record["finished_step"] != step:
-        _write(directory, {**record, "finished_step": step})
+            now.write_record(written)
 
 
 def _name_record(record):

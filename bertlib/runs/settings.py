@@ -9,6 +9,7 @@ from absl import logging
 from bertlib.checkpoints import hugging_face_cache
 from bertlib.flag_table import training
 from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory, find_training
 from bertlib.system import files
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
@@ -33,6 +34,7 @@ class Settings:
         vars(self).update(values)
         self._entries, self._taken = dict(entries or {}), set()
         self._given, self._input_files = set(given), {}
+        self._opened = {}  # what `directory` and `start` return
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""
@@ -69,6 +71,33 @@ class Settings:
     def input_files(self):
         """Returns the files with the data that the command reads, as {name of a flag: list of paths}."""
         return dict(self._input_files)
+
+    @property
+    def directory(self):
+        """The `OutputDirectory` of --output_dir, as it was when the run first read a file there."""
+        return self._open("output_dir", OutputDirectory)
+
+    @property
+    def start(self):
+        """The `OutputDirectory` of the training that saved --init_checkpoint; None if no training did."""
+        return self._open("init_checkpoint", find_training)
+
+    def _open(self, name, open_directory):
+        key = name, getattr(self, name, None)
+        if key not in self._opened:
+            self._opened[key] = open_directory(key[1])
+        return self._opened[key]
+
+    @property
+    def trained(self):
+        """The `OutputDirectory` of the earlier training whose weights this run uses.
+
+        This is --output_dir if it contains a checkpoint, otherwise the directory of --init_checkpoint. The
+        value is None if this run trains, or if no training saved the weights.
+        """
+        if getattr(self, "do_train", False):
+            return None
+        return self.directory if self.directory.newest else self.start
 
     def choose_phases(self):
         """Sets --do_train and --do_eval to true if none of the flags in `PHASES` was given.

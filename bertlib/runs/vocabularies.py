@@ -7,9 +7,7 @@ refused if its vocabulary differs from the stored vocabulary: other entries, or 
 import json
 import os
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_files, output_files, tokenizer_files
-from bertlib.runs import run_record
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
@@ -39,14 +37,9 @@ def _record_of_start(settings):
       (path of run.json, the record). (None, None) if there is no record, or if the run uses a checkpoint in
       --output_dir instead of --init_checkpoint.
     """
-    start = settings.init_checkpoint if "init_checkpoint" in settings else None
-    continues = "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
-        settings.output_dir)
-    if not start or continues or not run_record.is_training_checkpoint(start):
+    if settings.directory.newest or not settings.start or not settings.start.record:
         return None, None
-    directory = checkpoint_formats.directory_of_checkpoint(start)
-    record = output_files.read_record(directory)
-    return (os.path.join(directory, output_files.RECORD), record) if record else (None, None)
+    return settings.start.record_path, settings.start.record
 
 
 def check_against_start(settings, path, flag):

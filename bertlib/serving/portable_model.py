@@ -11,7 +11,8 @@ import os
 from typing import Any, NamedTuple
 
 from bertlib.estimator import saved_model
-from bertlib.output_directory import best_weights, model_directory, null_threshold, output_files
+from bertlib.output_directory import best_weights, model_directory, null_threshold
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.serving import answers, export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
 
@@ -188,7 +189,7 @@ def read(directory, task=None):
     if task not in (None, exported):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
                          f"{exported}. Export the model again, with --task={task}.")
-    record, file_format = output_files.read_record(directory), description["file_format"]
+    record, file_format = OutputDirectory(directory).record, description["file_format"]
     model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].file))
     return Export(model, file_format, exported, description.get("weights"))
 
@@ -222,7 +223,7 @@ def newest(model_dir, model, file_format, task=None):
     versions = sorted((name for name in (os.listdir(directory) if files.is_directory(directory) else ())
                        if name.isdecimal() and find(os.path.join(directory, name))), key=int, reverse=True)
     paths = [os.path.join(directory, name) for name in versions]
-    are_last = model.path == model_dir and best_weights.find(model_dir) is not None
+    are_last = model.path == model_dir and OutputDirectory(model_dir).best is not None
     to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}"
              f"{f' --weights={best_weights.LAST}' * are_last}{' --task=vectors' * (task == 'vectors')}.")
     if not paths:

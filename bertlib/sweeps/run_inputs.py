@@ -7,7 +7,7 @@ cannot be compared.
 """
 
 
-from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs import run_record, vocabularies
 from bertlib.system import files, fingerprints
 
@@ -33,7 +33,7 @@ def read_recorded(output_dir):
     Raises:
       ValueError: the record is damaged.
     """
-    record = output_files.read_record(output_dir) if files.is_directory(output_dir) else None
+    record = OutputDirectory(output_dir).record
     if record is None:
         return {}
     found = {path: (entry["fingerprint"], None) for path, entry in (record.get("inputs") or {}).items()}
@@ -57,7 +57,7 @@ def _read_examples(output_dir):
     Args:
       output_dir: output directory of the run.
     """
-    record = output_files.read_record(output_dir) if files.is_directory(output_dir) else None
+    record = OutputDirectory(output_dir).record
     if record is None:
         return {}
     paths, settings = record.get("files") or {}, record["settings"]

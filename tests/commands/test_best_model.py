@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import metrics_history
 from bertlib.comparison import reproduction
 from bertlib.output_directory import best_weights
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs import learning_curve
 from bertlib.system import files
 
@@ -36,7 +37,7 @@ def copy(whole, tmp_path):
 
 
 def test_later_commands_take_the_best_weights(whole, copy):
-    best = best_weights.find(str(copy.output))["step"]
+    best = OutputDirectory(str(copy.output)).best["step"]
     assert best < 8
     log = whole.finished.err
     assert f"Weights: output/best/model.ckpt-{best}, the best weights" in log
@@ -70,7 +71,7 @@ def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
         assert found["settings"]["keep_best"] == "eval_accuracy" and found["finished_step"] in (8, None)
         assert [(change["step"], change["changed"]) for change in found["changes"]] == [
             (8, {"keep_best": ["eval_f1", "eval_accuracy"]})]
-    assert best_weights.find(str(copy.output))["step"] == 8
+    assert OutputDirectory(str(copy.output)).best["step"] == 8
     assert scores(copy.output, copy.row)["global_step"] == 8
     plan = reproduction.plan(str(copy.output), str(copy.directory / "again"))
     assert not plan.is_whole and plan.notes == [
@@ -93,7 +94,7 @@ def test_two_replicas_stop_at_the_step_of_one_process(workspaces):
     assert table(replicas / "learning_curve.tsv") == table(alone / "learning_curve.tsv")
     last = record(alone)["finished_step"]
     assert record(replicas)["finished_step"] == last and different_tensors(replicas, alone, last) == []
-    assert best_weights.find(str(replicas))["step"] == best_weights.find(str(alone))["step"]
+    assert OutputDirectory(str(replicas)).best["step"] == OutputDirectory(str(alone)).best["step"]
 
 
 # --- A simulated training, killed at every change of a file ----------------------------------------------
@@ -176,7 +177,7 @@ def make_directory(directory, **settings):
 def content(directory):
     """Returns the results of a training: the table, the history without times, and the weights in best/."""
     rows = [json.loads(line) for line in files.read_text(f"{directory}/metrics.jsonl").splitlines()]
-    best = best_weights.find(directory)
+    best = OutputDirectory(directory).best
     assert os.path.exists(f"{directory}/best/run.json")
     return (files.read_text(f"{directory}/learning_curve.tsv"),
             sorted((row["step"], row["m"]) for row in rows), best["step"], best["value"],
@@ -215,7 +216,7 @@ def test_killed_before_any_change_of_a_file_and_started_again(name, tmp_path, mo
             _Simulation(directory, **options).run()
         except _Killed:
             left[0] = None
-            best = best_weights.find(directory)  # the earlier one or the new one, complete
+            best = OutputDirectory(directory).best  # the earlier one or the new one, complete
             if best is not None:
                 assert tf.train.load_variable(best["checkpoint"], "w") == best["step"]
                 assert best["value"] == options.get("values", _Simulation.values)[best["step"]]
@@ -229,7 +230,7 @@ def test_killed_before_any_change_of_a_file_and_started_again(name, tmp_path, mo
 def test_the_weights_of_the_best_value_are_kept(tmp_path):
     directory = make_directory(tmp_path / "a")
     assert _Simulation(directory).run() == 12
-    best = best_weights.find(directory)
+    best = OutputDirectory(directory).best
     assert (best["step"], best["value"], best["checkpoint"]) == (9, 0.7, f"{directory}/best/model.ckpt-9")
     assert tf.train.list_variables(best["checkpoint"]) == [("global_step", []), ("w", [])]
     # The best evaluation of a metric whose weights are in a checkpoint of the training is found again.
@@ -247,7 +248,7 @@ def test_values_that_are_not_finite_do_not_count(tmp_path, caplog):
     values = {3: float("nan"), 6: 0.5, 9: float("nan"), 12: 0.4}
     directory = make_directory(tmp_path / "a")
     assert _Simulation(directory, values, patience=2).run() == 12
-    assert best_weights.find(directory)["step"] == 6
+    assert OutputDirectory(directory).best["step"] == 6
     assert "the evaluation of step 3 does not count, because m is nan." in caplog.text
 
 
@@ -258,7 +259,7 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
     simulation.metric = "n"
     with pytest.raises(ValueError, match="step 3 has the best evaluation, but the weights of this step"):
         simulation.run()
-    assert best_weights.find(directory)["step"] == 9
+    assert OutputDirectory(directory).best["step"] == 9
     # Without the evaluations, it is not known which weights are the best ones.
     table = tmp_path / "a" / "learning_curve.tsv"
     text = table.read_text()
@@ -267,7 +268,7 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
         with pytest.raises(ValueError, match="best contains the weights of step 9, the best weights by m, but"
                                              " the table of the evaluations has no finite value of [mn] up"):
             simulation.run()
-        assert best_weights.find(directory)["step"] == 9
+        assert OutputDirectory(directory).best["step"] == 9
     table.write_text(text)
     (tmp_path / "a" / "best").rename(tmp_path / "elsewhere")
     simulation.run()
@@ -278,7 +279,7 @@ def test_evaluations_of_different_development_sets_are_not_compared(tmp_path, ca
     directory = make_directory(tmp_path / "a")
     with pytest.raises(KeyError):  # the training is killed at step 9
         _Simulation(directory, {step: 1 / step for step in range(1, 9)}, every=1).run()
-    assert best_weights.find(directory)["step"] == 1
+    assert OutputDirectory(directory).best["step"] == 1
     record = json.loads(files.read_text(f"{directory}/run.json"))
     record["changes"] = [{"step": 8, "changed": {"development data": ["a", "b"]}}]
     files.write_text(f"{directory}/run.json", json.dumps(record))
@@ -287,7 +288,7 @@ def test_evaluations_of_different_development_sets_are_not_compared(tmp_path, ca
     for values, best in (({1: 1}, 1), ({9: 0.2}, 9), ({1: 1}, 1), ({9: 0.3, 10: 0.2, 11: 0.1}, 9)):
         with pytest.raises(KeyError) if len(values) == 1 else contextlib.nullcontext():
             assert _Simulation(directory, values, every=1, patience=2).run() == 11
-        found = best_weights.find(directory)
+        found = OutputDirectory(directory).best
         assert (found["step"], tf.train.load_variable(found["checkpoint"], "w")) == (best, best)
     assert "evaluations up to step 8 are not compared with later evaluations, because the dev" in caplog.text
 
@@ -326,9 +327,9 @@ def test_best_weights_of_another_training_are_refused(tmp_path):
     files.write_text(f"{directory}/run.json", json.dumps({**record, "started": "later"}))
     with pytest.raises(ValueError, match="best was not written by this training. Move .* to another place"):
         learning_curve.check(settings(directory))
-    assert best_weights.find(directory) is None
+    assert OutputDirectory(directory).best is None
     files.write_text(f"{directory}/run.json", json.dumps(record))
     for damaged in ("{}", "[]", '{"metric": "m", "step": "x", "value": 1}', "\x00"):
         files.write_text(f"{directory}/best/best.json", damaged)
         with pytest.raises(ValueError, match="best.json"):
-            best_weights.find(directory)
+            _ = OutputDirectory(directory).best

@@ -212,8 +212,8 @@ def test_task_and_data_are_those_of_the_training(output, tmp_path):
 
 def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_about(output, tiny_model):
     tiny.write_tensorflow(output / "bert_model.ckpt", tiny_model.weights)
-    assert run_record.record_of_weights(settings_of(init_checkpoint=output / "bert_model.ckpt")) is None
-    assert run_record.record_of_weights(settings_of(init_checkpoint=output / "nothing")) is None
+    assert settings_of(init_checkpoint=output / "bert_model.ckpt").trained is None
+    assert settings_of(init_checkpoint=output / "nothing").trained is None
 
 
 # --- The scripts -----------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import re
 from absl import logging
 import numpy as np
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.reports import classification_report, prediction_files, result_metrics
 from bertlib.runs import (
     checks,
@@ -87,7 +87,7 @@ def create_processor(settings, suffix=""):
                          "Name a file with --dev_file or --test_file.")
     if settings.task_name == task_module.TASK:
         raise ValueError("The model was trained with a --task_module. Pass this module: the training stored "
-                         f"a copy in {run_record.directory_of_weights(settings)}/{output_files.TASK_MODULE}. "
+                         f"a copy in {settings.trained.path}/{output_files.TASK_MODULE}. "
                          "The module is executed, so read it first if you do not trust its origin.")
     if not settings.task_name:
         _refuse_missing_training(settings)
@@ -126,10 +126,10 @@ def _refuse_missing_training(settings):
     if not files.is_directory(directory):
         raise NotADirectoryError(f"--output_dir={directory}: there is no such directory. Pass the output "
                                  "directory of a training, or train first with --do_train=true.")
-    if not checkpoint_formats.latest_checkpoint(directory):
+    if not settings.directory.newest:
         raise ValueError(f"--output_dir={directory} contains no training, because it contains no checkpoint. "
                          "Pass the output directory of a training, or train first with --do_train=true.")
-    record = output_files.read_record(directory)
+    record = settings.directory.record
     if record is None:
         raise ValueError(f"--output_dir={directory} contains checkpoints, but no {output_files.RECORD} that "
                          "names the task of their training. Pass the task as --task_name, or name your own "
@@ -304,7 +304,7 @@ def task_suffix(settings):
     such as "_ax". So the run does not overwrite the result files of that training. In all other cases, the
     suffix is empty.
     """
-    record = None if settings.do_train else output_files.read_record(settings.results_dir)
+    record = None if settings.do_train else OutputDirectory(settings.results_dir).record
     task = settings.task_name.lower()
     if record is None or record["task"] == task:
         return ""

@@ -5,8 +5,6 @@ import os
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
-from bertlib.output_directory import output_files
 from bertlib.rows import tables, text_keys
 from bertlib.rows.columns import check_header_flag
 from bertlib.runs import checks, example_limits, head_labels, run_record
@@ -65,7 +63,7 @@ def create_processor(settings, suffix=""):
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
         settings.set_default("output_dir", files.path_beside(os.path.join("output", _stem(first)), suffix))
     _choose_phases(settings, has_file)
-    record = run_record.record_of_weights(settings)
+    record = settings.trained and settings.trained.record
     run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
     _check_flags(settings)
     reader = row_examples.create_reader(
@@ -301,8 +299,7 @@ def _refuse_other_file(settings, processor):
     Raises:
       ValueError: the default --output_dir contains a training on a different file.
     """
-    record = checkpoint_formats.latest_checkpoint(settings.output_dir) and output_files.read_record(
-        settings.output_dir)
+    record = settings.directory.trained_record
     trained = record and record.get("files", {}).get("train_file")
     now = run_record.describe_examples(processor.get_train_examples(None))
     if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
@@ -328,7 +325,7 @@ def _labels_before_reading(settings, record):
         path = require_file(settings, "label_file")
         return row_examples.read_labels(path), f"the labels in --label_file={path}"
     if not settings.do_train and record and record["labels"]:
-        return record["labels"], f"the labels of the training in {run_record.directory_of_weights(settings)}"
+        return record["labels"], f"the labels of the training in {settings.trained.path}"
     named = None if settings.do_train else head_labels.labels_of_weights(settings)
     if named:
         return named, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
 from bertlib.runs import run_record
 from bertlib.system import files, terminal
@@ -67,7 +66,7 @@ def split_training_file(settings, split):
       FileNotFoundError: dev_rows.txt is missing.
     """
     directory, record = _find_earlier_training(settings)
-    path = directory and os.path.join(directory, output_files.DEV_ROWS)
+    path = directory and directory.join(output_files.DEV_ROWS)
     if record:
         return split_by_dev_rows(split, path, record["dev_rows"])
     parts = dev_split.stratified_split(split, settings.dev_fraction)
@@ -80,11 +79,8 @@ def _find_earlier_training(settings):
     """Returns (directory, record) of the training that the run continues, or of the training whose weights
     the run uses. The record is None if there is no such training, or if that training did not use the user's
     own data."""
-    if checkpoint_formats.latest_checkpoint(settings.output_dir):
-        directory = settings.output_dir
-    else:
-        directory = run_record.directory_of_weights(settings)
-    record = directory and output_files.read_record(directory)
+    directory = settings.directory if settings.directory.newest else settings.trained
+    record = directory and directory.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.
     return directory, record if record and record["task"] == row_examples.TASK else None

@@ -17,7 +17,6 @@ import types
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
 from bertlib.runs import checks, run_record
 from bertlib.runs.classification import custom_task
@@ -57,7 +56,7 @@ def is_given(settings):
                              "the module contains the task, its examples and its labels. Leave one of these "
                              "two flags out.")
         return True
-    record = None if others else _read_record(settings.output_dir)
+    record = None if others else settings.directory.trained_record
     if not record or not record.get("task_module"):
         return False
     name = record["task_module"]["name"]
@@ -87,7 +86,7 @@ def create_processor(settings, suffix=""):
     """
     checks.refuse_tpus(settings)
     path, name = settings.task_module, os.path.basename(settings.task_module)
-    record = _read_record(settings.output_dir)
+    record = settings.directory.trained_record
     if settings.is_given("task_module"):
         content = files.read_bytes(require_file(settings, "task_module"))
     else:
@@ -96,7 +95,7 @@ def create_processor(settings, suffix=""):
     if is_default:
         settings.set_default("output_dir", files.path_beside(
             os.path.join("output", os.path.splitext(name)[0]), suffix))
-        record = _read_record(settings.output_dir)
+        record = settings.directory.trained_record
     processor = ModuleProcessor(path, name, content)
     settings.task_name, settings.task_type = TASK, processor.task_type
     _choose_phases(settings, processor)
@@ -106,12 +105,6 @@ def create_processor(settings, suffix=""):
         require_data_dir(settings.data_dir)
     processor.set_target(settings)
     return processor
-
-
-def _read_record(directory):
-    """Returns the record of the training in a directory; None without a training."""
-    is_trained = directory and checkpoint_formats.latest_checkpoint(directory)
-    return output_files.read_record(directory) if is_trained else None
 
 
 def _read_copy(path, record):
