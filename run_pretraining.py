@@ -259,8 +259,7 @@ def main(_):
         dev_data=run_record.describe_dev_files(
             settings, paths_of["eval_file"], lambda: count_evaluated(settings, paths_of["eval_file"])),
         trim_padding=estimator_setup.trims_training(settings, model))
-    trainer, step = estimator_setup.create_estimator(settings, model, settings.num_train_steps,
-                                                     settings.eval_batch_size)
+    trainer, step = estimator_setup.create_estimator(settings, model, settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
@@ -271,21 +270,21 @@ def main(_):
             paths_of[flag], *lengths, is_training=is_training, trim=is_training and step.trims_training,
             unequal_micro_batches=is_training and step.unequal_micro_batches, **sizes)
 
-    def evaluate(eval_input_fn):
-        return trainer.evaluate(eval_input_fn, settings.max_eval_steps)
+    def evaluate(checkpoint):
+        return trainer.evaluate(input_fn("eval_file"), settings.max_eval_steps, checkpoint_path=checkpoint)
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
             curve = learning_curve.create_learning_curve(
-                settings, lambda: input_fn("eval_file"), evaluate,
-                "Masked words that were predicted correctly",
-                {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
+                settings, evaluate, "Masked words that were predicted correctly",
+                {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"},
+            ) if learning_curve.is_requested(settings) else None
             estimator_setup.log_training(settings, len(paths_of["input_file"]), "file",
                                          settings.num_train_steps)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,
                           curve=curve)
         if settings.do_eval:
-            metrics = evaluate(input_fn("eval_file"))
+            metrics = evaluate(estimator_setup.evaluated_weights(settings))
             results.write_results(settings.results_dir, "eval_results.txt", metrics)
             results.record_evaluation(settings, "dev", metrics)
 

@@ -23,18 +23,18 @@ import run_squad
 ALLOWED_SHARE = 0.1
 
 
-class MeasuredEvaluation(question_answering.Evaluation):
-    """An evaluation that also measures the cost of its last part, in CPU seconds. This part begins when the
-    model has computed all outputs, and ends when all files of the evaluation are written. The seconds are
+class MeasuredTask(question_answering.QuestionAnswering):
+    """A task whose evaluation also measures the cost of its last part, in CPU seconds. This part begins when
+    the model has computed all outputs, and ends when all files of the evaluation are written. The seconds are
     stored with a `results.Recorder`."""
 
-    def model_outputs(self, input_fn):
-        self.features, raw = map(list, super().model_outputs(input_fn))
+    def model_outputs(self, split, inference):
+        self.features, raw = map(list, super().model_outputs(split, inference))
         self.start = time.process_time()
         return self.features, raw
 
-    def write(self, input_fn):
-        super().write(input_fn)
+    def write(self, split, inference):
+        super().write(split, inference)
         whole = time.process_time()
         spent = whole - self.start
         share = spent / whole
@@ -53,7 +53,7 @@ if __name__ == "__main__":
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
-    MeasuredEvaluation.recorder = results.Recorder(arguments.results, {"search": "CPU s", "whole": "CPU s"})
+    MeasuredTask.recorder = results.Recorder(arguments.results, {"search": "CPU s", "whole": "CPU s"})
     sys.argv[1:] = flags
-    question_answering.Evaluation = MeasuredEvaluation
+    question_answering.QuestionAnswering = MeasuredTask
     launch.run(run_squad.main)

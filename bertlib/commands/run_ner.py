@@ -19,87 +19,47 @@ from absl import logging
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import input_pipeline, unknown_tokens
+from bertlib.data import unknown_tokens
 from bertlib.flag_table import training
 from bertlib.output_directory import output_files, record_fields
 from bertlib.reports import prediction_files, tagging_report, tagging_rows
 from bertlib.rows import faults, text_keys
 from bertlib.runs import (
-    checks,
+    driver,
     estimator_setup,
     example_limits,
     head_labels,
-    learning_curve,
     model_config,
     results,
     run_record,
-    vocabularies,
+    split_files,
 )
-from bertlib.runs.settings import find_split_file, require_file, sample_path
+from bertlib.runs.settings import require_file
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
-# {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
-# extension)}.
-_SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
-           "test": ("do_predict", ("test",))}
+# {split: possible names of its file in --data_dir, without the file extension}.
+_FILES = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
 # The file extensions of JSON Lines. A file with one of these extensions is used if --data_dir has no file in
 # CoNLL columns.
 _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
-# Names of the written files. train.tf_record is written to --output_dir, all others to --results_dir.
+# Names of the files that are written to --results_dir.
 _PREDICTIONS, _JSON_PREDICTIONS = "test_predictions.conll", "test_predictions.jsonl"
 _RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
 _TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
-_RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
 _REPORT = "eval_report.html"
-_RESULTS_OF = {split: [_RESULTS[split], _RESULTS[split].replace(".txt", ".json"),
-                       *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS), more]
-               for split, more in (("dev", _REPORT), ("test", _PREDICTIONS))}
-_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], output_files.SKIPPED_LINES, *_RESULTS_OF["dev"],
-                 *_RESULTS_OF["test"])
-# Maps each metric in the picture of the learning curve to its name in this picture.
-_SHOWN = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
-
-
-ENTRIES = training.COMMANDS["run_ner"]
-
-
-# --- Flags and files -------------------------------------------------------------------------------------
-
-
-def resolve_flags(settings):
-    """Sets each flag that is missing on the command line to its default for this run.
-
-    Raises:
-      ValueError, OSError: a required flag is missing, or a flag has an unusable value.
-    """
-    checks.refuse_tpus(settings)
-    settings.choose_phases()
-    if settings.output_dir is None:
-        settings.set_default("output_dir", os.path.join("output", "ner"))
-    run_record.inherit_settings(settings, "tagging")
-    needed = [split for split, (phase, _) in _SPLITS.items() if getattr(settings, phase)]
-    missing = [split for split in needed if getattr(settings, f"{split}_file") is None]
-    if settings.data_dir is None and missing:
-        if any(getattr(settings, f"{split}_file") for split in _SPLITS):
-            raise ValueError(f"--{missing[0]}_file or --data_dir is required.")
-        run_record.refuse_sample(settings, sample_path("ner"), f"--{missing[0]}_file or --data_dir")
-        settings.set_default("data_dir", sample_path("ner"), "a small sample made for this repository")
-        for name, value in _SAMPLE_DEFAULTS.items():
-            if not settings.is_resolved(name):
-                settings.set_default(name, value, "for the sample, which is small")
-    for split in missing:
-        settings.set_default(f"{split}_file", find_split_file(settings.data_dir, split, *(
-            [name + ending for name in _SPLITS[split][1] for ending in endings]
-            for endings in (_ENDINGS, _JSON_ENDINGS))))
-    model_config.resolve_model_flags(settings)
 
 
 # An epoch of the sample has only six steps, so the training needs more epochs and a higher learning rate than
 # with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
+
+
+ENTRIES = training.COMMANDS["run_ner"]
+
+
+# --- The data --------------------------------------------------------------------------------------------
 
 
 class Data(NamedTuple):
@@ -127,29 +87,28 @@ def read_data(settings):
     """
     record = settings.trained and settings.trained.record
     splits, skipped, width = {}, [], record and record["settings"].get("num_columns")
-    for split, (phase, _) in _SPLITS.items():
-        if getattr(settings, phase):
-            path = require_file(settings, f"{split}_file")
-            # Each line of the test file needs a prediction, so its bad lines are always an error.
-            bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
-            splits[split] = tagged_json_lines.read_tagged(
-                path, settings.token_column, settings.tag_column, width if split == "test" else True,
-                bad_lines)
-            if bad_lines:
-                skipped.extend(bad_lines.found)
-                logging.warning("%s: %d bad lines are left out together with their sentences, because "
-                                "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
-                                len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
-            if split == "test" and width and splits[split].width not in (None, width):
-                logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
-                             "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
-                             "scored.", path,
-                             terminal.counted(splits[split].width, "column"), width)
-            if split == "train" or width is None:
-                width = splits[split].width
-            splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
-                settings, split, splits[split].sentences,
-                lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
+    for split in split_files.needed(settings):
+        path = require_file(settings, f"{split}_file")
+        # Each line of the test file needs a prediction, so its bad lines are always an error.
+        bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
+        splits[split] = tagged_json_lines.read_tagged(
+            path, settings.token_column, settings.tag_column, width if split == "test" else True,
+            bad_lines)
+        if bad_lines:
+            skipped.extend(bad_lines.found)
+            logging.warning("%s: %d bad lines are left out together with their sentences, because "
+                            "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
+                            len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
+        if split == "test" and width and splits[split].width not in (None, width):
+            logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
+                         "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
+                         "scored.", path,
+                         terminal.counted(splits[split].width, "column"), width)
+        if split == "train" or width is None:
+            width = splits[split].width
+        splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
+            settings, split, splits[split].sentences,
+            lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
     tagged = [file for file in splits.values() if file.is_tagged]
     scheme, why = _scheme(settings, tagged)
     for file in tagged:
@@ -236,9 +195,6 @@ def _describe(file, scheme, labels):
                         "tags, so they count as wrong: %s.", file.path, ", ".join(unknown))
 
 
-# --- The run ---------------------------------------------------------------------------------------------
-
-
 def make_windows(settings, data, tokenizer):
     """Returns the inputs of the model, {split: list of `tagging_data.Window`}.
 
@@ -261,103 +217,133 @@ def make_windows(settings, data, tokenizer):
     return windows
 
 
+# --- The run ---------------------------------------------------------------------------------------------
+
+
 def main(_):
-    """Runs the phases that the flags name."""
+    """Runs the phases that the flags name: training, evaluation, prediction."""
     launch.log_devices()
-    settings = common_flags.read_settings()
-    resolve_flags(settings)
-    bert_config = model_config.load_config(settings)
-    tokenizer = vocabularies.load_tokenizer(settings, bert_config)
-    checks.check_output_dir(settings)
-    learning_curve.check(settings)
-    input_files = {f"{split}_file": getattr(settings, f"{split}_file") for split in _SPLITS}
-    checks.refuse_overwriting(settings, {name: [path] for name, path in input_files.items() if path},
-                              checks.list_overwritten_files(settings, _RESULT_FILES, [_RECORDS["train"]]))
-    data = read_data(settings)
-    head_shapes = tagging_head.head_shapes(bert_config, len(data.labels), settings.crf)
-    init_checkpoint = head_labels.starting_checkpoint(
-        settings, head_labels.Head("tagging", data.labels, len(data.labels), settings.crf))
-    checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)
-    init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
-    windows = make_windows(settings, data, tokenizer)
-
-    num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentence")
-    checks.check_disk(settings, num_train_steps, head_shapes, bert_config)
-    build_model_fn = functools.partial(
-        tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
-        use_one_hot_embeddings=False, **estimator_setup.training_arguments(settings, num_train_steps))
-    # The memory simulation leaves out the CRF, because the loops of the CRF need almost no memory compared
-    # with the encoder.
-    model = estimator_setup.TrainableModel(
-        bert_config, build_model_fn(settings.crf), tagging_data.feature_fields,
-        tagging_head.BATCH_TOTALS, padding_is_removable=True,
-        simulated_model_fn=build_model_fn(False))
-    record = run_record.RunRecord(
-        settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
-        task_type="tagging", labels=data.labels, **describe_training_file(data),
-        train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
-        dev_data=run_record.describe_dev_files(settings, [settings.dev_file],
-                                               lambda: len(data.splits["dev"].sentences)),
-        trim_padding=estimator_setup.trims_training(settings, model))
-    tagger, step = estimator_setup.create_estimator(settings, model, num_train_steps,
-                                                    predict_batch_size=settings.predict_batch_size)
-
-    run(settings, tagger, step, data, windows, num_train_steps, record)
+    driver.run(Tagging(common_flags.read_settings()))
 
 
-def run(settings, tagger, step, data, windows, num_train_steps, record):
-    """Runs the phases that the flags name: training, evaluation, prediction.
+class Tagging(driver.Task):
+    """Tags the words of sentences.
 
-    Args:
-      settings: a `Settings`, checked.
-      tagger, step: the Estimator and its `StepConfig`.
-      data: `Data`.
-      windows: see `make_windows`.
-      num_train_steps: int, the last step of the training.
-      record: the `run_record.RunRecord`.
+    Attributes:
+      data: the `Data` of the run, after `read`.
+      windows: the inputs of the model, {split: list of `tagging_data.Window`}, after `read`.
     """
-    @functools.cache  # writes the features of a split only once, even if the split is evaluated several times
-    def input_fn(split, is_training=False):
-        """Writes the features of a split; returns the input_fn that reads them."""
-        path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
-        tagging_data.write_windows(windows[split], settings.max_seq_length, path, settings.features_cache)
-        return tagging_head.input_fn_builder(path, settings.max_seq_length,
-                                             **estimator_setup.input_options(settings, step, is_training))
 
-    def tag(split, part_input_fn):
+    command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
+    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
+    shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
+
+    # --- Flags
+
+    def resolve(self):
+        settings = self.settings
+        settings.choose_phases()
+        if settings.output_dir is None:
+            settings.set_default("output_dir", os.path.join("output", "ner"))
+        run_record.inherit_settings(settings, "tagging")
+        split_files.resolve(settings, "ner", _SAMPLE_DEFAULTS, lambda split: [
+            [name + ending for name in _FILES[split] for ending in endings]
+            for endings in (_ENDINGS, _JSON_ENDINGS)])
+        model_config.resolve_model_flags(settings)
+
+    # --- Files and data
+
+    def input_files(self):
+        return split_files.list_files(self.settings)
+
+    def result_names(self, split):
+        return [_RESULTS[split], _RESULTS[split].replace(".txt", ".json"),
+                *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
+                _REPORT if split == "dev" else _PREDICTIONS]
+
+    def other_names(self):
+        return [output_files.SKIPPED_LINES]
+
+    def read(self):
+        self.data = read_data(self.settings)
+        self.windows = make_windows(self.settings, self.data, self.tokenizer)
+
+    def splits(self):
+        return [split for split in self.data.splits if split != "train"]
+
+    def skipped_lines(self):
+        return self.data.skipped
+
+    # --- The model
+
+    def head(self):
+        labels = self.data.labels
+        return head_labels.Head("tagging", labels, len(labels), self.settings.crf)
+
+    def head_shapes(self):
+        return tagging_head.head_shapes(self.config, len(self.data.labels), self.settings.crf)
+
+    def num_examples(self):
+        return len(self.data.splits["train"].sentences) if self.settings.do_train else 0
+
+    def num_train_steps(self):
+        return estimator_setup.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
+
+    def build_model(self, start, num_train_steps):
+        build_model_fn = functools.partial(
+            tagging_head.model_fn_builder, self.config, len(self.data.labels), init_checkpoint=start,
+            use_one_hot_embeddings=False,
+            **estimator_setup.training_arguments(self.settings, num_train_steps))
+        # The memory simulation leaves out the CRF, because the loops of the CRF need almost no memory
+        # compared with the encoder.
+        return estimator_setup.TrainableModel(
+            self.config, build_model_fn(self.settings.crf), tagging_data.feature_fields,
+            tagging_head.BATCH_TOTALS, padding_is_removable=True,
+            simulated_model_fn=build_model_fn(False))
+
+    def describe(self):
+        return {"task": "ner", "task_type": "tagging", "labels": self.data.labels,
+                **describe_training_file(self.data),
+                **split_files.describe(self.settings, lambda: len(self.data.splits["dev"].sentences))}
+
+    # --- The run
+
+    def write_features(self, split, path):
+        tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
+                                   self.settings.features_cache)
+
+    def input_fn(self, split, path, options):
+        return tagging_head.input_fn_builder(path, self.settings.max_seq_length, **options)
+
+    def scores(self, split, inference):
+        return self._tag(split, inference)[1]
+
+    def _tag(self, split, inference):
         """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
         `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags."""
-        rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
+        data, rows = self.data, list(inference.rows())
         predicted = tagging_data.merge_windows(rows, data.splits[split].sentences, data.labels, data.scheme)
         if not data.splits[split].is_tagged:
             return predicted, None
         return predicted, scores_of(data, split, predicted, {
             "eval_loss": sum(row["loss"] for row in rows) / sum(
-                sum(window.tag_mask) for window in windows[split]),
-            "global_step": checkpoint_formats.read_global_step(tagger.latest_checkpoint())})
+                sum(window.tag_mask) for window in self.windows[split]),
+            "global_step": inference.step})
 
-    with estimator_setup.locked_directories(settings, record):
-        results.write_skipped_lines(settings, data.skipped)
-        if settings.do_train:
-            curve = learning_curve.create_learning_curve(
-                settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
-                "Entities of the development file", _SHOWN)
-            estimator_setup.log_training(settings, len(data.splits["train"].sentences), "sentence",
-                                         num_train_steps)
-            tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
-                         curve=curve)
-        for split in (split for split in data.splits if split != "train"):
-            file = data.splits[split]
-            logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
-            predicted, scores = tag(split, input_fn(split))
-            with results.replace_together(settings, _RESULTS_OF[split]):
-                if split == "test":
-                    write_predictions(settings, file, predicted)
-                if scores:
-                    write_scores(settings, data, split, predicted, scores)
-                write_table(settings, split, file, predicted)
-                if split == "dev":
-                    write_report(settings, file, predicted, scores)
+    def write(self, split, inference):
+        settings, file = self.settings, self.data.splits[split]
+        logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
+        predicted, scores = self._tag(split, inference)
+        if split == "test":
+            write_predictions(settings, file, predicted)
+        if scores:
+            write_scores(settings, self.data, split, predicted, scores)
+        write_table(settings, split, file, predicted)
+        if split == "dev":
+            write_report(settings, file, predicted, scores, self.shown)
+
+
+# --- The results -----------------------------------------------------------------------------------------
 
 
 def write_predictions(settings, file, predicted):
@@ -411,14 +397,14 @@ def write_table(settings, split, file, predicted):
     logging.info("Table of the words and their predictions: %s.", path)
 
 
-def write_report(settings, file, predicted, scores):
+def write_report(settings, file, predicted, scores, shown):
     """Writes the report of the evaluation; see `results.write_report`."""
     tags = [prediction.tags for prediction in predicted]
 
     def write(path, facts):
         tagging_report.write_report(path, facts, file.sentences, tags)
 
-    results.write_report(settings, _REPORT, write, "Tagging", scores, file.path, _SHOWN)
+    results.write_report(settings, _REPORT, write, "Tagging", scores, file.path, shown)
 
 
 def scores_of(data, split, predicted, others):

@@ -85,6 +85,11 @@ def current():
     return _group
 
 
+def is_first():
+    """Returns whether this process writes the files of the run: it is replica 0, or has joined no group."""
+    return _group is None or _group.is_first
+
+
 def join(environment=os.environ):
     """Connects to the other replicas of the run that BERT_REPLICA describes; returns the `Group`.
 

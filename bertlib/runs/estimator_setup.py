@@ -17,7 +17,6 @@ from bertlib.checkpoints import metrics_history
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
-from bertlib.output_directory import best_weights
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
@@ -350,6 +349,23 @@ def _log_layers(settings, config):
 # --- The Estimator ---------------------------------------------------------------------------------------
 
 
+def evaluated_weights(settings):
+    """Returns the prefix of the weights that a run evaluates at its end: the best or the newest weights in
+    --output_dir. The result is None if there are none. All replicas use what replica 0 finds.
+
+    Another process may be training in --output_dir. So a run without training uses the weights that it found
+    at its start.
+
+    Args:
+      settings: a `Settings`.
+    """
+    directory = OutputDirectory(settings.output_dir) if settings.do_train else settings.directory
+    found, group = None, replica_group.current()
+    if replica_group.is_first():
+        found = directory.weights(settings.weights)
+    return group.broadcast(found) if group else found
+
+
 class _Estimator(estimator.Estimator):
     """An Estimator whose out-of-memory errors say which flags to change. If the run does not train, this
     Estimator writes nothing into --output_dir."""
@@ -357,48 +373,15 @@ class _Estimator(estimator.Estimator):
     def __init__(self, settings, model, step, **arguments):
         super().__init__(model.model_fn, **arguments)
         self._settings, self._model, self._step = settings, model, step
-        # Another process may be training in this directory, and may replace the best or the newest
-        # checkpoint. So a run without training chooses a checkpoint at the start. Evaluation and prediction
-        # both use this checkpoint, so that their results belong to the same weights. In a run that trains,
-        # `_chosen` is None at first. After a training with --keep_best, `_chosen` is the checkpoint of the
-        # best weights.
-        self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
-    def latest_checkpoint(self):
-        """Returns the prefix of the checkpoint for evaluation and prediction. In the block of
-        `using_weights`, this is the prefix that was passed to `using_weights`. Otherwise, it is the prefix of
-        the best weights or of the newest checkpoint."""
-        if self._settings.do_train and self._chosen is None:
-            return super().latest_checkpoint()
-        return self._chosen
-
-    def _find_best(self):
-        """Returns the prefix of the best weights in --output_dir. Returns None if --weights=last is given, or
-        if the training does not keep its best weights."""
-        if self._settings.weights != best_weights.BEST:
-            return None
-        best = OutputDirectory(self._settings.output_dir).best
-        if best is None:
-            return None
-        best_weights.log_choice(best)
-        return best["checkpoint"]
-
-    @contextlib.contextmanager
-    def using_weights(self, prefix):
-        """Returns a context manager. Evaluations in its block use the weights of the checkpoint with this
-        prefix."""
-        self._chosen = prefix
-        try:
-            yield
-        finally:
-            self._chosen = None
+    def _default_checkpoint(self):
+        return None  # the callers name the checkpoint of the weights; None means the starting weights
 
     def eval_dir(self, name=None):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, *args, hooks=(), max_steps=None, curve=None, **kwargs):
-        """Trains, see `estimator.Estimator.train`. With --keep_best, later evaluations and predictions use
-        the best weights. If the run only trains, logs where the weights are.
+        """Trains, see `estimator.Estimator.train`. If the run only trains, logs where the weights are.
 
         Args:
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
@@ -409,7 +392,7 @@ class _Estimator(estimator.Estimator):
         hooks = [*(hooks or ()), *profile]
         try:
             if curve:
-                max_steps = curve.prepare(self, max_steps)
+                max_steps = curve.prepare(max_steps)
                 hooks += curve.make_hooks() if self.config.is_chief else []
                 kwargs["saving_listeners"] = [curve]
             super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
@@ -421,10 +404,6 @@ class _Estimator(estimator.Estimator):
                                          if phase != "do_train"):
                     logging.info("The trained weights are in %s. This run evaluated no examples, so the "
                                  "quality of the model is not known.", self._settings.output_dir)
-            if self._settings.keep_best:
-                group = replica_group.current()
-                best = self._find_best() if self.config.is_chief else None
-                self._chosen = group.broadcast(best) if group else best
             return self
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(_advise_on_memory(self._settings, self._model, self._step)) from error
@@ -464,14 +443,13 @@ def _profile_hooks(settings, num_train_steps):
     return [profiling.ProfileHook(settings.output_dir, first, last)]
 
 
-def create_estimator(settings, model, num_train_steps, eval_batch_size=None, predict_batch_size=None):
+def create_estimator(settings, model, num_train_steps):
     """Returns (the `estimator.Estimator` that the flags describe, its `StepConfig`).
 
     Args:
       settings: a `Settings`.
       model: a `TrainableModel`.
       num_train_steps: number of steps of the schedule. With --max_steps, the training may end earlier.
-      eval_batch_size, predict_batch_size: number of examples in a batch.
 
     Raises:
       ValueError: no configuration fits into memory, or flags contradict each other.
@@ -490,7 +468,8 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
         metrics_history=metrics_history.MetricsHistory(settings.output_dir) if settings.do_train else None)
     created = _Estimator(settings, model, step, config=config,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
-                         eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
+                         eval_batch_size=getattr(settings, "eval_batch_size", None),
+                         predict_batch_size=getattr(settings, "predict_batch_size", None))
     return created, step
 
 

@@ -17,7 +17,6 @@ checkpoint first removes the rows of later steps. So a killed training continues
 """
 
 import csv
-import functools
 import io
 import math
 import os
@@ -96,21 +95,13 @@ def _describe_unknown_metric(metric, names):
     return f"--keep_best={metric}: the evaluation has no such metric. {known}"
 
 
-def create_learning_curve(settings, make_input_fn, evaluate_input, title, shown, full_score=1.0):
-    """Returns the `LearningCurve` of a training; None if the flags request no evaluations during the
-    training.
+def create_learning_curve(settings, evaluate, title, shown, full_score=1.0):
+    """Returns the `LearningCurve` of a training whose flags request evaluations during the training.
 
     Args:
       settings: a `Settings`, checked.
-      make_input_fn: function without arguments that writes the features of the development set and returns
-        the input_fn that reads these features.
-      evaluate_input: function that takes the result of `make_input_fn`, evaluates the weights of
-        `Estimator.latest_checkpoint` and returns {metric: number}.
-      title, shown, full_score: see `LearningCurve`.
+      evaluate, title, shown, full_score: see `LearningCurve`.
     """
-    if not is_requested(settings):
-        return None
-    evaluate = functools.partial(evaluate_input, make_input_fn())
     return LearningCurve(settings.output_dir, evaluate, title, shown, full_score,
                          settings.eval_each_checkpoint, settings.eval_every_steps, settings.keep_best,
                          settings.early_stopping_evals)
@@ -213,8 +204,9 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         Args:
           directory: directory of the checkpoints. The table and the picture are also written to this
             directory.
-          evaluate: function without arguments that evaluates the weights of `Estimator.latest_checkpoint` and
-            returns {metric: number}.
+          evaluate: function that takes the prefix of a checkpoint, evaluates its weights and returns {metric:
+            number}. All replicas call it before the training, and only replica 0 calls it during the
+            training. Its result is used only in replica 0.
           title: title of the picture.
           shown: {metric: its name in the picture}. The picture shows only these metrics.
           full_score: the best possible value of the shown metrics, such as 1.0 or 100.0. The picture shows
@@ -231,28 +223,27 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         self._title, self._shown, self._full_score = title, shown, full_score
         self._each_checkpoint, self._every_steps = each_checkpoint, every_steps
         self._metric, self._patience = keep_best, early_stopping_evals
-        self._best = self._estimator = self._last_step = self._failure = None
+        self._best = self._last_step = self._failure = None
         self._done, self._seconds = set(), []  # evaluated steps; seconds of each evaluation in this run
         self._stops = False
 
     # --- Before and after the training
 
-    def prepare(self, estimator, last_step):
+    def prepare(self, last_step):
         """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
         If an earlier run was killed before the evaluation of this checkpoint, evaluates the checkpoint now.
         All replicas must call this method before the training.
 
         Args:
-          estimator: the Estimator that trains. It has the method `using_weights`.
           last_step: int, the last step of the training.
 
         Returns:
           the step at which the training ends: `last_step`, or an earlier step if early stopping has ended the
           training already.
         """
-        self._estimator, self._last_step = estimator, last_step
+        self._last_step = last_step
         group = replica_group.current()
-        state = self._restore() if files.is_writing_enabled() else None
+        state = self._restore() if replica_group.is_first() else None
         newest, is_missing = group.broadcast(state) if group else state
         if is_missing:
             self.evaluate_and_add(newest)
@@ -295,7 +286,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """
         if self._failure:
             raise ValueError(self._failure)
-        if not files.is_writing_enabled():
+        if not replica_group.is_first():
             return
         if self._best:
             self._best.finish()
@@ -346,9 +337,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """
         directory = os.path.join(self._directory, _EVALUATED)
         try:
-            prefix = weights.save(session, directory, step)
-            with self._estimator.using_weights(prefix):
-                self.evaluate_and_add(step, prefix)
+            self.evaluate_and_add(step, weights.save(session, directory, step))
         finally:
             self._remove_evaluated()
 
@@ -365,11 +354,12 @@ class LearningCurve(tf.train.CheckpointSaverListener):
           step: the step of the weights.
           checkpoint: prefix of the weights; None for the checkpoint that the training saved at this step.
         """
+        checkpoint = checkpoint or os.path.join(self._directory, f"model.ckpt-{step}")
         started = time.monotonic()
-        metrics = self._evaluate()
+        metrics = self._evaluate(checkpoint)
         self._seconds.append(time.monotonic() - started)
         self._done.add(step)
-        if not files.is_writing_enabled():
+        if not replica_group.is_first():
             return
         rows = [row for row in self.read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
@@ -379,7 +369,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, PICTURE),
                          charts.line_chart(self._title, self.points(rows)))
         if self._best:
-            self._update_best(step, rows, checkpoint or os.path.join(self._directory, f"model.ckpt-{step}"))
+            self._update_best(step, rows, checkpoint)
         self._write_table(rows)
 
     def _write_table(self, rows):

@@ -239,11 +239,16 @@ def load_config(settings):
       ValueError, FileNotFoundError: see `read_config`; or --max_seq_length is too large.
     """
     config = read_config(settings)
+    check_length(settings, config)
+    return config
+
+
+def check_length(settings, config):
+    """Raises a ValueError if --max_seq_length is above the number of positions of a `modeling.BertConfig`."""
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
                          f"{config.max_position_embeddings} in {settings.bert_config_file}, the number of "
                          "positions that the model has. Pass a lower --max_seq_length.")
-    return config
 
 
 def _sizes_of_starting_weights(settings):

@@ -1,19 +1,29 @@
-"""Implements the evaluation of run_squad.py: computes the answers of a model, scores them and writes them."""
+"""Contains the task of run_squad.py: its flags and data, and the answers of a model with their scores."""
 
+import functools
 import math
 import os
 
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.data import input_pipeline
+from bertlib.data import unknown_tokens
 from bertlib.output_directory import null_threshold
 from bertlib.reports import prediction_files, squad_report
 from bertlib.reports.prediction_rows import PredictedRow
-from bertlib.runs import estimator_setup, example_limits, results
-from bertlib.runs.settings import last_training_step
-from bertlib.system import files, fingerprints
-from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
+from bertlib.runs import (
+    checks,
+    driver,
+    estimator_setup,
+    example_limits,
+    head_labels,
+    model_config,
+    results,
+    run_record,
+)
+from bertlib.runs.settings import last_training_step, require_file, sample_path
+from bertlib.system import files, fingerprints, terminal
+from bertlib.tasks.squad import squad_answers, squad_data, squad_head, squad_predictions, squad_scores
 
 RESULTS, REPORT = "eval_results.json", "eval_report.html"
 # Names of all files that an evaluation or a prediction writes.
@@ -57,130 +67,248 @@ def log_windows_seen(settings, num_train_steps, questions, windows):
                  f"{seen:,}", f"{windows:,}", epochs, limit)
 
 
-class Evaluation:
-    """Answers the questions of --predict_file and scores the answers.
+class QuestionAnswering(driver.Task):
+    """Finds the answers to questions in paragraphs, as in SQuAD.
 
     Attributes:
-      shown: the metrics that the picture of the learning curve shows, as {metric: its name in the picture}.
+      examples: {"train" or "dev": list of `SquadExample`}, after `read`.
+      gold: the right answers to the questions of "dev", see `squad_data.read_gold`; None without --do_eval.
     """
 
-    def __init__(self, settings, estimator, examples, gold, tokenizer):
-        """Creates the evaluation.
+    command, noun, title, full_score = "run_squad.py", "question", "Answers to --predict_file", 100
+    records = {"train": "train.tf_record", "dev": "eval.tf_record"}
 
-        Args:
-          settings: a `Settings`, checked.
-          estimator: the Estimator.
-          examples: list of `SquadExample`; None if nothing is evaluated.
-          gold: the right answers, see `squad_data.read_gold`; None if the right answers are unknown.
-          tokenizer: tokenizer of the model.
-        """
-        self._settings, self._estimator, self._examples, self._gold = settings, estimator, examples, gold
-        self._tokenizer = tokenizer
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.examples, self.gold = {}, None
         exact = "exact" if settings.version_2_with_negative else "exact_match"
         self.shown = {"f1": "F1", exact: "exact match"}
 
-    def write(self, input_fn):
-        """Writes the answers, a table of the answers and an HTML report into --results_dir. Also writes the
-        scores, if the right answers are known. Files of an earlier evaluation or prediction that are not
-        written again are removed, because they belong to other answers.
+    # --- Flags
 
-        Args:
-          input_fn: the Estimator's input function. It reads the windows of the examples.
+    def resolve(self):
+        settings = self.settings
+        settings.choose_phases()
+        run_record.inherit_settings(settings, "questions")
+        version = "2.0" if settings.version_2_with_negative else "1.1"
+        if settings.output_dir is None:
+            settings.set_default("output_dir", os.path.join("output", f"squad-v{version}"))
+        needed = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
+        sampled = settings.train_file is settings.predict_file is None
+        for name, part in (("train_file", "train"), ("predict_file", "dev")):
+            if needed[name] and getattr(settings, name) is None:
+                if not sampled:
+                    raise ValueError(f"--{name} is required.")
+                run_record.refuse_sample(settings, sample_path("squad"), f"--{name}")
+                settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
+                                     "a small sample made for this repository, not the real SQuAD")
+            if needed[name]:
+                require_file(settings, name)
+        model_config.resolve_model_flags(settings)
+        self.check_flags()
+
+    def check_flags(self):
+        """Checks that the flags of this task do not contradict each other.
+
+        Raises:
+          ValueError: the flags contradict each other.
         """
-        with results.replace_together(self._settings, RESULT_FILES):
-            self._write(input_fn)
+        settings = self.settings
+        if settings.max_seq_length <= settings.max_query_length + 3:
+            raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context after "
+                             f"3 special tokens and a question of --max_query_length="
+                             f"{settings.max_query_length}. Raise --max_seq_length or lower "
+                             "--max_query_length.")
+        if settings.find_null_threshold and not (settings.version_2_with_negative and settings.do_eval):
+            raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval, because "
+                             "the threshold is computed from the right answers, some of which must be empty. "
+                             "Pass these two flags, or leave --find_null_threshold out.")
+        if settings.do_train and settings.tokens_per_micro_batch and not settings.trim_padding:
+            raise ValueError("--tokens_per_micro_batch needs --trim_padding=true, which is not the default "
+                             "in this command because the published loss depends on padding. Pass "
+                             "--trim_padding=true, or leave --tokens_per_micro_batch out.")
 
-    def _write(self, input_fn):
+    def load_model(self):
+        super().load_model()
+        self.check_model(self.config)
+
+    def check_model(self, config):
+        """Checks that a model can read a question and a context, see `checks.check_segments`."""
+        checks.check_segments(config, "each input is a question and a context")
+
+    # --- Files and data
+
+    def input_files(self):
+        paths = {name: getattr(self.settings, name) for name in ("train_file", "predict_file")}
+        return {name: [path] for name, path in paths.items() if path}
+
+    def result_names(self, split):
+        return RESULT_FILES
+
+    def read(self):
+        settings, version_2 = self.settings, self.settings.version_2_with_negative
+        if settings.do_train:
+            self.examples["train"] = draw_questions(settings, "train", squad_data.read_squad_examples(
+                settings.train_file, True, version_2))
+        if settings.do_predict or settings.do_eval:
+            self.examples["dev"] = squad_data.read_squad_examples(settings.predict_file, False, version_2)
+        if settings.do_eval:
+            gold = squad_data.read_gold(settings.predict_file)
+            self.examples["dev"] = draw_questions(settings, "dev", self.examples["dev"])
+            self.gold = {example.qas_id: gold[example.qas_id] for example in self.examples["dev"]}
+            unanswerable = sum(not answers for answers in self.gold.values())
+            if unanswerable and not version_2:
+                logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for "
+                                "these questions counts as wrong. If the file has the format of SQuAD 2.0, "
+                                "pass --version_2_with_negative.", settings.predict_file, unanswerable,
+                                len(self.gold))
+        unknown_tokens.check(self.examples, lambda example: (example.question_text, example.doc_tokens),
+                             self.tokenizer)
+
+    def splits(self):
+        return [split for split in self.examples if split != "train"]
+
+    # --- The model
+
+    def head(self):
+        return head_labels.Head("questions")
+
+    def head_shapes(self):
+        return squad_head.head_shapes(self.config)
+
+    def num_examples(self):
+        # As in the published code, the number of steps depends on the number of questions, not on the number
+        # of windows.
+        return len(self.examples.get("train", ()))
+
+    def build_model(self, start, num_train_steps):
+        self._num_train_steps = num_train_steps
+        model_fn = squad_head.model_fn_builder(
+            self.config, init_checkpoint=start, use_one_hot_embeddings=False,
+            **estimator_setup.training_arguments(self.settings, num_train_steps))
+        return estimator_setup.TrainableModel(
+            self.config, model_fn, functools.partial(squad_data.feature_fields, is_training=True),
+            trims_training_by_default=False)
+
+    def describe(self):
+        settings = self.settings
+        return {
+            "task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}", "task_type": "questions",
+            "train_data": run_record.hash_files([settings.train_file]) if settings.do_train else None,
+            "dev_data": run_record.describe_dev_files(settings, [settings.predict_file],
+                                                      lambda: len(self.examples["dev"]))}
+
+    # --- The run
+
+    def write_features(self, split, path):
+        settings, examples, is_training = self.settings, self.examples[split], split == "train"
+        windows = squad_data.file_based_convert_examples_to_features(
+            examples, self.tokenizer, *self._lengths, is_training, path, settings.num_workers,
+            settings.features_cache)
+        logging.info("%s: %s, %s.", path, terminal.counted(len(examples), "question"),
+                     terminal.counted(windows, "window"))
+        if is_training:
+            log_windows_seen(settings, self._num_train_steps, len(examples), windows)
+
+    @property
+    def _lengths(self):
+        settings = self.settings
+        return settings.max_seq_length, settings.doc_stride, settings.max_query_length
+
+    def input_fn(self, split, path, options):
+        return squad_head.input_fn_builder(path, self.settings.max_seq_length, **options)
+
+    def scores(self, split, inference):
+        predictions = [answer._replace(nbest=None) for answer in self._answers(split, inference)]
+        threshold, _ = self._null_threshold(predictions, inference)
+        texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
+        return {**self._scores_of(predictions, texts, threshold), "global_step": inference.step}
+
+    def write(self, split, inference):
+        """Writes the answers, a table of the answers and an HTML report. Also writes the scores, if the right
+        answers are known."""
         def path(name):
             return os.path.join(settings.results_dir, name)
 
-        settings, gold = self._settings, self._gold
+        settings, gold, examples = self.settings, self.gold, self.examples[split]
         version_2 = settings.version_2_with_negative
-        predictions = squad_predictions.write_nbest(self._answers(input_fn), path("nbest_predictions.json"))
-        threshold, source = self._null_threshold(predictions)
+        logging.info("Answering %d questions.", len(examples))
+        predictions = squad_predictions.write_nbest(self._answers(split, inference),
+                                                    path("nbest_predictions.json"))
+        threshold, source = self._null_threshold(predictions, inference)
         if version_2:
             logging.info("Null threshold: %s (%s).", threshold, source)
         texts = squad_predictions.write_answers(predictions, path("predictions.json"),
                                                 path("null_odds.json") if version_2 else None,
                                                 path("answer_offsets.json"), threshold)
         logging.info("Answers: %s.", path("predictions.json"))
-        scores = {}
-        if gold is not None:
-            scores = self._scores_of(predictions, texts, threshold)
-            one_sided = squad_scores.one_sided_warning(gold, texts) if version_2 else None
-            if one_sided:
-                logging.warning("%s", one_sided)
-            evaluation = {**scores, "global_step": self._step()}
-            files.write_json(path(RESULTS), evaluation, indent=2)
-            results.record_evaluation(settings, "dev", evaluation)
-            logging.info("Results, in %s:\n%s", path(RESULTS),
-                         "\n".join(f"  {name} = {value}" for name, value in scores.items()))
-        elif files.exists(path(RESULTS)):
-            # The scores belong to other answers. Later predictions still need the null threshold.
-            kept = {name: value for name, value in files.read_json_object(path(RESULTS)).items()
-                    if name in ("null_score_diff_threshold", "global_step")}
-            if "null_score_diff_threshold" in kept:
-                files.write_json(path(RESULTS), kept, indent=2)
+        scores = {} if gold is None else self._scores_of(predictions, texts, threshold)
+        self._write_scores(path(RESULTS), scores, texts, inference.step)
         table = path(f"{'test' if gold is None else 'eval'}_predictions.{settings.predictions_format}")
         prediction_files.write_predictions(
-            table, predicted_rows(self._examples, predictions, threshold, gold, version_2),
+            table, predicted_rows(examples, predictions, threshold, gold, version_2),
             settings.predictions_format, settings.csv_safe, prediction_files.ANSWER_SEPARATOR)
         logging.info("Table of the questions and their answers: %s.", table)
         results.write_report(
             settings, REPORT, lambda path, facts: squad_report.write_report(
-                path, facts, self._examples, predictions, gold, threshold),
+                path, facts, examples, predictions, gold, threshold),
             f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
 
-    def scores(self, input_fn):
-        """Returns a dict {name: number}: the scores of the weights that the Estimator evaluates, and
-        "global_step", the step of these weights. Writes no file.
+    def _write_scores(self, path, scores, texts, step):
+        """Writes eval_results.json.
 
         Args:
-          input_fn: see `write`.
+          path: path of the file.
+          scores: {metric: number}; empty if the right answers are unknown.
+          texts: the final answers as {qas_id: text}.
+          step: the step of the weights.
         """
-        predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
-        threshold, _ = self._null_threshold(predictions)
-        texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
-        return {**self._scores_of(predictions, texts, threshold), "global_step": self._step()}
+        if scores:
+            one_sided = (squad_scores.one_sided_warning(self.gold, texts)
+                         if self.settings.version_2_with_negative else None)
+            if one_sided:
+                logging.warning("%s", one_sided)
+            evaluation = {**scores, "global_step": step}
+            files.write_json(path, evaluation, indent=2)
+            results.record_evaluation(self.settings, "dev", evaluation)
+            logging.info("Results, in %s:\n%s", path,
+                         "\n".join(f"  {name} = {value}" for name, value in scores.items()))
+        elif files.exists(path):
+            # The scores belong to other answers. Later predictions still need the null threshold.
+            kept = {name: value for name, value in files.read_json_object(path).items()
+                    if name in ("null_score_diff_threshold", "global_step")}
+            if "null_score_diff_threshold" in kept:
+                files.write_json(path, kept, indent=2)
 
-    def _step(self):
-        """Returns the step of the weights that the Estimator evaluates."""
-        return checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())
+    def model_outputs(self, split, inference):
+        """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows. For
+        the arguments, see `scores`."""
+        outputs = (squad_answers.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
+                   for row in inference.rows())
+        features = squad_data.generate_features(self.examples[split], self.tokenizer, *self._lengths,
+                                                is_training=False, report=False)
+        return features, outputs
 
-    def model_outputs(self, input_fn):
-        """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows.
-
-        Args:
-          input_fn: see `write`.
-        """
-        settings = self._settings
-        results = (squad_answers.RawResult(int(result["unique_ids"]), result["start_logits"],
-                                           result["end_logits"])
-                   for result in input_pipeline.restore_file_order(self._estimator.predict(input_fn)))
-        features = squad_data.generate_features(
-            self._examples, self._tokenizer, settings.max_seq_length, settings.doc_stride,
-            settings.max_query_length, is_training=False, report=False)
-        return features, results
-
-    def _answers(self, input_fn):
+    def _answers(self, split, inference):
         """Yields the `Prediction` of each question."""
-        settings = self._settings
+        settings = self.settings
         return squad_answers.select_answers(
-            self._examples, *self.model_outputs(input_fn), settings.n_best_size, settings.max_answer_length,
-            settings.do_lower_case, settings.version_2_with_negative, settings.verbose_logging,
-            getattr(self._tokenizer, "basic_tokenizer", None), estimator_setup.trims_evaluation(settings))
+            self.examples[split], *self.model_outputs(split, inference), settings.n_best_size,
+            settings.max_answer_length, settings.do_lower_case, settings.version_2_with_negative,
+            settings.verbose_logging, getattr(self.tokenizer, "basic_tokenizer", None),
+            estimator_setup.trims_evaluation(settings))
 
-    def _null_threshold(self, predictions):
+    def _null_threshold(self, predictions, inference):
         """Returns (threshold, source): the null threshold, and a str that says where it comes from.
 
         With --find_null_threshold=true, the threshold is the best one for these predictions. A run without
         training uses the threshold of the last evaluation, unless --null_score_diff_threshold is given.
         """
-        settings = self._settings
+        settings = self.settings
         if settings.find_null_threshold:
-            return (squad_scores.find_null_threshold(self._gold, predictions),
+            return (squad_scores.find_null_threshold(self.gold, predictions),
                     f"the best value of --null_score_diff_threshold on {settings.predict_file}")
-        checkpoint = self._estimator.latest_checkpoint() or settings.init_checkpoint
+        checkpoint = inference.checkpoint or settings.init_checkpoint
         if checkpoint and not settings.do_train and not settings.is_given("null_score_diff_threshold"):
             threshold, path = null_threshold.read(checkpoint_formats.directory_of_checkpoint(checkpoint),
                                                   checkpoint_files.step_in_name(checkpoint))
@@ -196,9 +324,9 @@ class Evaluation:
           texts: {qas_id: the final answer}.
           threshold: the null threshold with which `texts` were chosen, see --null_score_diff_threshold.
         """
-        if not self._settings.version_2_with_negative:
-            return squad_scores.evaluate(self._gold, texts)
-        scores = squad_scores.evaluate(self._gold, texts, True, squad_predictions.null_odds(predictions))
+        if not self.settings.version_2_with_negative:
+            return squad_scores.evaluate(self.gold, texts)
+        scores = squad_scores.evaluate(self.gold, texts, True, squad_predictions.null_odds(predictions))
         return {**scores, "null_score_diff_threshold": threshold}
 
 

@@ -116,13 +116,6 @@ class _Simulation:
     def __init__(self, directory, values=None, every=3, each_checkpoint=False, patience=None, metric="m"):
         self.directory, self.results = directory, values or self.values
         self.every, self.each, self.patience, self.metric = every, each_checkpoint, patience, metric
-        self.using = None
-
-    @contextlib.contextmanager
-    def using_weights(self, prefix):
-        self.using = prefix
-        yield
-        self.using = None
 
     def save(self, session, directory, step):
         os.makedirs(directory, exist_ok=True)
@@ -139,8 +132,7 @@ class _Simulation:
 
     def run(self):
         """Trains to the end. Returns the last step."""
-        def evaluate():
-            prefix = self.using or tf.train.latest_checkpoint(self.directory)
+        def evaluate(prefix):
             step = int(tf.train.load_variable(prefix, "w"))
             return {"m": self.results[step], "n": -self.results[step], "global_step": step}
 
@@ -148,7 +140,7 @@ class _Simulation:
         step = int(newest.rpartition("-")[2]) if newest else None
         curve = learning_curve.LearningCurve(self.directory, evaluate, "title", {"m": "M"}, 1.0, self.each,
                                              self.every, self.metric, self.patience)
-        last = curve.prepare(self, 12)
+        last = curve.prepare(12)
         metrics_history.MetricsHistory(self.directory).cut(step)
         if step is None:
             self.publish(step := 0)

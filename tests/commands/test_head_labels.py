@@ -3,7 +3,6 @@
 
 import json
 import shutil
-import types
 
 import model_directories
 import numpy as np
@@ -14,6 +13,7 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_directory
 from bertlib.runs import head_labels
+from bertlib.runs.settings import Settings
 
 LABELS = tiny.LABELS["mnli"]
 HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 0.5,
@@ -46,7 +46,7 @@ def by_id(*names):
 
 def starting(path, output, labels=LABELS, do_train=False):
     """Returns the opened checkpoint from which a classifier starts."""
-    given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
+    given = Settings({"init_checkpoint": str(path), "output_dir": str(output), "do_train": do_train})
     wanted = head_labels.Head("classification", labels, len(labels))
     return checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, wanted))
 
@@ -124,7 +124,7 @@ def trained(directory, tiny_model, arrays, **record):
 
 def started(path, output, wanted, do_train=True):
     """Returns the head with which a task starts, {name: array}."""
-    given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
+    given = Settings({"init_checkpoint": str(path), "output_dir": str(output), "do_train": do_train})
     found = checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, WANTED[wanted]))
     return {name: found.read(name) for name in (*HEAD, *CRF, *SQUAD, "cls/multiple_choice/output_weights")
             if name in found.shapes}

@@ -34,7 +34,7 @@ def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):
 def curve_of(directory, shown, *results):
     """Adds evaluations to the curve in a directory, and returns the table. An evaluation is a dict."""
     for result in results:
-        curve = learning_curve.LearningCurve(str(directory), lambda result=result: result, "title", shown)
+        curve = learning_curve.LearningCurve(str(directory), lambda _, result=result: result, "title", shown)
         curve.after_save(None, result["global_step"])
     return (directory / "learning_curve.tsv").read_text()
 

@@ -341,16 +341,16 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         dev_data=run_record.describe_examples(splits.examples["dev"]) if settings.do_eval else None,
         trim_padding=estimator_setup.trims_training(settings, model), **description)
-    estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps,
-                                                       settings.eval_batch_size, settings.predict_batch_size)
+    estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):
         if hasattr(processor, "skipped"):
             results.write_skipped_lines(settings, processor.skipped)
         if settings.do_train:
             phases.train(num_train_steps)
-        phases.evaluate()
-        phases.predict()
+        checkpoint = estimator_setup.evaluated_weights(settings)
+        phases.evaluate(checkpoint)
+        phases.predict(checkpoint)
         phases.log_results()
     if module:
         processor.raise_failure()
@@ -381,40 +381,43 @@ class _Phases:
 
     def train(self, num_train_steps):
         """Trains. Evaluates during the training if flags request it."""
-        settings, splits = self._settings, self._splits
-        curve = learning_curve.create_learning_curve(
-            settings, lambda: self._input_fn("dev", "eval"),
-            lambda input_fn: self._compute_metrics("dev", input_fn, None),
-            f"Development set of {self._task.name or settings.task_name}",
-            self._shown_metrics())
+        settings, splits, curve = self._settings, self._splits, None
+        if learning_curve.is_requested(settings):
+            input_fn = self._input_fn("dev", "eval")
+            curve = learning_curve.create_learning_curve(
+                settings, lambda checkpoint: self._compute_metrics("dev", input_fn, None, checkpoint),
+                f"Development set of {self._task.name or settings.task_name}", self._shown_metrics())
         estimator_setup.log_training(settings, len(splits.training),
                                      "window" if settings.doc_stride else "example", num_train_steps)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
                               curve=curve)
 
-    def evaluate(self):
-        """Evaluates the development sets and writes their metrics."""
+    def evaluate(self, checkpoint):
+        """Evaluates the development sets with the weights of a checkpoint, and writes their metrics."""
         for split, suffix in self._sets("dev"):
             logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
-            metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
+            metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"),
+                                            suffix[1:] or None, checkpoint)
             with self._replace_together("dev", split):
                 metrics = self._write_metrics(split, f"eval_results{suffix}", metrics)
                 self._write_table(split, f"eval_predictions{suffix}")
                 self._write_report(split, f"eval_report{suffix}.html", metrics)
         self._remove_missing_sets("dev")
 
-    def predict(self):
-        """Writes the predictions for the test sets. If the test set has labels, also writes its metrics."""
+    def predict(self, checkpoint):
+        """Writes the predictions for the test sets, with the weights of a checkpoint. If the test set has
+        labels, also writes its metrics."""
         for split, suffix in self._sets("test"):
             logging.info("Predicting %d examples.", len(self._splits.examples[split]))
             input_fn = self._input_fn(split, f"predict{suffix}")
             if self._splits.has_labels(split):
                 metrics = self._compute_metrics(
                     split, _in_batches_of(self._settings.predict_batch_size, input_fn),
-                    f"test{self._of_task}")
+                    f"test{self._of_task}", checkpoint)
             else:
                 metrics = None
-                self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
+                self._predicted[split] = self._splits.in_order(
+                    split, self._estimator.predict(input_fn, checkpoint_path=checkpoint))
             numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
             answers = [self._target.predicted_label(row) for row in numbers]
             with self._replace_together("test", split):
@@ -465,7 +468,7 @@ class _Phases:
             path, settings.max_seq_length, target=self._target,
             **estimator_setup.input_options(settings, self._step, is_training))
 
-    def _compute_metrics(self, split, input_fn, name):
+    def _compute_metrics(self, split, input_fn, name, checkpoint):
         """Predicts the examples of a split, and stores the predictions in `_predicted`. Returns the metrics
         of the predictions.
 
@@ -473,6 +476,7 @@ class _Phases:
           split: name of the split.
           input_fn: the input of the split.
           name: argument `name` of `Estimator.evaluate`, or None.
+          checkpoint: prefix of the weights.
         """
         def of_examples(results, rows):
             self._predicted[split] = self._splits.in_order(split, rows)
@@ -482,7 +486,7 @@ class _Phases:
                                                       list(metrics)))
             return metrics
 
-        return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
+        return self._estimator.evaluate(input_fn, checkpoint_path=checkpoint, name=name, revise=of_examples)
 
     def _metric_names(self):
         """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
