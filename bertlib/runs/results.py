@@ -106,7 +106,7 @@ def write_skipped_lines(settings, skipped):
     Raises:
       ValueError: the file to which lines are added is not such a list.
     """
-    if not settings.skip_bad_lines:
+    if "skip_bad_lines" not in settings or not settings.skip_bad_lines:
         return
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, output_files.SKIPPED_LINES)
