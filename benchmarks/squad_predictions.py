@@ -17,7 +17,7 @@ import results
 
 from bertlib.command_line import launch
 
-from bertlib.runs import question_answering
+from bertlib.training import question_answering
 import run_squad
 
 ALLOWED_SHARE = 0.1

@@ -10,9 +10,9 @@ from outputs import table
 import pytest
 from rows import ROWS
 
-from bertlib.runs import question_answering
 from bertlib.runs.settings import Settings
 from bertlib.tasks.squad import squad_data, squad_scores
+from bertlib.training import question_answering
 
 ROW = ROWS["SQuAD 2.0"]
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",

@@ -13,7 +13,6 @@ from bertlib.reports import prediction_files, squad_report
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import (
     checks,
-    driver,
     estimator_setup,
     example_limits,
     head_labels,
@@ -24,6 +23,7 @@ from bertlib.runs import (
 from bertlib.runs.settings import last_training_step, require_file, sample_path
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.squad import squad_answers, squad_data, squad_head, squad_predictions, squad_scores
+from bertlib.training import driver
 
 RESULTS, REPORT = "eval_results.json", "eval_report.html"
 # Names of all files that an evaluation or a prediction writes.

@@ -1,0 +1,1 @@
+"""Runs the commands that train: one driver, and one task for each command."""
