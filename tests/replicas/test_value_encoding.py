@@ -28,10 +28,10 @@ def test_a_number_that_is_none_comes_back():
 
 
 @pytest.mark.parametrize("value", [
-    np.float32([1, np.nan, -0.0]), np.int64(7), np.float32(0.1), np.bool_(True), np.zeros([0, 3], np.int32),
-    np.arange(24).reshape(2, 3, 4)[:, ::2], np.array(5.0), np.array(["a", "ßc"]), np.array([b"a", b"bc"]),
+    np.float32([1, np.nan, -0.0]), np.int64(7), np.zeros([0, 3], np.int32),
+    np.arange(24).reshape(2, 3, 4)[:, ::2], np.array(5.0), np.array(["a", "ßc"]),
     np.array([b"a", b"b\0"], object), np.array([["x"], ["y"]], object), np.str_("word"), np.bytes_(b"word"),
-    np.array([1.5, 2], ml_dtypes.bfloat16), ml_dtypes.bfloat16(3), np.array([], object),
+    np.array([1.5, 2], ml_dtypes.bfloat16), np.array([], object),
     np.arange(3, dtype=">i4")], ids=repr)
 def test_an_array_comes_back_with_its_dtype_and_bytes(value):
     found = round_trip({"of": [value, value]})["of"]

@@ -64,28 +64,19 @@ def test_hparams_get():
 
 @pytest.mark.parametrize("change, error, message", [
     (lambda found: found.add_hparam("rate", 1), ValueError, "already has an attribute rate"),
-    (lambda found: found.add_hparam("parse", 1), ValueError, "already has an attribute parse"),
     (lambda found: found.add_hparam("empty", []), ValueError, "hyperparameter empty is an empty list"),
     (lambda found: found.set_hparam("rat", 1), KeyError, "rat; the known ones are layers, name, none, rate"),
     (lambda found: found.set_hparam("layers", 1.5), ValueError, "'layers' must have the type int; the value "
                                                                 "1.5 cannot"),
-    (lambda found: found.set_hparam("layers", "1"), ValueError, "'layers' must have the type int; the value "
-                                                                "'1' cannot"),
-    (lambda found: found.set_hparam("layers", True), ValueError, "'layers'"),
     (lambda found: found.set_hparam("train", 1), ValueError, "'train' must have the type bool; the value 1 "
                                                              "cannot"),
-    (lambda found: found.set_hparam("name", 1), ValueError, "'name' must have the type str; the value 1 "
-                                                            "cannot"),
     (lambda found: found.set_hparam("rate", [1.0]), ValueError, "not pass a list for .* rate"),
     (lambda found: found.set_hparam("sizes", 1), ValueError, "pass a list for .* sizes"),
     (lambda found: found.parse("layers"), ValueError, "cannot be read: 'layers' does not begin"),
-    (lambda found: found.parse("layers=[1"), ValueError, "hyperparameters cannot be read"),
     (lambda found: found.parse("layers=1,layers=2"), ValueError, "'layers' occurs more than once"),
     (lambda found: found.parse("depth=1"), ValueError, "Unknown hyperparameter depth; the known ones are "
                                                        "layers"),
     (lambda found: found.parse("layers=a"), ValueError, "'layers' must have the type int; found 'a'"),
-    (lambda found: found.parse("layers=1.5"), ValueError, "'layers' must have the type int; found '1.5'"),
-    (lambda found: found.parse("train=yes"), ValueError, "'train' must have the type bool"),
     (lambda found: tf.contrib.training.HParams("text"), ValueError, "hparam_def")])
 def test_hparams_refuse(change, error, message):
     with pytest.raises(error, match=message):
@@ -270,7 +261,6 @@ def scales(finite, **options):
 
 @pytest.mark.parametrize("finite, options, expected", [
     ([1, 1, 1, 1, 1], dict(incr_every_n_steps=2), [8, 16, 16, 32, 32]),
-    ([1, 0, 1, 1, 0], dict(incr_every_n_steps=2), [8, 8, 8, 16, 16]),
     ([0, 1, 0, 0, 1, 0], dict(incr_every_n_steps=3, decr_ratio=0.5), [8, 8, 4, 4, 4, 2]),
     ([0, 0, 0, 0, 0], dict(incr_every_n_steps=3, decr_every_n_nan_or_inf=1, decr_ratio=0.5), [4, 2, 1, 1, 1]),
     ([1, 1], dict(incr_every_n_steps=1, incr_ratio=1e30), [8e30, 8e30])])
