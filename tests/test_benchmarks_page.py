@@ -1,6 +1,5 @@
 """The tables and the pictures in docs/development agree with the files in benchmarks/results."""
 
-import json
 import re
 import sys
 
@@ -13,13 +12,6 @@ import results  # noqa: E402
 
 FOLDER = ROOT / "docs" / "development"
 STORED = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
-
-
-@pytest.fixture
-def directory(tmp_path, monkeypatch):
-    """An empty directory of results."""
-    monkeypatch.setattr(results, "DIRECTORY", str(tmp_path / "results"))
-    return tmp_path / "results"
 
 
 def text_of(name):
@@ -71,31 +63,3 @@ def test_a_stored_result_is_whole(path):
     else:
         assert result["recorded"]
     assert not re.search(r"(?<![\w$.*])/\w+/\w", path.read_text(encoding="utf-8")), "a path of one machine"
-
-
-# --- benchmarks/results.py -------------------------------------------------------------------------------
-
-
-def test_a_result_has_every_round(directory, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmarks/sample.py", "--seeds=2", "--data_dir=/home/me/MRPC"])
-    recorder = results.Recorder("try", {"cpu": "CPU s"}, peers=[None, sys.executable])
-    recorder.add(seed=0, cpu=1.5)
-    recorder.add(seed=1, cpu=2.5)
-    assert not directory.exists()
-    recorder.write()
-    assert "try.json" in capsys.readouterr().err
-    assert [path.name for path in directory.iterdir()] == ["try.json"]
-    found = results.read("try")
-    assert found == json.loads((directory / "try.json").read_text())
-    assert found["rounds"] == [{"seed": 0, "cpu": 1.5}, {"seed": 1, "cpu": 2.5}]
-    assert found["command"].endswith("sample.py --seeds=2 --data_dir=MRPC") and found["repeated"]
-    assert found["machine"]["cores"] > 0 and found["machine"]["memory_gb"] > 0
-    assert set(found["versions"]) >= {"python", "tensorflow", "numpy"}
-
-
-def test_an_incomplete_result_is_refused(directory):
-    directory.mkdir()
-    (directory / "half.json").write_text('{"rounds": [{}], "units": {}}')
-    with pytest.raises(ValueError, match="half.json: these fields are missing: "
-                       "command, date, machine, repeated, versions"):
-        results.read("half")

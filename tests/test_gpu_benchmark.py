@@ -54,26 +54,6 @@ def test_a_failed_measurement_is_recorded_and_the_next_one_runs(session, functio
     assert session.failed == ["speed"]
 
 
-# --- Checks ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("difference, ok", [(0.015, True), (0.017, False)])
-def test_losses_beyond_the_noise_are_a_failure(difference, ok):
-    reference = [2.0, 1.0]
-    noisy = [[2.0, 1.0005], [2.001, 1.0]]
-    found = gpu.judge_losses([2.0, 1.0 + difference], reference, noisy)
-    assert found["ok"] == ok and found["bound"] == pytest.approx(gpu.BOUND_FACTOR * 0.001)
-
-
-@pytest.mark.parametrize("guess", [1, 90, 100, 101, 130, 1000])
-@pytest.mark.parametrize("largest", [0, 1, 100])
-def test_the_largest_batch_is_found(guess, largest):
-    found, trials = gpu_steps.search(lambda size: size <= largest, guess, tolerance=0)
-    assert found == largest
-    assert trials[0] == [guess, guess <= largest] and len(trials) < 24
-    assert len(trials) == len({size for size, _ in trials})
-
-
 # --- The whole program -----------------------------------------------------------------------------------
 
 

@@ -151,12 +151,6 @@ def test_each_recipe_has_its_own_output_directory():
     assert all("output_dir" not in read(path) for path in COMMON)
 
 
-def test_the_page_on_stable_training_has_the_flags_of_the_flag_file():
-    page = (ROOT / "docs" / "howto" / "stable_training.md").read_text(encoding="utf-8")
-    flags = [line for line in STABLE.read_text(encoding="utf-8").splitlines() if line.startswith("--")]
-    assert flags and all(f"| `{flag}` |" in page for flag in flags)
-
-
 def test_the_pages_on_12_gb_have_the_memory_of_the_recipe():
     """The pages use the recipe itself, and state the amount of memory in its comments."""
     recipe = ROOT / "recipes" / "squad1.1-large-12gb.flags"

@@ -10,7 +10,6 @@ import sys
 import time
 
 import network_namespaces
-from network_namespaces import forbidden
 import pytest
 from scripts import ROOT, environment
 import tensorflow.compat.v1 as tf
@@ -78,23 +77,6 @@ def test_closed_ports_that_cannot_be_are_refused(flags, variables, said, command
     last = done.err.splitlines()[-1]
     assert done.code == 1 and last.startswith("command.py: error: --open_ports=false: ") and said in last
     assert done.out == ""
-
-
-@pytest.mark.soak(reason="three runs of interpreters of their own, which load TensorFlow")
-def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
-    network_namespaces.require(forbidden)
-    ends = {}
-    for flag in ("", "--open_ports=true", "--open_ports=false"):
-        ends[flag] = subprocess.run(
-            forbidden([sys.executable, command, "--num_replicas=2", *filter(None, [flag])]), cwd=tmp_path,
-            env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300)
-    assert [end.returncode for end in ends.values()] == [0, 0, 1], ends
-    assert [end.stdout for end in ends.values()] == [OPEN, OPEN, ""]
-    (warning,) = warnings_in(ends[""].stderr)
-    assert "unshare: No space left on device" in warning and "sysctl user.max_user_namespaces" in warning
-    assert warnings_in(ends["--open_ports=true"].stderr) == []
-    assert "error: --open_ports=false: the ports of this run cannot be closed" in (
-        ends["--open_ports=false"].stderr)
 
 
 # --- A training ------------------------------------------------------------------------------------------

@@ -154,13 +154,6 @@ def test_added_tokens_of_the_vocabulary_stay_whole(model):
     assert vocabularies.load_tokenizer(settings_of(model)).tokenize("x<user>y") == ["x", "<user>", "y"]
 
 
-def test_special_tokens_stay_whole_only_on_request(model):
-    for words, is_whole in ((["--protect_special_tokens=true"], True), ([], False)):
-        tokens = vocabularies.load_tokenizer(settings_of(model, "--do_lower_case=true", *words)).tokenize(
-            "café [MASK]")
-        assert ("[MASK]" in tokens) == is_whole
-
-
 def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
     write(model, "tokenizer_config.json", {"do_lower_case": False})
     given = settings_of(model)
@@ -190,11 +183,6 @@ def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
     for flag in ("--do_lower_case=true", "--do_lower_case=false"):
         vocabularies.load_tokenizer(settings_of(tmp_path, flag))
     write(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
-    vocabularies.load_tokenizer(settings_of(tmp_path))
-
-
-def test_few_capitals_are_no_cased_vocabulary(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "A", *map(str, range(20))]))
     vocabularies.load_tokenizer(settings_of(tmp_path))
 
 

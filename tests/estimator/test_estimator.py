@@ -635,20 +635,6 @@ def test_evaluation_stops_after_the_given_number_of_batches(trained):
             trained.evaluate(endless, steps=steps)
 
 
-@pytest.mark.parametrize("steps", [2, None])
-def test_metric_values_are_read_once_after_the_last_update(trained, steps):
-    reads = []
-
-    def model_fn(features, labels, mode, params):
-        total, update = tf.metrics.mean(features["x"])
-        value = tf.py_func(lambda now: reads.append(float(now)) or now, [total], tf.float32)
-        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
-                             eval_metric_ops={"counted": (value, update)})
-
-    assert Estimator(model_fn, trained.model_dir).evaluate(batches([1.0], [3.0]), steps=steps)["counted"] == 2
-    assert reads == [2.0]
-
-
 def test_evaluation_reads_the_checkpoint_asked_for_and_saves_none(trained):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(features["x"])

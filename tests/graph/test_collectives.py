@@ -109,14 +109,6 @@ def test_waiting_counts_from_the_last_gradient(graph):
     assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns, tf.zeros([])).op)
 
 
-def test_only_the_clock_is_pinned_to_a_device_the_cpu(graph):
-    all_reduce, _, assigns = added_up([20, 3, 3], exchange_dtype=tf.bfloat16)
-    all_reduce.seconds_waited(assigns, tf.zeros([]))
-    anywhere = collectives.replica_device(Group())
-    pinned = [op for op in graph.get_operations() if op.device not in ("", anywhere)]
-    assert [(op.type, op.device) for op in pinned] == [("PyFunc", f"{anywhere}/device:CPU:0")] * 2
-
-
 def test_the_clock_waits_for_a_copy_of_a_value_that_the_device_computes_last(graph):
     # With a control dependency, an op on a GPU is only started before the next op runs. To know when it has
     # ended, an op must read its value.

@@ -464,7 +464,7 @@ def test_other_graphs_are_not_compiled(graph):
     assert not makers(graph.get_operations())
 
 
-@pytest.mark.parametrize("mode", [*MODES, "xla"])
+@pytest.mark.parametrize("mode", MODES)
 def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
     def block(inputs, kernel, bias, gamma, beta):
         kernels = kernel_choice.choose_kernels(True, tf.float32)
@@ -555,25 +555,6 @@ def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(
                 argument == "score_bias" and value == -np.inf)
             assert_close(native({**arrays, argument: array}), expected,
                          1e-5 if dtype == tf.float32 else 2**-6)
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
-def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
-    # Each row of the values is 1 at one position and 0 elsewhere, so the outputs are the probabilities.
-    arrays = {name: np.random.RandomState(0).standard_normal([1, 2, 37, 37]).astype(np.float32)
-              for name in ("query", "key")}
-    masked = np.random.RandomState(1).random_sample([37, 37]) < 0.5
-    masked[5], arrays["query"][:, :, 5] = True, 0.0
-    arrays.update(value=np.tile(np.eye(37, dtype=np.float32), [1, 2, 1, 1]),
-                  score_bias=np.where(masked, np.float32(-10000), np.float32(0))[None, None])
-    found = differentiate(trained(attention), arrays, dtype, "native")
-    probabilities = found["output"][0].astype(np.float32)
-    rows = np.arange(37) != 5
-    assert not probabilities[:, rows][:, masked[rows]].any()
-    assert probabilities[:, rows][:, ~masked[rows]].all()
-    np.testing.assert_allclose(probabilities[:, 5], 1 / 37, rtol=1e-6 if dtype == tf.float32 else 2**-8)
-    assert_close(found, differentiate(trained(attention), arrays, dtype),
-                 1e-5 if dtype == tf.float32 else 2**-6)
 
 
 def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():

@@ -125,28 +125,6 @@ def test_the_answer_is_marked_in_the_paragraph(browser, tiny_model, tmp_path):
     check_quiet(browser)
 
 
-def test_an_ending_is_chosen(browser, tiny_model, tmp_path):
-    path = write(tmp_path / "swag", tiny_model, "multiple_choice",
-                 {"cls/multiple_choice/output_weights": (1, 16)}, task="SWAG", num_choices=4)
-    endings = ["the dog", "<b>no cat</b>", "a bird sings"]
-    with serving.load(str(path)) as predictor, running(predictor) as server:
-        open_page(browser, server)
-        assert browser.text("#fields").splitlines() == [
-            "Sentence", "Start of the next sentence", "Ending 0", "Ending 1", "Ending 2 (optional)",
-            "Ending 3 (optional)"]
-        browser.click("#example")
-        assert "rain" in answer(browser) or "falls" in answer(browser)
-        browser.type("#sent1", "the cat sees a dog")
-        browser.type("#sent2", "the dog")
-        for number, ending in enumerate(endings):
-            browser.type(f"#ending{number}", ending)
-        found = answer(browser).splitlines()
-        expected = predictor("the cat sees a dog", "the dog", *endings)
-        assert found[0] == expected["ending"] and set(endings) <= {
-            part.rsplit(" ", 1)[0].strip() for part in found[1:]}
-    check_quiet(browser)
-
-
 def test_no_answer_and_other_tasks(browser, classifier):
     class Fixed(Held):
         value, required = None, 1

@@ -174,20 +174,6 @@ def test_windows_of_any_text(question, context, more, rank, impossible, is_train
     assert contents(features_of(examples, plain_tokenizer, lengths, is_training)) == expected
 
 
-@pytest.mark.parametrize("lengths", [(384, 284, 284), (384, 384), (5, 3, 1)])
-def test_a_token_has_most_context_in_one_window(lengths):
-    # With the lengths 384 and 284, the scores differ only by rounding errors.
-    starts = itertools.accumulate((0, *(max(1, length // 3) for length in lengths)))
-    spans = tuple(squad_data._DocSpan(start, length) for start, length in zip(starts, lengths))
-    flags = squad_data._max_context(spans)
-    for position in range(max(span.start + span.length for span in spans)):
-        of_windows = [squad_data._check_is_max_context(spans, i, position) for i in range(len(spans))]
-        assert of_windows == [flags[i][position - span.start] if 0 <= position - span.start < span.length
-                              else False for i, span in enumerate(spans)]
-        assert sum(of_windows) == 1
-    assert not squad_data._check_is_max_context(spans, 0, 10**6)
-
-
 @pytest.mark.parametrize("answer, first, last, expected", [
     ("1912", 0, 5, (1, 1)), ("1912 - 1978", 0, 5, (1, 3)), ("Oslo", 0, 5, (0, 5)), ("\u200b", 0, 5, (0, 5)),
     ("(1912", 0, 5, (0, 1)), ("1978", 1, 2, (1, 2)), ("1978", 0, 3, (3, 3))])

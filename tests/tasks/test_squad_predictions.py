@@ -143,25 +143,6 @@ def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null):
         assert squad_predictions.null_odds(predictions) == (odds if with_null else dict.fromkeys(final))
 
 
-def test_a_distinct_answer_is_found_behind_many_equal_ones():
-    question = example("q", "?", "cat " * 60 + "dog")
-    features = [window(0, question.doc_tokens[first:first + 2], first, unique_id=first)
-                for first in range(0, 61, 2)]
-    results = [RawResult(feature.unique_id, *np.full((2, 7), 1.0)) for feature in features]
-    results[-1] = RawResult(60, *np.full((2, 7), -1.0))
-    nbest = select([question], features, results, n_best_size=7, max_answer_length=1)[0].nbest
-    assert [answer.text for answer in nbest] == ["cat", "dog"]
-
-
-def test_missing_logits_of_padding_change_nothing(recording):
-    examples, count = recording.examples[:6], 24
-    features, results = recording.features[:count], recording.results("v2")[:count]
-    padded = [RawResult(result.unique_id, [*result.start_logits, -50.0], [*result.end_logits, -50.0])
-              if index % 2 else result for index, result in enumerate(results)]
-    assert features[-1].example_index < 6
-    assert select(examples, features, padded, True) == select(examples, features, results, True)
-
-
 def test_padding_takes_places_among_the_best_positions_unless_it_is_skipped():
     question = example("q", "?", "cat dog")
     feature = window(0, question.doc_tokens, 0, unique_id=0)
