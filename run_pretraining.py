@@ -258,7 +258,7 @@ def main(_):
         train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None,
         dev_data=run_record.describe_dev_files(
             settings, paths_of["eval_file"], lambda: count_evaluated(settings, paths_of["eval_file"])),
-        trim_padding=estimator_setup.trims_training(settings, model))
+        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default))
     trainer, step = estimator_setup.create_estimator(settings, model, settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
@@ -267,8 +267,8 @@ def main(_):
         # In an evaluation, padding is not trimmed, because trimming sorts the examples by length. The first
         # --max_eval_steps batches would then contain too many of the long examples.
         return input_fn_builder(
-            paths_of[flag], *lengths, is_training=is_training, trim=is_training and step.trims_training,
-            unequal_micro_batches=is_training and step.unequal_micro_batches, **sizes)
+            paths_of[flag], *lengths, is_training=is_training,
+            trim_padding=is_training and step.trim_padding, **sizes)
 
     def evaluate(checkpoint):
         return trainer.evaluate(input_fn("eval_file"), settings.max_eval_steps, checkpoint_path=checkpoint)

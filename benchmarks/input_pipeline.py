@@ -17,6 +17,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import results
 import tensorflow.compat.v1 as tf
 
+from bertlib.estimator import run_config
+from bertlib.estimator.step_config import StepConfig
 from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
 import run_classifier
@@ -32,14 +34,15 @@ WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128
         ("length 512", 512, 1, False, False)]
 
 
-def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
+def seconds_a_step(path, length, micro_batches, trim_padding, unequal_micro_batches, steps):
     """Returns how long the examples of one step take to read: the means of (CPU seconds, wall seconds)."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
-        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim,
-                                                              unequal_micro_batches)
-        iterator = input_fn({"batch_size": BATCH_SIZE // (1 if unequal_micro_batches else micro_batches),
-                             "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
+        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim_padding)
+        config = run_config.RunConfig(step_config=StepConfig(
+            train_batch_size=BATCH_SIZE, gradient_accumulation_steps=micro_batches,
+            tokens_per_micro_batch=int(unequal_micro_batches)))
+        iterator = input_fn({}, config).make_initializable_iterator()
         batch = [tensor.op for tensor in iterator.get_next().values()]
         session.run(tf.global_variables_initializer())
         session.run(iterator.initializer)  # this op reads the number of the global step

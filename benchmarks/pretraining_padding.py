@@ -96,18 +96,17 @@ class Training:
         step = StepConfig(
             train_batch_size=arguments.batch, gradient_accumulation_steps=arguments.micro_batches,
             max_seq_length=arguments.length, precision=arguments.precision,
-            trims_training=removes_padding, remove_padding=removes_padding,
+            trim_padding=removes_padding, remove_padding=removes_padding,
             compile_kernels=kernel_choice.is_faster(config.hidden_size))
-        params = {"batch_size": step.micro_batch_size, "gradient_accumulation_steps": arguments.micro_batches}
+        run_config = estimator.RunConfig(step_config=step)
         with tf.Graph().as_default() as graph:
             tf.set_random_seed(1)
             tf.train.get_or_create_global_step()
             iterator = tf.data.make_initializable_iterator(pretraining_head.input_fn_builder(
                 [path], arguments.length, arguments.predictions, is_training=True,
-                trim=step.trims_training)(params))
+                trim_padding=step.trim_padding)({}, run_config))
             spec = pretraining_head.model_fn_builder(config, None, 1e-4, 10000, 100, False, False)(
-                iterator.get_next(), None, estimator.ModeKeys.TRAIN, params,
-                estimator.RunConfig(step_config=step))
+                iterator.get_next(), None, estimator.ModeKeys.TRAIN, {}, run_config)
             accumulation, = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
             self._micro_batches = [*[accumulation.accumulate_op] * (arguments.micro_batches - 1),
                                    spec.train_op]

@@ -9,6 +9,7 @@ training, pass its --gradient_accumulation_steps. For your own model, pass --ber
 --model. 1 GB is 10⁹ bytes.
 """
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -194,7 +195,7 @@ def task_model(config, task):
 def build_prediction(model, step):
     """Builds the prediction of one batch in the current graph. Returns a tensor that is computed from all
     outputs of the model."""
-    features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.micro_batch_size,
+    features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.batch.micro_batch_size,
                                            model.batch_totals)
     predictions = model.build_spec(features, ModeKeys.PREDICT, step).predictions
     # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would
@@ -210,7 +211,7 @@ def log_memory_need(model, step, phase="training", label="Simulated"):
     else:
         need = memory_planner.predict_memory(build_prediction, model, step)
     logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step.max_seq_length,
-                 step.recompute, step.micro_batch_size, need)
+                 step.recompute, step.batch.micro_batch_size, need)
     return need
 
 
@@ -267,7 +268,8 @@ def main(_):
         labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
         size, memory = plan_row(
             usable, lambda size, step=step, labels=labels: log_memory_need(
-                model, step.replace(train_batch_size=size * step.micro_batches), settings.phase,
+                model, dataclasses.replace(step, train_batch_size=size * step.batch.micro_batches),
+                settings.phase,
                 next(labels)),
             settings.batch_size)
         print(f"{step.max_seq_length:6} {step.recompute:>9} {size:11}   {memory}", flush=True)

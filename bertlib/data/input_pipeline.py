@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import record_files
+from bertlib.data.batches import Batch
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
@@ -399,31 +400,29 @@ def _sort_by_length(batch, mask_name):
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
-def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_fields, unequal):
+def _cut_into_micro_batches(examples, batch, own, totals, trimmed_fields):
     """Returns a dataset of the micro-batches of one effective batch. Each micro-batch also contains the
-    totals of the effective batch and, if `unequal`, its own weight.
+    totals of the effective batch and, if micro-batches are unequal, its own weight.
 
     Args:
-      batch: {name: tensor [B, …]}, sorted by length if `unequal`.
-      num_micro_batches: number of micro-batches in the effective batch, including the micro-batches of all
-        replicas.
+      examples: {name: tensor [B, …]}, sorted by length if micro-batches are unequal.
+      batch: the `Batch`.
       own: slice of the micro-batches that this replica computes.
       totals: see `batch_totals` of `record_dataset`.
       trimmed_fields: see `record_dataset`.
-      unequal: see `unequal_micro_batches` of `record_dataset`.
     """
-    size = next(iter(batch.values())).shape.as_list()[0]
-    sums = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
-    if not unequal:
-        parts = {name: tf.reshape(tensor, [num_micro_batches, size // num_micro_batches, *tensor.shape[1:]])
-                 for name, tensor in batch.items()}
-        parts.update({name: tf.fill([num_micro_batches], total) for name, total in sums.items()})
+    count = batch.micro_batches
+    sums = {f"{name}_total": tf.reduce_sum(examples[name]) for name in totals}
+    if not batch.is_unequal:
+        parts = {name: tf.reshape(tensor, [count, batch.micro_batch_size, *tensor.shape[1:]])
+                 for name, tensor in examples.items()}
+        parts.update({name: tf.fill([count], total) for name, total in sums.items()})
         return tf.data.Dataset.from_tensor_slices({name: tensor[own] for name, tensor in parts.items()})
-    bounds = _token_balanced_bounds(batch[trimmed_fields[0]], num_micro_batches)
+    bounds = _token_balanced_bounds(examples[trimmed_fields[0]], count)
 
     def micro_batch(start, end):
-        weight = tf.cast(end - start, tf.float32) * (num_micro_batches / size)
-        return {**{name: tensor[start:end] for name, tensor in batch.items()}, **sums,
+        weight = tf.cast(end - start, tf.float32) * (count / batch.size)
+        return {**{name: tensor[start:end] for name, tensor in examples.items()}, **sums,
                 MICRO_BATCH_WEIGHT: weight}
 
     return tf.data.Dataset.from_tensor_slices((bounds[:-1][own], bounds[1:][own])).map(micro_batch)
@@ -443,38 +442,53 @@ def _trim(batch, trimmed_fields):
     return {**batch, **{name: batch[name][..., :longest] for name in trimmed_fields}}
 
 
-def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
-             trimmed_fields, unequal_micro_batches, num_threads=None):
-    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For the other
+def training_batch(params, config=None):
+    """Returns the `Batch` of a training step, from the arguments that an Estimator passes to an input_fn.
+
+    Args:
+      params: used if there is no `StepConfig`, as in other people's programs. params["batch_size"] is the
+        number of examples in a micro-batch, and params["gradient_accumulation_steps"] is the number of
+        micro-batches of a replica.
+      config: a `RunConfig`, or None. Its `StepConfig` contains the batch.
+    """
+    if config is not None and config.step_config:
+        return config.step_config.batch
+    return _batch_of(params["batch_size"], True, params.get("gradient_accumulation_steps", 1))
+
+
+def _batch_of(batch_size, is_training, micro_batches=1, batch_totals=(), unequal_micro_batches=False):
+    """Returns the `Batch` of a training step, or the number of examples in a batch of an evaluation. For the
     arguments, see `record_dataset`."""
-    if not is_training and (micro_batches != 1 or batch_totals or unequal_micro_batches):
+    if is_training:
+        count = 1 if unequal_micro_batches else micro_batches * collectives.num_replicas()
+        return Batch(batch_size * count, micro_batches, collectives.num_replicas(), unequal_micro_batches)
+    if micro_batches != 1 or batch_totals or unequal_micro_batches:
         raise ValueError("micro_batches, batch_totals and unequal_micro_batches are for training only. Leave "
                          "them out, or pass is_training=True.")
-    if unequal_micro_batches and not trimmed_fields:
-        raise ValueError("unequal_micro_batches=True needs trimmed_fields, because without trimming, all "
-                         "examples have the same number of tokens.")
+    return batch_size
+
+
+def _dataset(num_examples, read, batch, drop_remainder, batch_totals, trimmed_fields, num_threads=None):
+    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For `batch`,
+    see `_batch_of`. For the other arguments, see `record_dataset`."""
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    if is_training:
-        dataset = _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals,
-                                    trimmed_fields, unequal_micro_batches, threads)
+    if isinstance(batch, Batch):
+        dataset = _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads)
     else:
-        dataset = _shard(_evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields,
+        dataset = _shard(_evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields,
                                              threads))
     if trimmed_fields:
         dataset = dataset.map(functools.partial(_trim, trimmed_fields=trimmed_fields))
     return _prefetched(dataset)
 
 
-def _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals, trimmed_fields,
-                      unequal_micro_batches, threads):
+def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads):
     """Returns the endless dataset of this replica's untrimmed micro-batches; see `record_dataset`."""
+    if batch.is_unequal and not trimmed_fields:
+        raise ValueError("unequal_micro_batches=True needs trimmed_fields, because without trimming, all "
+                         "examples have the same number of tokens.")
     all_reduce = collectives.current_all_reduce()
-    num_micro_batches = micro_batches * (all_reduce.num_replicas if all_reduce else 1)
-    if unequal_micro_batches and num_micro_batches > batch_size:
-        raise ValueError(f"A step of {batch_size} examples cannot be cut into {num_micro_batches} "
-                         f"micro-batches, because some of them would be empty.")
-    effective_batch_size = batch_size * (1 if unequal_micro_batches else num_micro_batches)
-    indices = _index_dataset(num_examples, effective_batch_size, is_training=True, drop_remainder=True)
+    indices = _index_dataset(num_examples, batch.check().size, is_training=True, drop_remainder=True)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
     # With replicas, each replica reads a few fields of all examples in the effective batch: the fields that
@@ -484,21 +498,21 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
 
     def read_batch(indices):
         if not all_reduce:
-            batch = read(indices)
+            examples = read(indices)
         else:
-            batch = {EXAMPLE_INDEX: indices, **(read(indices, deciding_fields) if deciding_fields else {})}
-        return _sort_by_length(batch, trimmed_fields[0]) if trimmed_fields else batch
+            examples = {EXAMPLE_INDEX: indices, **(read(indices, deciding_fields) if deciding_fields else {})}
+        return _sort_by_length(examples, trimmed_fields[0]) if trimmed_fields else examples
 
     def read_own(micro_batch):
         indices = micro_batch.pop(EXAMPLE_INDEX)
         return {**micro_batch, **read(indices)}
 
     dataset = indices.map(read_batch, **threads)
-    if num_micro_batches > 1 or batch_totals or unequal_micro_batches:
+    if batch.micro_batches > 1 or batch_totals or batch.is_unequal:
         dataset = dataset.flat_map(functools.partial(
-            _cut_into_micro_batches, num_micro_batches=num_micro_batches,
+            _cut_into_micro_batches, batch=batch,
             own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals,
-            trimmed_fields=trimmed_fields, unequal=unequal_micro_batches))
+            trimmed_fields=trimmed_fields))
     return dataset.map(read_own, **threads) if all_reduce else dataset
 
 
@@ -548,7 +562,8 @@ def restore_file_order(results):
 # time.
 @tf.autograph.experimental.do_not_convert
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                   num_threads=None, trimmed_fields=(), unequal_micro_batches=False, position_fields=()):
+                   num_threads=None, trimmed_fields=(), unequal_micro_batches=False, position_fields=(),
+                   batch=None):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
 
     A value outside of its field's bounds makes the batch fail, and so does a record that cannot be trimmed
@@ -585,6 +600,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       position_fields: names of fields [B, P] whose values are positions in the `trimmed_fields` [B, F]. If
         there are any, each record is checked: no padding is before a real token, and each position is that of
         a real token, or 0.
+      batch: the `Batch` of a training step. It replaces batch_size, is_training, micro_batches and
+        unequal_micro_batches. None to use these arguments.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
@@ -602,8 +619,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
                 for name, tensor in batch.items()}
 
-    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
-                    trimmed_fields, unequal_micro_batches, num_threads)
+    batch = batch or _batch_of(batch_size, is_training, micro_batches, batch_totals, unequal_micro_batches)
+    return _dataset(len(records), parse, batch, drop_remainder, batch_totals, trimmed_fields, num_threads)
 
 
 def placeholders(fields, batch_size, batch_totals=()):
@@ -637,5 +654,5 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
             value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
         return dict(zip(names, values))
 
-    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches,
-                    batch_totals, trimmed_fields, unequal_micro_batches)
+    batch = _batch_of(batch_size, is_training, micro_batches, batch_totals, unequal_micro_batches)
+    return _dataset(num_examples, gather, batch, drop_remainder, batch_totals, trimmed_fields)

@@ -13,6 +13,7 @@ fragmentation of the memory. For these things, the constants `CARD_OVERHEAD`, `A
 """
 
 import collections
+import dataclasses
 import functools
 import itertools
 import os
@@ -370,7 +371,7 @@ def advice(alternatives, memory_need, usable_bytes):
     """
     current = next(iter(alternatives.values()))
     needed = memory_need(current)
-    lines = [f"By simulation a micro-batch of {current.micro_batch_size} needs {needed}, and "
+    lines = [f"By simulation a micro-batch of {current.batch.micro_batch_size} needs {needed}, and "
              f"{gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
@@ -385,7 +386,7 @@ def advice(alternatives, memory_need, usable_bytes):
             # needs memory for them. So a micro-batch that is smaller than the training batch is simulated as
             # one of two micro-batches.
             whole = size >= step.train_batch_size
-            return memory_need(step.replace(train_batch_size=size if whole else 2 * size,
+            return memory_need(dataclasses.replace(step, train_batch_size=size if whole else 2 * size,
                                       gradient_accumulation_steps=1 if whole else 2))
 
         found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)

@@ -5,9 +5,9 @@ import warnings
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.data.batches import Batch
 from bertlib.estimator import session_hooks
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
-from bertlib.estimator.step_config import check_equal_micro_batches
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
 # XLA must not compile these random ops: from the same random bits, XLA would compute different floats than
@@ -35,16 +35,15 @@ class Builder:
             examples in the effective batch.
 
         Raises:
-          ValueError: params contains batch_size although batch_sizes are given, or the training batch cannot
-            be split into micro-batches.
+          ValueError: params contains batch_size although batch_sizes are given; or the training batch cannot
+            be split into micro-batches, or does not have the size that the `StepConfig` of `config` says.
         """
         self.model_fn, self._config, self._batch_sizes = model_fn, config, batch_sizes
         self.params = self.copied(params)
         self._num_passes = 0  # number of graphs that were built for predictions
         if any(size is not None for size in batch_sizes.values()):
             self.check_params()
-        if batch_sizes[ModeKeys.TRAIN] is not None:
-            self.params_for(ModeKeys.TRAIN)
+        self.train_batch()
 
     def copied(self, params):
         """Returns a copy of the caller's params as a dict. The caller's params may be None."""
@@ -56,9 +55,26 @@ class Builder:
             raise ValueError("params must not contain batch_size: the Estimator sets this entry from "
                              "train_batch_size, eval_batch_size or predict_batch_size. Remove the entry.")
 
+    def train_batch(self):
+        """Returns the `Batch` of a training step; None if the Estimator has no train_batch_size.
+
+        Raises:
+          ValueError: see the constructor.
+        """
+        step, size = self._config.step_config, self._batch_sizes[ModeKeys.TRAIN]
+        if size is None:
+            return None
+        if step is None:
+            return Batch(size, self._config.gradient_accumulation_steps,
+                         self.replicas_sharing_a_batch).check()
+        if step.train_batch_size != size:
+            raise ValueError(f"train_batch_size is {size}, but the StepConfig of the RunConfig says "
+                             f"{step.train_batch_size}. Pass the same number.")
+        return step.batch.check()
+
     def batch_size(self, mode):
         """Returns the "batch_size" of the params: the number of examples in a batch of the input; None if it
-        is unknown. For training, see `_input_batch_size`."""
+        is unknown. For training, see `added_params`."""
         return {**self.params, **self.added_params(mode)}.get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
@@ -132,23 +148,19 @@ class Builder:
         return {**self.added_params(mode), **self.params}
 
     def added_params(self, mode):
-        """Returns a dict with the params that the Estimator adds to the caller's params."""
+        """Returns a dict with the params that the Estimator adds to the caller's params. In training,
+        "batch_size" is the size of a micro-batch. If micro-batches have different numbers of examples, it is
+        the size of the whole training batch."""
         added = {}
+        batch_size = self._batch_sizes[mode]
         if mode == ModeKeys.TRAIN:
             added["gradient_accumulation_steps"] = self._config.gradient_accumulation_steps
-        if self._batch_sizes[mode] is not None:
-            added["batch_size"] = self._input_batch_size(mode)
+            batch = self.train_batch()
+            if batch and not batch.is_unequal:
+                batch_size = batch.micro_batch_size
+        if batch_size is not None:
+            added["batch_size"] = batch_size
         return added
-
-    def _input_batch_size(self, mode):
-        """Returns the number of examples in a batch of the input. In training, this is the size of a
-        micro-batch. If micro-batches have different numbers of examples, it is the size of the whole training
-        batch."""
-        batch_size = self._batch_sizes[mode]
-        if mode != ModeKeys.TRAIN or self._config.unequal_micro_batches:
-            return batch_size
-        return check_equal_micro_batches(batch_size, self._config.gradient_accumulation_steps,
-                                         self.replicas_sharing_a_batch)
 
     @property
     def replicas_sharing_a_batch(self):

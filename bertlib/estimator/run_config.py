@@ -80,7 +80,7 @@ class RunConfig(object):
     @property
     def unequal_micro_batches(self):
         """Whether micro-batches differ in their numbers of examples."""
-        return self.step_config is not None and self.step_config.unequal_micro_batches
+        return self.step_config is not None and self.step_config.batch.is_unequal
 
     @property
     def group(self):

@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import math
 
+from bertlib.data.batches import Batch, divisors
+
 GB = 10**9
 # The values of `StepConfig.recompute`, the fastest first; see `modeling.transformer_model`.
 RECOMPUTE = ("none", "attention", "layers")
@@ -27,7 +29,7 @@ class StepConfig:
       tokens_per_micro_batch: the largest number of tokens in a micro-batch, if micro-batches may have
         different numbers of examples; 0 if all micro-batches have the same number of examples.
       max_seq_length: number of tokens in the longest example.
-      trims_training: whether each training batch is trimmed to the length of its longest example. Evaluation
+      trim_padding: whether each training batch is trimmed to the length of its longest example. Evaluation
         ignores this attribute.
       remove_padding: whether the encoder skips the padding that is left after trimming.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
@@ -45,7 +47,7 @@ class StepConfig:
     num_replicas: int = 1
     tokens_per_micro_batch: int = 0
     max_seq_length: int = 128
-    trims_training: bool = False
+    trim_padding: bool = False
     remove_padding: bool = False
     precision: str = "fp32"
     recompute: str = "none"
@@ -68,24 +70,10 @@ class StepConfig:
         return self.precision == "fp16"
 
     @property
-    def unequal_micro_batches(self):
-        """Whether micro-batches differ in their numbers of examples."""
-        return self.tokens_per_micro_batch > 0
-
-    @property
-    def micro_batches(self):
-        """Number of micro-batches in an effective batch, counted over all replicas."""
-        return self.gradient_accumulation_steps * self.num_replicas
-
-    @property
-    def micro_batch_size(self):
-        """Number of examples in a micro-batch. If micro-batches have different numbers of examples, this is
-        the size of the largest micro-batch in the case that all examples have `max_seq_length` tokens."""
-        return math.ceil(self.train_batch_size / self.micro_batches)
-
-    def replace(self, **changes):
-        """Returns a copy with some attributes changed."""
-        return dataclasses.replace(self, **changes)
+    def batch(self):
+        """The `Batch` of the step."""
+        return Batch(self.train_batch_size, self.gradient_accumulation_steps, self.num_replicas,
+                     is_unequal=self.tokens_per_micro_batch > 0)
 
 
 # The names of the attributes of a `StepConfig`. Most of them are names of flags.
@@ -116,7 +104,7 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     """Resolves the flags of a training into the configuration of its steps.
 
     Args:
-      flags: an object with the values of the training flags as attributes. `trims_training` and
+      flags: an object with the values of the training flags as attributes. `trim_padding` and
         `compile_kernels` are True or False, not None. `gradient_accumulation_steps` is None if the flag is
         not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
         whether the encoder may skip padding.
@@ -133,25 +121,21 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    replicas = flags.num_replicas
     count, default_messages = _accumulation_steps(flags)
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     values = {name: value for name, value in vars(flags).items() if name in FIELDS}
     step = StepConfig(**{**values, "gradient_accumulation_steps": count or 1, "recompute": modes[0]})
-    if count and not step.unequal_micro_batches:
-        check_equal_micro_batches(step.train_batch_size, count, replicas)
-    if not count:
-        check_equal_micro_batches(step.train_batch_size, 1, replicas)
+    step.batch.check()
     usable, source = memory
 
     def is_close(needed):
-        return needed.total > _SURELY_FITS * usable and not step.unequal_micro_batches
+        return needed.total > _SURELY_FITS * usable and not step.batch.is_unequal
 
     if flags.recompute == "auto" or not count:
         step, needed = choose(step, usable, memory_need, modes, [count] if count else None)
         text = (f"--recompute={step.recompute} "
                 f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
-                f"{step.micro_batch_size} needs {needed}.")
+                f"{step.batch.micro_batch_size} needs {needed}.")
         return ResolvedStep(step, [*default_messages, (False, text)],
                             may_not_fit=not count or is_close(needed))
     if upper_bound(step) <= usable:
@@ -159,7 +143,7 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     needed = memory_need(step)
     if needed.total <= usable:
         return ResolvedStep(step, default_messages, is_close(needed))
-    text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs "
+    text = (f"A micro-batch of {step.batch.micro_batch_size} will probably not fit: by simulation it needs "
             f"{needed}, but the usable memory is {source}. "
             f"Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
     return ResolvedStep(step, [*default_messages, (True, text)], is_close(needed))
@@ -190,39 +174,6 @@ def gb(size):
 # --- The number of micro-batches -------------------------------------------------------------------------
 
 
-def check_equal_micro_batches(batch_size, gradient_accumulation_steps, num_replicas=1):
-    """Checks that a batch can be split into equal micro-batches; returns the number of examples in each.
-
-    Args:
-      batch_size: number of examples in the effective batch.
-      gradient_accumulation_steps: number of micro-batches on each replica.
-      num_replicas: number of replicas.
-
-    Raises:
-      ValueError: the batch size is not divisible by the number of micro-batches. The message names the
-        nearest batch sizes that are divisible.
-    """
-    parts = gradient_accumulation_steps * num_replicas
-    rest = batch_size % parts
-    if rest:
-        sizes = [size for size in (batch_size - rest, batch_size - rest + parts) if size]
-        below = [n for n in divisors(batch_size) if n < parts]
-        near = below[-1:] + divisors(batch_size)[len(below):][:1]
-        each = ""
-        if num_replicas > 1:
-            each = f" ({gradient_accumulation_steps} on each of {num_replicas} replicas)"
-        raise ValueError(f"A training batch of {batch_size} examples cannot be split into "
-                         f"{parts} equal micro-batches{each}. Use a batch of "
-                         f"{' or '.join(map(str, sizes))} examples, or split this batch into "
-                         f"{' or '.join(map(str, near))} micro-batches.")
-    return batch_size // parts
-
-
-def divisors(number):
-    """Returns all divisors of a positive int, the smallest first."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
 def _accumulation_steps(flags):
     """Returns a pair: the number of micro-batches on each replica (0 if it is still to be chosen), and the
     messages for the log.
@@ -235,7 +186,7 @@ def _accumulation_steps(flags):
     count = flags.gradient_accumulation_steps
     if not tokens:
         return 1 if count is None else count, []
-    if not flags.trims_training:
+    if not flags.trim_padding:
         raise ValueError("--tokens_per_micro_batch needs --trim_padding=true: untrimmed examples all have "
                          "the same number of tokens. Pass --trim_padding=true, or leave "
                          "--tokens_per_micro_batch out.")
@@ -296,7 +247,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
             # A faster mode of recomputation already fits with the smallest possible number of micro-batches.
             # `mode` cannot use fewer micro-batches, so it would only make the step slower.
             break
-        candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
+        candidates = [dataclasses.replace(step, recompute=mode, gradient_accumulation_steps=count)
+                      for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)
         if fewest:
             fitting.append(fewest)
@@ -305,8 +257,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     if not fitting:
         least = min(too_large, key=lambda candidate: memory_need(candidate).total)
         raise ValueError(f"{gb(usable_bytes)} are usable, but the setting that needs least memory, "
-                         f"recompute={least.recompute} with micro-batches of {least.micro_batch_size}, needs "
-                         f"{memory_need(least)}. Use "
+                         f"recompute={least.recompute} with micro-batches of {least.batch.micro_batch_size}, "
+                         f"needs {memory_need(least)}. Use "
                          "shorter sequences, a smaller model or an optimizer with less state.")
     best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * memory_need(fitted).seconds)
     return best, memory_need(best)

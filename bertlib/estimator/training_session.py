@@ -188,7 +188,7 @@ class TrainingSession:
         check = session_hooks.StopOnNanHook(spec.loss)
         progress = session_hooks.ProgressHook(
             config.model_dir if config.is_chief else None, spec.loss, config.log_step_count_steps,
-            self.last_step, self._examples_of_step(built),
+            self.last_step, self.examples_of_step(built),
             config.metrics_history if config.is_chief else None)
         if not config.is_chief:
             return [check, progress, *others]
@@ -207,12 +207,14 @@ class TrainingSession:
             save_steps=self.config.save_checkpoints_steps, scaffold=scaffold, listeners=listeners,
             restored=self.checkpoint)]
 
-    def _examples_of_step(self, built):
+    def examples_of_step(self, built):
         """Returns the number of examples in the effective batch; None if it is unknown."""
+        batch = self.builder.train_batch()
+        if batch:
+            return batch.size
+        # Other people's params contain the size of a micro-batch.
         examples = self.builder.batch_size(ModeKeys.TRAIN)
-        if examples and not self.config.unequal_micro_batches:
-            examples *= built.own_micro_batches * collectives.num_replicas()
-        return examples
+        return examples and examples * built.own_micro_batches * collectives.num_replicas()
 
     # --- Steps
 

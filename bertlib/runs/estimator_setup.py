@@ -38,7 +38,7 @@ class TrainableModel:
       batch_totals: see `input_pipeline.record_dataset`.
       padding_is_removable: whether the loss depends only on real tokens. In this case, the training can
         leave out the padding.
-      trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
+      trim_padding_by_default: whether batches of the training are trimmed if --trim_padding is not given.
       sequences_per_example: number of sequences per example, such as the number of answers to choose from in
         multiple choice.
       simulated_model_fn: the model_fn of the simulation of memory. Loops cannot be simulated. For a model
@@ -51,7 +51,7 @@ class TrainableModel:
     fields: Callable[[int], list]
     batch_totals: tuple = ()
     padding_is_removable: bool = False
-    trims_training_by_default: bool = True
+    trim_padding_by_default: bool = True
     sequences_per_example: int = 1
     simulated_model_fn: Callable | None = None
 
@@ -60,11 +60,11 @@ class TrainableModel:
         micro-batch. With two or more micro-batches, the graph also contains the sums of the gradients.
         Returns the op of the step."""
         tf.train.get_or_create_global_step()
-        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
+        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.batch.micro_batch_size,
                                                self.batch_totals)
         # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
         # no more than two are built.
-        built_step = step.replace(gradient_accumulation_steps=min(2, step.micro_batches))
+        built_step = dataclasses.replace(step, gradient_accumulation_steps=min(2, step.batch.micro_batches))
         return self.build_spec(features, estimator.ModeKeys.TRAIN, built_step).train_op
 
     def build_spec(self, features, mode, step):
@@ -78,7 +78,7 @@ class TrainableModel:
         # step also keeps the padding: the simulation needs static shapes, but the number of real tokens is
         # not known.
         model = dataclasses.replace(self, model_fn=self.simulated_model_fn or self.model_fn)
-        simulated_step = step.replace(compile_kernels=False, use_xla=False, remove_padding=False)
+        simulated_step = dataclasses.replace(step, compile_kernels=False, use_xla=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
     def upper_bound(self, step):
@@ -94,31 +94,18 @@ class TrainableModel:
         # The factor 20 in the return value: each weight needs 20 bytes for five fp32 numbers. They are the
         # weight, its gradient, the sum of the gradients of the micro-batches, and the optimizer's two
         # moments.
-        positions = step.micro_batch_size * self.sequences_per_example * length
+        positions = step.batch.micro_batch_size * self.sequences_per_example * length
         return 20 * weights + 2 * positions * config.num_hidden_layers * a_position
 
 
 # --- Resolving -------------------------------------------------------------------------------------------
 
 
-def trims_training(settings, model):
-    """Returns whether batches of the training are trimmed, see --trim_padding.
-
-    Args:
-      settings: a `Settings`.
-      model: a `TrainableModel`.
-    """
-    return model.trims_training_by_default if settings.trim_padding is None else settings.trim_padding
-
-
-def trims_evaluation(settings):
-    """Returns whether batches of evaluation and prediction are trimmed. Only --trim_padding=false turns
-    trimming off.
-
-    Args:
-      settings: a `Settings`.
-    """
-    return settings.trim_padding is not False  # if the flag is not given, its value is None
+def trim_padding(settings, by_default=True):
+    """Returns whether batches are trimmed: the value of --trim_padding, or `by_default` if the flag is not
+    given. Evaluation and prediction trim by default. For training, see
+    `TrainableModel.trim_padding_by_default`."""
+    return by_default if settings.trim_padding is None else settings.trim_padding
 
 
 def input_options(settings, step, is_training):
@@ -134,18 +121,17 @@ def input_options(settings, step, is_training):
     # If --trim_padding is not given, a task may trim the batches of the evaluation but not those of the
     # training. For example, SQuAD trims only the batches of evaluation and prediction: its published loss
     # depends on padding, but its predictions do not. `step` says only whether training batches are trimmed.
-    if is_training:
-        return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
-                "unequal_micro_batches": step.unequal_micro_batches}
-    return {"is_training": False, "drop_remainder": False, "trim": trims_evaluation(settings)}
+    return {"is_training": is_training, "drop_remainder": is_training,
+            "trim_padding": step.trim_padding if is_training else trim_padding(settings)}
 
 
 def _training_flags(settings, model):
     """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
     the flag. The others are computed from flags, from the model or from the number of replicas."""
-    trims, group = trims_training(settings, model), replica_group.current()
+    trims = trim_padding(settings, model.trim_padding_by_default)
+    group = replica_group.current()
     values = {name: getattr(settings, name) for name in step_config.FIELDS if name in settings}
-    values.update(num_replicas=group.count if group else 1, trims_training=trims,
+    values.update(num_replicas=group.count if group else 1, trim_padding=trims,
                   remove_padding=trims and model.padding_is_removable and not settings.use_xla,
                   compile_kernels=_compiles_kernels(settings, model.bert_config))
     return types.SimpleNamespace(**values, sequences_per_example=model.sequences_per_example)
@@ -191,7 +177,7 @@ def resolve_step_config(settings, model):
     if group:
         # One replica may need more micro-batches than the others. All replicas use the largest number.
         counts = group.all_gather(step.gradient_accumulation_steps)
-        step = step.replace(gradient_accumulation_steps=max(counts))
+        step = dataclasses.replace(step, gradient_accumulation_steps=max(counts))
     return step
 
 
@@ -205,10 +191,10 @@ def _measure_step(settings, model, step):
             raise ValueError(_advise_on_memory(settings, model, step))
         logging.warning("A micro-batch of %d ran out of memory: using --gradient_accumulation_steps=%d "
                         "instead of %d.",
-                        step.micro_batch_size, more[0], step.gradient_accumulation_steps)
-        step = step.replace(gradient_accumulation_steps=more[0])
+                        step.batch.micro_batch_size, more[0], step.gradient_accumulation_steps)
+        step = dataclasses.replace(step, gradient_accumulation_steps=more[0])
     logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d fits into memory.",
-                 step.gradient_accumulation_steps, step.micro_batch_size)
+                 step.gradient_accumulation_steps, step.batch.micro_batch_size)
     return step
 
 
@@ -251,7 +237,7 @@ def _advise_on_memory(settings, model, step):
     if step.max_seq_length >= 32:
         changes.append({"max_seq_length": step.max_seq_length // 2})
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
-                    or "no change": step.replace(**change) for change in changes}
+                    or "no change": dataclasses.replace(step, **change) for change in changes}
     usable, source = _usable_memory(settings)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
 

@@ -164,18 +164,19 @@ def evaluate_metrics(metrics):
         return session.run({name: value for name, (value, _) in tensors.items()})
 
 
-def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(),
-                     unequal_micro_batches=False, batch_totals=(), num_threads=None, position_fields=()):
-    """Returns an input_fn that reads TFRecord files. The Estimator passes the batch size to the input_fn in
-    params.
+def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(), batch_totals=(),
+                     num_threads=None, position_fields=()):
+    """Returns an input_fn that reads TFRecord files. For the size of the batches, see
+    `input_pipeline.training_batch`. In evaluation and prediction, it is params["batch_size"].
 
     Args:
-      input_files, fields, is_training, drop_remainder, trimmed_fields, unequal_micro_batches, batch_totals,
-        num_threads, position_fields: see `input_pipeline.record_dataset`.
+      input_files, fields, is_training, drop_remainder, trimmed_fields, batch_totals, num_threads,
+        position_fields: see `input_pipeline.record_dataset`.
     """
-    def input_fn(params):
+    def input_fn(params, config=None):
         return input_pipeline.record_dataset(
-            input_files, fields, params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), batch_totals, num_threads,
-            trimmed_fields, unequal_micro_batches, position_fields)
+            input_files, fields, params.get("batch_size"), is_training, drop_remainder,
+            batch_totals=batch_totals, num_threads=num_threads, trimmed_fields=trimmed_fields,
+            position_fields=position_fields,
+            batch=input_pipeline.training_batch(params, config) if is_training else None)
     return input_fn

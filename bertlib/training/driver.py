@@ -219,7 +219,7 @@ def run(task):
     model = task.build_model(start, num_train_steps)
     record = run_record.RunRecord(
         settings, num_train_steps, command=task.command, config=task.config, tokenizer=task.tokenizer,
-        trim_padding=estimator_setup.trims_training(settings, model), **task.describe())
+        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default), **task.describe())
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     # From here on, files are written.
     with estimator_setup.locked_directories(settings, record):

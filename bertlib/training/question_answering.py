@@ -188,7 +188,7 @@ class QuestionAnswering(driver.Task):
             **estimator_setup.training_arguments(self.settings, num_train_steps))
         return estimator_setup.TrainableModel(
             self.config, model_fn, functools.partial(squad_data.feature_fields, is_training=True),
-            trims_training_by_default=False)
+            trim_padding_by_default=False)
 
     def describe(self):
         settings = self.settings
@@ -296,7 +296,7 @@ class QuestionAnswering(driver.Task):
             self.examples[split], *self.model_outputs(split, inference), settings.n_best_size,
             settings.max_answer_length, settings.do_lower_case, settings.version_2_with_negative,
             settings.verbose_logging, getattr(self.tokenizer, "basic_tokenizer", None),
-            estimator_setup.trims_evaluation(settings))
+            estimator_setup.trim_padding(settings))
 
     def _null_threshold(self, predictions, inference):
         """Returns (threshold, source): the null threshold, and a str that says where it comes from.

@@ -285,8 +285,7 @@ def losses_and_weights(shards, tmp_path_factory):
         trainer = estimator.Estimator(model_fn, config=estimator.RunConfig(
             model_dir=directory, step_config=step), train_batch_size=8, eval_batch_size=4)
         trainer.train(run_pretraining.input_fn_builder(
-            shards, LENGTH, PREDICTIONS, True, trim=step.trims_training,
-            unequal_micro_batches=step.unequal_micro_batches), max_steps=steps)
+            shards, LENGTH, PREDICTIONS, True, trim_padding=step.trim_padding), max_steps=steps)
         losses = trainer.evaluate(run_pretraining.input_fn_builder(
             shards, LENGTH, PREDICTIONS, False)) if steps > 1 else {}
         return ({name: losses.get(name) for name in ("loss", "masked_lm_loss", "next_sentence_loss")},
@@ -302,7 +301,7 @@ def test_without_padding_every_way_to_compute_a_step_makes_the_same_update(losse
     _, start = losses_and_weights(steps=1)
     expected, weights = losses_and_weights(**{name: value for name, value in changes.items()
                                               if name == "precision"})
-    losses, found = losses_and_weights(trims_training=True, remove_padding=True, **changes)
+    losses, found = losses_and_weights(trim_padding=True, remove_padding=True, **changes)
     tolerance = 1e-2 if "precision" in changes else 1e-5
     assert losses == pytest.approx(expected, rel=tolerance)
     assert_same_update(start, found, weights, 200 * tolerance)
@@ -340,7 +339,7 @@ def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_pa
                 return [session.run(following) for _ in range(2)]
 
     with pytest.raises(ValueError) as error:
-        read(trim=True)
+        read(trim_padding=True)
     assert str(error.value) == (f"{path}, record 2 (from 0): {complaint}. Such a record cannot be trimmed. "
                                 "Write the file again, leave the record out, or pass --trim_padding=false.")
     assert len(read()) == 2

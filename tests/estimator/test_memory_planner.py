@@ -1,5 +1,6 @@
 """`memory_planner` on graphs whose memory can be computed by hand, and `plan_memory.py` as a user runs it."""
 
+import dataclasses
 import json
 import re
 import types
@@ -96,7 +97,7 @@ WIDTHS = {"none": 256, "attention": 128, "layers": 2048}
 
 
 def needs_of_step(step):
-    return memory_planner.predict_memory(chain, step.micro_batch_size, WIDTHS[step.recompute])
+    return memory_planner.predict_memory(chain, step.batch.micro_batch_size, WIDTHS[step.recompute])
 
 
 def test_the_choice_takes_the_least_time_of_what_fits():
@@ -104,9 +105,9 @@ def test_the_choice_takes_the_least_time_of_what_fits():
     everything = needs_of_step(step).total
     assert choose(step, everything, needs_of_step, modes)[0] == step
     found, needed = choose(step, int(everything * 0.6), needs_of_step, modes)
-    assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
+    assert needed.total <= everything * 0.6 and found == dataclasses.replace(step, recompute="attention")
     found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
-    assert found == step.replace(gradient_accumulation_steps=2)
+    assert found == dataclasses.replace(step, gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="are usable, but the setting that needs least memory, "
                        "recompute=attention with micro-batches of 1, needs"):
         choose(step, 10_000, needs_of_step, modes)
@@ -114,8 +115,8 @@ def test_the_choice_takes_the_least_time_of_what_fits():
 
 def test_advice_names_the_flags_that_would_fit():
     step = StepConfig(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
-    alternatives = {"as it is": step, "wider": step.replace(recompute="none"),
-                    "widest": step.replace(recompute="layers")}
+    alternatives = {"as it is": step, "wider": dataclasses.replace(step, recompute="none"),
+                    "widest": dataclasses.replace(step, recompute="layers")}
     usable = memory_planner.predict_memory(chain, 300, WIDTHS["attention"]).total
     first, _, *rows = memory_planner.advice(alternatives, needs_of_step, usable).splitlines()
     assert first.startswith("By simulation a micro-batch of 500 needs")
@@ -124,7 +125,7 @@ def test_advice_names_the_flags_that_would_fit():
     assert int(rows[1].split()[1]) < 300
     assert rows[2].startswith("  widest    none; a single example needs")
     # This step ran out of memory, although it fits according to the simulation.
-    smaller = {"as it is": step.replace(gradient_accumulation_steps=4)}
+    smaller = {"as it is": dataclasses.replace(step, gradient_accumulation_steps=4)}
     assert "other programs use memory too" in memory_planner.advice(smaller, needs_of_step, usable)
 
 

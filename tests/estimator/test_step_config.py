@@ -1,6 +1,7 @@
 """Tests how flags, free memory and a simulation determine a training step. No test loads TensorFlow."""
 
 import collections
+import dataclasses
 import subprocess
 import sys
 import types
@@ -8,20 +9,14 @@ import types
 from helpers import ROOT
 import pytest
 
-from bertlib.estimator.step_config import (
-    GB,
-    RECOMPUTE,
-    StepConfig,
-    check_equal_micro_batches,
-    choose,
-    resolve,
-)
+from bertlib.data.batches import Batch
+from bertlib.estimator.step_config import GB, RECOMPUTE, StepConfig, choose, resolve
 
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dict(
     train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
     sequences_per_example=1,
-    trims_training=True,
+    trim_padding=True,
     remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
     use_xla=False,
     optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, weight_decay=0.01,
@@ -42,8 +37,8 @@ class Simulation:
     def __call__(self, step):
         self.steps.append(step)
         share, time = {"none": (1.0, 1.0), "attention": (0.5, 1.05), "layers": (0.1, 1.3)}[step.recompute]
-        activations = share * step.micro_batch_size * GB
-        return Needs(2 * GB + activations, activations, time * (step.micro_batch_size + 3))
+        activations = share * step.batch.micro_batch_size * GB
+        return Needs(2 * GB + activations, activations, time * (step.batch.micro_batch_size + 3))
 
 
 def settled(memory_gb=1000, **flags):
@@ -63,23 +58,22 @@ def test_flags_have_the_same_names_in_the_step():
                                 lr_schedule="cosine", gradient_accumulation_steps=4, max_seq_length=64)
     assert step == StepConfig(
         train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64,
-        trims_training=True, remove_padding=True, precision="fp16", recompute="layers",
+        trim_padding=True, remove_padding=True, precision="fp16", recompute="layers",
         recompute_segment=2, compile_kernels=True, optimizer="lamb", lr_schedule="cosine")
-    assert (step.micro_batch_size, step.loss_scaling, step.unequal_micro_batches,
+    assert (step.batch.micro_batch_size, step.loss_scaling, step.batch.is_unequal,
             messages) == (8, True, False, [])
 
 
 def test_replicas_share_the_batch_with_their_micro_batches():
     step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
-    assert (step.num_replicas, step.micro_batches, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4,
-                                                                                               "bf16")
-    assert messages == []
+    assert (step.batch, step.gradient_dtype, messages) == (Batch(32, 2, 4), "bf16", [])
+    assert (step.batch.micro_batches, step.batch.micro_batch_size) == (8, 4)
 
 
 def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
     # Each of 4 replicas has 8 of the 32 examples. It needs 2 GB for the variables, and 1 GB for each example.
     step, _, _ = settled(6.5, num_replicas=4, gradient_accumulation_steps=0)
-    assert (step.gradient_accumulation_steps, step.micro_batch_size) == (2, 4)
+    assert (step.gradient_accumulation_steps, step.batch.micro_batch_size) == (2, 4)
 
 
 def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can():
@@ -93,7 +87,7 @@ def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can(
 
 def test_by_tokens_replicas_share_the_micro_batches():
     step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # 2 examples of full length
-    assert (step.gradient_accumulation_steps, step.micro_batches) == (4, 16)
+    assert (step.gradient_accumulation_steps, step.batch.micro_batches) == (4, 16)
     assert "on each of 4 replicas" in messages[0][1]
     with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 can be split"):
         settled(num_replicas=4, tokens_per_micro_batch=256, gradient_accumulation_steps=9)
@@ -103,11 +97,11 @@ def test_a_step_cannot_be_changed():
     step = StepConfig()
     with pytest.raises(AttributeError):
         step.precision = "bf16"
-    assert step.replace(precision="bf16").precision == "bf16" and step.precision == "fp32"
+    assert dataclasses.replace(step, precision="bf16").precision == "bf16" and step.precision == "fp32"
 
 
 def test_without_flags_it_is_the_published_step():
-    assert settled(trims_training=False, remove_padding=False, compile_kernels=False)[0] == StepConfig()
+    assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == StepConfig()
 
 
 @pytest.mark.parametrize("memory_gb, mode, count",
@@ -158,9 +152,9 @@ def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags
 def test_where_there_is_surely_room_nothing_is_simulated():
     simulation = Simulation()
     flags = types.SimpleNamespace(**FLAGS)
-    resolve(flags, (100 * GB, ""), simulation, upper_bound=lambda step: step.micro_batch_size * GB)
+    resolve(flags, (100 * GB, ""), simulation, upper_bound=lambda step: step.batch.micro_batch_size * GB)
     assert not simulation.steps
-    resolve(flags, (31 * GB, ""), simulation, upper_bound=lambda step: step.micro_batch_size * GB)
+    resolve(flags, (31 * GB, ""), simulation, upper_bound=lambda step: step.batch.micro_batch_size * GB)
     assert len(simulation.steps) == 1
 
 
@@ -168,7 +162,7 @@ def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
     with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Use a batch of 30 or 35 "
                        "examples.* into 4 or 8"):
         settled(gradient_accumulation_steps=5)
-    assert [check_equal_micro_batches(12, count) for count in (1, 3, 12)] == [12, 4, 1]
+    assert [Batch(12, count).check().micro_batch_size for count in (1, 3, 12)] == [12, 4, 1]
 
 
 # --- By tokens -------------------------------------------------------------------------------------------
@@ -176,16 +170,16 @@ def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
 
 def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take():
     step, messages, _ = settled(tokens_per_micro_batch=1000)
-    assert (step.gradient_accumulation_steps, step.unequal_micro_batches) == (5, True)
+    assert (step.gradient_accumulation_steps, step.batch.is_unequal) == (5, True)
     assert "--gradient_accumulation_steps not given: using 5" in messages[0][1]
     # The number of micro-batches need not divide the batch. It may be larger than necessary.
     assert settled(tokens_per_micro_batch=1000,
                    gradient_accumulation_steps=7)[0].gradient_accumulation_steps == 7
-    assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].micro_batch_size == 5
+    assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].batch.micro_batch_size == 5
 
 
 @pytest.mark.parametrize("flags, expected", [
-    (dict(trims_training=False), "untrimmed examples all have the same number of tokens"),
+    (dict(trim_padding=False), "untrimmed examples all have the same number of tokens"),
     (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
     (dict(gradient_accumulation_steps=0), "leave one of the two flags out"),
     (dict(gradient_accumulation_steps=33), "can be split into at most 32 micro-batches"),

@@ -119,7 +119,7 @@ def arrays(tmp_path_factory):
 
 
 def trained(arrays, tiny_model, directory, steps=40, **changes):
-    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trims_training=True, **changes)
+    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim_padding=True, **changes)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
     model_fn = head.model_fn_builder(Tagger(TAGS), config, None, 0.01, steps, 2, False, False)

@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import graph_keys, tensorflow_internals
+from bertlib.graph import collectives, graph_keys, tensorflow_internals
 from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
@@ -168,6 +168,11 @@ class TrainingSession(training_session.TrainingSession):
                 if not isinstance(listener, input_position.Listener)]
         tensorflow_internals.set_saving_listeners(savers[0], [*kept, *listeners])
         return []
+
+    def examples_of_step(self, built):
+        # With Horovod, each process has a batch of its own.
+        examples, batch = super().examples_of_step(built), self.builder.train_batch()
+        return examples * collectives.num_replicas() // batch.num_replicas if batch else examples
 
     def make_vote(self):
         return replica_sync.StepVote(self.group, compares_weights=not script_divides_work())

@@ -340,7 +340,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         dev_data=run_record.describe_examples(splits.examples["dev"]) if settings.do_eval else None,
-        trim_padding=estimator_setup.trims_training(settings, model), **description)
+        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default), **description)
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):

@@ -258,8 +258,8 @@ def single_class_warning(matrix, labels):
 # --- Input -----------------------------------------------------------------------------------------------
 
 
-def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
-                                unequal_micro_batches=False, target=None):
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False,
+                                target=None):
     """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
 
     Args:
@@ -267,14 +267,12 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       seq_length: sequence length with which the file was written.
       is_training: whether to shuffle and repeat the examples.
       drop_remainder: whether to drop the last batch if it is smaller than the other batches.
-      trim: whether to sort examples by length and trim each batch to its longest sequence; see
+      trim_padding: whether to sort examples by length and trim each batch to its longest sequence; see
         `input_pipeline.record_dataset`.
-      unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the
-        Estimator's `StepConfig`.
       target: see `classifier_features.feature_fields`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,
-                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)
+                                 drop_remainder, SEQUENCES if trim_padding else ())
 
 
 def input_fn_builder(features, seq_length, is_training, drop_remainder):

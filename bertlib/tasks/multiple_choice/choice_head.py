@@ -88,15 +88,14 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
                                  num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
-def input_fn_builder(input_file, seq_length, num_choices, is_training, drop_remainder, trim=False,
-                     unequal_micro_batches=False):
+def input_fn_builder(input_file, seq_length, num_choices, is_training, drop_remainder,
+                     trim_padding=False):
     """Returns an input_fn that reads a TFRecord file of `choice_data.write_features`.
 
     Args:
       input_file: the file.
       seq_length, num_choices: the sequence length and the number of endings with which the file was written.
-      is_training, drop_remainder, trim, unequal_micro_batches: see
-        `classification_head.file_based_input_fn_builder`.
+      is_training, drop_remainder, trim_padding: see `classification_head.file_based_input_fn_builder`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, num_choices), is_training,
-                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)
+                                 drop_remainder, SEQUENCES if trim_padding else ())

@@ -265,7 +265,7 @@ def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, ne
 
 
 def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
-                     vocab_size=None, type_vocab_size=None, trim=False, unequal_micro_batches=False):
+                     vocab_size=None, type_vocab_size=None, trim_padding=False):
     """Returns an input_fn that reads several TFRecord files of create_pretraining_data.py as if they were one
     file.
 
@@ -276,17 +276,15 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
       num_cpu_threads: number of batches that are read at the same time. The order of the batches does not
         depend on this number.
       vocab_size, type_vocab_size: see `pretraining_data.feature_fields`.
-      trim: whether to sort examples by length and trim each batch to its longest sequence.
-      unequal_micro_batches: see `input_pipeline.record_dataset`.
+      trim_padding: whether to sort examples by length and trim each batch to its longest sequence.
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
                                              type_vocab_size)
     return head.input_fn_builder(list(input_files), fields, is_training, drop_remainder=is_training,
-                                 trimmed_fields=pretraining_data.SEQUENCES if trim else (),
-                                 unequal_micro_batches=unequal_micro_batches,
+                                 trimmed_fields=pretraining_data.SEQUENCES if trim_padding else (),
                                  batch_totals=BATCH_TOTALS if is_training else (),
                                  num_threads=num_cpu_threads,
-                                 position_fields=pretraining_data.POSITIONS if trim else ())
+                                 position_fields=pretraining_data.POSITIONS if trim_padding else ())
 
 
 def _decode_record(record, name_to_features):

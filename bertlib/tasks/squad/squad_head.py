@@ -81,8 +81,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
                                  num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
-                     unequal_micro_batches=False):
+def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
     """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
 
     Args:
@@ -90,10 +89,8 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=F
       seq_length: sequence length with which the file was written.
       is_training: whether to shuffle and repeat the examples.
       drop_remainder: whether to drop the last batch if it is smaller than the other batches.
-      trim: whether to sort examples by length and trim each batch to its longest sequence; see
+      trim_padding: whether to sort examples by length and trim each batch to its longest sequence; see
         `input_pipeline.record_dataset`.
-      unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the
-        Estimator's `StepConfig`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
-                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)
+                                 drop_remainder, SEQUENCES if trim_padding else ())

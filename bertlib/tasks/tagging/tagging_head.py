@@ -154,10 +154,8 @@ def no_entity_warning(right, predicted):
             "with a higher --learning_rate.")
 
 
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
-                     unequal_micro_batches=False):
+def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
     """Returns an input_fn that reads a TFRecord file, which `tagging_data.write_windows` wrote. For the
     arguments, see `classification_head.file_based_input_fn_builder`."""
     return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
-                                 SEQUENCES if trim else (), unequal_micro_batches,
-                                 BATCH_TOTALS if is_training else ())
+                                 SEQUENCES if trim_padding else (), BATCH_TOTALS if is_training else ())

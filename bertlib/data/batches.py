@@ -1,0 +1,64 @@
+"""Defines the batch of a training step. This module does not load TensorFlow."""
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The batch of a training step, and how it is divided into micro-batches.
+
+    Attributes:
+      size: number of examples in the effective batch, to which the learning rate refers.
+      gradient_accumulation_steps: number of micro-batches that each replica computes, one after the other.
+      num_replicas: number of replicas, which compute at the same time.
+      is_unequal: whether micro-batches differ in their numbers of examples.
+    """
+
+    size: int
+    gradient_accumulation_steps: int = 1
+    num_replicas: int = 1
+    is_unequal: bool = False
+
+    @property
+    def micro_batches(self):
+        """Number of micro-batches in the effective batch, counted over all replicas."""
+        return self.gradient_accumulation_steps * self.num_replicas
+
+    @property
+    def micro_batch_size(self):
+        """Number of examples in a micro-batch. If micro-batches have different numbers of examples, this is
+        the size of the largest micro-batch in the case that all examples have equal lengths."""
+        return math.ceil(self.size / self.micro_batches)
+
+    def check(self):
+        """Checks that the batch can be divided into its micro-batches; returns the batch.
+
+        Raises:
+          ValueError: the micro-batches should be equal, but the size is not divisible by their number. The
+            message names the nearest sizes that are divisible. Or there are more micro-batches than examples.
+        """
+        parts = self.micro_batches
+        if self.is_unequal:
+            if parts > self.size:
+                raise ValueError(f"A step of {self.size} examples cannot be cut into {parts} micro-batches, "
+                                 "because some of them would be empty.")
+            return self
+        rest = self.size % parts
+        if rest:
+            sizes = [size for size in (self.size - rest, self.size - rest + parts) if size]
+            below = [n for n in divisors(self.size) if n < parts]
+            near = below[-1:] + divisors(self.size)[len(below):][:1]
+            each = ""
+            if self.num_replicas > 1:
+                each = f" ({self.gradient_accumulation_steps} on each of {self.num_replicas} replicas)"
+            raise ValueError(f"A training batch of {self.size} examples cannot be split into "
+                             f"{parts} equal micro-batches{each}. Use a batch of "
+                             f"{' or '.join(map(str, sizes))} examples, or split this batch into "
+                             f"{' or '.join(map(str, near))} micro-batches.")
+        return self
+
+
+def divisors(number):
+    """Returns all divisors of a positive int, the smallest first."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
