@@ -169,10 +169,9 @@ def main(_):
     if group:
         # The replicas compare the fingerprint of the tokens and ids. It differs if the lines, the vocabulary
         # or the tokenizer's settings differ. So these three are not compared separately.
-        run_record.check_replicas_agree(group, settings,
-                                        input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
-                                        bert_config=config.to_dict(),
-                                        init_checkpoint=run_record.hash_checkpoint(settings.init_checkpoint))
+        run_record.check_replicas_agree(group, settings, dict(
+            input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})", bert_config=config.to_dict(),
+            init_checkpoint=run_record.hash_checkpoint(settings.init_checkpoint)))
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,

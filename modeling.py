@@ -497,8 +497,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     batch_size, from_seq_length, to_seq_length = _attention_sizes(
         from_tensor, to_tensor, [batch_size, from_seq_length, to_seq_length])
     kernels = kernels or kernel_choice.choose_kernels(is_training=True, dtype=from_tensor.dtype)
-    project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head,
-                                batch_size=batch_size, initializer_range=initializer_range, kernels=kernels)
+    project = functools.partial(_project, heads=(num_attention_heads, size_per_head), batch_size=batch_size,
+                                initializer_range=initializer_range, kernels=kernels)
     to_rows = reshape_to_matrix(to_tensor)                                              # [B·T, width]
     keys = {"key": key_act, "value": value_act}
     if from_tensor is to_tensor:
@@ -534,7 +534,7 @@ def _attention_sizes(from_tensor, to_tensor, given):
     return given
 
 
-def _project(rows, length, packing, activations, num_heads, size, batch_size, initializer_range, kernels):
+def _project(rows, length, packing, activations, heads, batch_size, initializer_range, kernels):
     """Builds several projections of the same rows as one matrix product.
 
     Args:
@@ -542,12 +542,12 @@ def _project(rows, length, packing, activations, num_heads, size, batch_size, in
       length: F or T.
       packing: see `attention_layer`.
       activations: {name of a projection's variables: its activation, or None}.
-      num_heads, size: N and H.
+      heads: pair (N, H).
 
     Returns:
       list of float [B, N, length, H], one for each projection.
     """
-    width = rows.shape.as_list()[-1]
+    width, (num_heads, size) = rows.shape.as_list()[-1], heads
     weights, biases = zip(*(_dense_parameters(width, num_heads * size, name, initializer_range)
                             for name in activations))
     outputs = kernels.linear(rows, list(weights), list(biases))                         # [R, projections·N·H]

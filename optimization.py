@@ -769,8 +769,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
             beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
 
     def _apply(self, gradient, variable, slots, rate, name):
-        return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon,
-                           gradient)
+        return _apply_adam(self, gradient, variable, slots, self._powers, rate)
 
 
 class LambOptimizer(_WeightDecayOptimizer):
@@ -808,7 +807,7 @@ class LambOptimizer(_WeightDecayOptimizer):
         m, v = slots
         power_1, power_2 = self._powers
         # With a rate of 0, Adam's kernel updates m and v in place and does not change w.
-        moments = _apply_adam(variable, m, v, 0.0, 0.0, 0.0, self.beta_1, self.beta_2, self.epsilon, gradient)
+        moments = _apply_adam(self, gradient, variable, slots, (0.0, 0.0), 0.0)
         with tf.control_dependencies([moments]):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
@@ -960,11 +959,12 @@ def _is_resource(variable):
     return _handle(variable).dtype == tf.resource
 
 
-def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
-    """Applies Adam's fused kernel to a variable. If `power_1` and `power_2` are 0, the bias is not
-    corrected."""
-    arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1,
-                     beta2_power=power_2, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
+def _apply_adam(optimizer, gradient, variable, slots, powers, rate):
+    """Applies Adam's fused kernel to a variable, with the betas and the epsilon of an optimizer. `powers` are
+    β₁ᵗ and β₂ᵗ. If they are 0, the bias is not corrected."""
+    arguments = dict(var=_handle(variable), m=_handle(slots[0]), v=_handle(slots[1]), beta1_power=powers[0],
+                     beta2_power=powers[1], lr=rate, beta1=optimizer.beta_1, beta2=optimizer.beta_2,
+                     epsilon=optimizer.epsilon, grad=gradient)
     if _is_resource(variable):
         return tf.raw_ops.ResourceApplyAdam(**arguments)
     return tf.raw_ops.ApplyAdam(**arguments).op

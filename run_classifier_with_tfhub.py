@@ -184,7 +184,7 @@ def main(_):
     checks.check_output_dir(settings)
     learning_curve.check(settings)
     module_files = files_of(spec)
-    classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=module_files)
+    classification_run.refuse_overwriting(settings, processor, {"bert_hub_module_handle": module_files})
     shapes = {**module.shapes, "output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
     if settings.directory.newest:
         checks.check_output_checkpoint(settings, shapes)

@@ -99,8 +99,9 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
         columns = named["train_file"].columns
         named["dev_file"] = data_files.prepare(dev, folder, "dev", columns, argument="dev")
     has_dev = bool(dev is not None or dev_fraction is not None)
-    flags = [*_settings(settings, "train", output_dir=directory, task_type=task_type,
-                        dev_fraction=dev_fraction, do_train=True, do_eval=has_dev or None)]
+    flags = _settings(settings, "train", dict(output_dir=directory, task_type=task_type,
+                                              dev_fraction=dev_fraction, do_train=True,
+                                              do_eval=has_dev or None))
     _run(flags, named, os.path.join(directory, _RECORD), verbose)
     results_dir = os.fspath(settings.get("results_dir") or directory)
     return _result(directory, results_dir) if has_dev else Result(directory, results_dir)
@@ -169,7 +170,8 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         if _record(results)["task"] != task:
             raise ValueError(f"results_dir={results} contains the training of a different task, and the "
                              "results of that training would be read. Pass another `results_dir`.")
-    flags = _settings(settings, "evaluate", output_dir=directory, results_dir=results, do_eval=True, **more)
+    flags = _settings(settings, "evaluate", dict(output_dir=directory, results_dir=results, do_eval=True,
+                                                 **more))
     _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)
     return _result(directory, results)
 
@@ -241,13 +243,13 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
 # --- Files and flags -------------------------------------------------------------------------------------
 
 
-def _settings(settings, function, **ours):
+def _settings(settings, function, ours):
     """Returns the flags of a command as a list of str.
 
     Args:
       settings: {name: value}, the settings that the user passed.
       function: name of the function that the user called, for error messages.
-      **ours: {name: value}, the flags that the called function sets itself.
+      ours: {name: value}, the flags that the called function sets itself.
 
     Raises:
       TypeError: a setting cannot be passed, or its value has the wrong type.

@@ -362,9 +362,8 @@ def main(_):
         directory = portable_model.find(settings.model_dir) or settings.model_dir
         _inherit_columns(settings, directory)
         if group:
-            run_record.check_replicas_agree(group, settings,
-                                            model=run_record.hash_checkpoint(predictor.checkpoint),
-                                            **_hash_model_files(directory))
+            run_record.check_replicas_agree(group, settings, dict(
+                _hash_model_files(directory), model=run_record.hash_checkpoint(predictor.checkpoint)))
         if settings.interactive:
             answer_interactively(predictor)
         else:

@@ -139,9 +139,10 @@ class _WholeSaver(object):
     def saver_def(self):
         return self._scaffold.saver.saver_def
 
-    def save(self, session, save_path, global_step, **options):
+    def save(self, session, save_path, global_step, write_meta_graph=True):
         try:
-            return self._scaffold.saver.save(session, save_path, global_step=global_step, **options)
+            return self._scaffold.saver.save(session, save_path, global_step=global_step,
+                                             write_meta_graph=write_meta_graph)
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)

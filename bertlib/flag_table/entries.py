@@ -104,12 +104,11 @@ class Flag:
 
     def define_in(self, flag_values):
         """Defines the flag in a `flags.FlagValues`. A later definition of the name replaces this one."""
-        self._define(flag_values=flag_values, allow_override=True)
+        values = [list(self.values)] if self.values else []
+        type(self).definition(self.name, self.default, *values, self.meaning, flag_values=flag_values,
+                              allow_override=True)
         flags.register_validator(self.name, lambda value: value is None or self.rule.holds(value),
                                  f"must be {self.rule.words}", flag_values=flag_values)
-
-    def _define(self, **options):
-        type(self).definition(self.name, self.default, self.meaning, **options)
 
 
 def section(heading, affects, entries):
@@ -172,13 +171,12 @@ class Number(Flag):
 class Choice(Flag):
     """A flag with a few possible values, texts."""
 
+    definition = flags.DEFINE_enum
+
     def __init__(self, name, default, values, meaning, **attributes):
         super().__init__(name, default, meaning, **attributes)
         self.values = tuple(values)
         self.rule = one_of(self.values)
-
-    def _define(self, **options):
-        flags.DEFINE_enum(self.name, self.default, list(self.values), self.meaning, **options)
 
 
 class Text(Flag):

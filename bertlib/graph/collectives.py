@@ -101,19 +101,19 @@ class AllReduce:
 
     def reduce(self, tensor):
         """Adds the op of `sum`."""
-        return self._collect(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
+        return tf.raw_ops.CollectiveReduceV2(input=tensor, merge_op="Add", final_op="Id", **self._options())
 
     def gather(self, tensor):
         """Adds an op that concatenates the tensors of all replicas, which must have the same shape."""
-        return self._collect(tf.raw_ops.CollectiveGatherV2, tensor)
+        return tf.raw_ops.CollectiveGatherV2(input=tensor, **self._options())
 
-    def _collect(self, collective, tensor, **settings):
+    def _options(self):
+        """Returns the arguments of a collective op that are the same for all ops, except the key."""
         # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
         # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
         # that a replica has ended.
-        return collective(input=tensor, group_size=self.num_replicas, group_key=1,
-                          instance_key=next(self._keys), ordering_token=[], communication_hint="nccl",
-                          **settings)
+        return dict(group_size=self.num_replicas, group_key=1, instance_key=next(self._keys),
+                    ordering_token=[], communication_hint="nccl")
 
     def _run_after_previous(self, collect, tensor):
         # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a

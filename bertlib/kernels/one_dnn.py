@@ -23,6 +23,9 @@ _LABEL = b"MklNameChangeOp"
 # `_PIXELS` pixels, and the number of images is one of `_IMAGES`. Each pixel has at least `_CHANNELS`
 # channels, both in the inputs and in the outputs.
 _PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
+# Arguments that all ops of convolutions have.
+_CONVOLUTION_OPTIONS = dict(strides=[1] * 4, padding="VALID", dilations=[1] * 4, explicit_paddings=[],
+                            data_format="NHWC", use_cudnn_on_gpu=False)
 # {dtype: words of /proc/cpuinfo}. A CPU with one of these words has instructions for products in this dtype.
 _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"},
                  tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
@@ -102,9 +105,9 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
     """
     added = [] if residual is None else [residual]
     fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if added else [])]
-    return _product(_FUSED_PRODUCT, a=inputs, b=weights, args=[bias, *added], fused_ops=fused,
-                    is_filter_const=True, transpose_a=False, transpose_b=False, epsilon=0.0,
-                    leakyrelu_alpha=0.0)
+    return _product(_FUSED_PRODUCT, dict(
+        a=inputs, b=weights, args=[bias, *added], fused_ops=fused, is_filter_const=True, transpose_a=False,
+        transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0))
 
 
 def cache_in_variable(weights):
@@ -166,17 +169,17 @@ def convolution(inputs, weights, bias, images):
       images: the `image_shape` of the inputs.
     """
     op_type, added = (_CONVOLUTION, {}) if bias is None else (_BIASED_CONVOLUTION, {"bias": bias})
-    outputs = _convolution(op_type, input=_rows_to_images(inputs, images),
-                           filter=_weights_to_filters(weights), is_filter_const=False, **added)
+    outputs = _product(op_type, dict(_CONVOLUTION_OPTIONS, input=_rows_to_images(inputs, images),
+                                     filter=_weights_to_filters(weights), is_filter_const=False, **added))
     return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
 
 
 def convolution_gradient(output_gradient, weights, images):
     """Returns the gradient with respect to the argument `inputs` of `convolution`, [R, W]."""
     width = weights.shape.as_list()[0]
-    gradients = _convolution(_CONVOLUTION_GRADIENT, input_sizes=tf.concat([images, [width]], 0),
-                             filter=_weights_to_filters(weights),
-                             out_backprop=_rows_to_images(output_gradient, images))
+    gradients = _product(_CONVOLUTION_GRADIENT, dict(
+        _CONVOLUTION_OPTIONS, input_sizes=tf.concat([images, [width]], 0),
+        filter=_weights_to_filters(weights), out_backprop=_rows_to_images(output_gradient, images)))
     return tf.reshape(gradients, [-1, width])
 
 
@@ -188,12 +191,7 @@ def _weights_to_filters(weights):
     return tf.reshape(weights, [1, 1, *weights.shape.as_list()])
 
 
-def _convolution(op_type, **inputs):
-    return _product(op_type, strides=[1] * 4, padding="VALID", dilations=[1] * 4, explicit_paddings=[],
-                    data_format="NHWC", use_cudnn_on_gpu=False, **inputs)
-
-
-def _product(op_type, **arguments):
+def _product(op_type, arguments):
     product = tensorflow_internals.apply_op(op_type, name="product", **arguments)
     tensorflow_internals.set_attribute(product.op, "_kernel", tf.AttrValue(s=_LABEL))
     return product

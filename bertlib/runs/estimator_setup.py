@@ -366,22 +366,20 @@ class _Estimator(estimator.Estimator):
     def eval_dir(self, name=None):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
-    def train(self, *args, hooks=(), max_steps=None, curve=None, **kwargs):
+    def train(self, input_fn, max_steps, curve=None):
         """Trains, see `estimator.Estimator.train`. If the run only trains, logs where the weights are.
 
         Args:
+          input_fn, max_steps: see `estimator.Estimator.train`.
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
-          *args, hooks, max_steps, **kwargs: see `estimator.Estimator.train`.
         """
         max_steps = last_training_step(self._settings, max_steps)
-        profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
-        hooks = [*(hooks or ()), *profile]
+        hooks = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
         try:
             if curve:
                 max_steps = curve.prepare(max_steps)
                 hooks += curve.make_hooks() if self.config.is_chief else []
-                kwargs["saving_listeners"] = [curve]
-            super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
+            super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=[curve] if curve else None)
             if curve:
                 curve.finish()
             if self.config.is_chief:
@@ -394,15 +392,15 @@ class _Estimator(estimator.Estimator):
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(_advise_on_memory(self._settings, self._model, self._step)) from error
 
-    def evaluate(self, *args, **kwargs):
+    def evaluate(self, input_fn, steps=None, checkpoint_path=None, name=None, revise=None):
         try:
-            return super().evaluate(*args, **kwargs)
+            return super().evaluate(input_fn, steps, None, checkpoint_path, name, revise)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory in evaluation. Lower --eval_batch_size.") from error
 
-    def predict(self, *args, **kwargs):
+    def predict(self, input_fn, checkpoint_path=None):
         try:
-            yield from super().predict(*args, **kwargs)
+            yield from super().predict(input_fn, checkpoint_path=checkpoint_path)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
 
@@ -477,7 +475,7 @@ def locked_directories(settings, record):
     final_export.check(settings)
     group = replica_group.current()
     if group:
-        run_record.check_replicas_agree(group, settings, **record.data)
+        run_record.check_replicas_agree(group, settings, record.data)
         if not group.is_first:
             _check_shared_directories(settings, group)
             yield

@@ -184,13 +184,13 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
     return json.loads(files.json_text(record))
 
 
-def check_replicas_agree(group, settings, **data):
+def check_replicas_agree(group, settings, data):
     """Checks that all replicas have the same flags, versions, code and data.
 
     Args:
       group: the `replica_group.Group`.
       settings: a `Settings`.
-      **data: {name: description or fingerprint of the replica's data}. All values can be written as JSON.
+      data: {name: description or fingerprint of the replica's data}. All values can be written as JSON.
 
     Raises:
       ValueError: replicas differ. The message names the differences.

@@ -101,6 +101,11 @@ def report(outcome):
             del os.environ[VARIABLE]
 
 
+# Arguments of `subprocess.Popen` for a process without standard input in a new session of the operating
+# system. Because of the new session, Ctrl-C in a terminal reaches only the caller.
+DETACHED = {"start_new_session": True, "stdin": subprocess.DEVNULL}
+
+
 # --- Children --------------------------------------------------------------------------------------------
 
 
@@ -115,18 +120,6 @@ def without_flags(arguments, names):
         if not is_removed:
             kept.append(argument)
     return kept
-
-
-def start(command, **options):
-    """Starts a process in a new session of the operating system. Returns the `subprocess.Popen` object.
-
-    Because of the new session, Ctrl-C in a terminal reaches only the caller.
-
-    Args:
-      command: list of str.
-      **options: arguments of `subprocess.Popen`. By default, the process has no standard input.
-    """
-    return subprocess.Popen(command, start_new_session=True, **{"stdin": subprocess.DEVNULL, **options})
 
 
 def describe_end(code):
@@ -157,14 +150,14 @@ class Child:
             even if it was killed. Otherwise, a training would continue after a restart of a notebook's
             kernel, for example. This works only on Linux, if the program `setpriv` is installed. The caller
             must keep the thread alive until the process has ended.
-          **options: see `start`.
+          **options: arguments of `subprocess.Popen`.
         """
         self._directory = tempfile.TemporaryDirectory(prefix="bert-outcome-")
         self._file = os.path.join(self._directory.name, "outcome.json")
         self.outcome, self.started, self.ended = None, time.monotonic(), None
         guard = shutil.which("setpriv") if ends_with_caller and sys.platform.startswith("linux") else None
-        self.process = start([*([guard, "--pdeathsig", "TERM", "--"] if guard else []), *command],
-                             env={**environment, VARIABLE: self._file}, **options)
+        self.process = subprocess.Popen([*([guard, "--pdeathsig", "TERM", "--"] if guard else []), *command],
+                                        env={**environment, VARIABLE: self._file}, **{**DETACHED, **options})
 
     def runs(self):
         """Returns whether the process runs. If it has ended, stores its outcome.

@@ -481,9 +481,10 @@ def to_json(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def json_text(value, **options):
-    """Returns a value as JSON text; see `to_json`. `options` are passed to `json.dumps`."""
-    return json.dumps(to_json(value), allow_nan=False, **options)
+def json_text(value, indent=None, ensure_ascii=True, sort_keys=False):
+    """Returns a value as JSON text; see `to_json`. The other arguments are those of `json.dumps`."""
+    return json.dumps(to_json(value), allow_nan=False, indent=indent, ensure_ascii=ensure_ascii,
+                      sort_keys=sort_keys)
 
 
 def write_json(path, value, indent=1):

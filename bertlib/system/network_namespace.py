@@ -195,10 +195,10 @@ def _ask(action, descriptors=()):
     parent_end, child_end = socket.socketpair()
     with parent_end:
         with child_end:
-            process = child_processes.start(
+            process = subprocess.Popen(
                 [*_program(action), _join_descriptors(descriptors), str(child_end.fileno())],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=[*descriptors, child_end.fileno()])
+                pass_fds=[*descriptors, child_end.fileno()], **child_processes.DETACHED)
         try:
             parent_end.settimeout(_TIMEOUT_SECONDS)
             reply, received, _, _ = socket.recv_fds(parent_end, 4096, _MAX_DESCRIPTORS,

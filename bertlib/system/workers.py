@@ -8,6 +8,7 @@ import multiprocessing.connection
 import os
 import pickle
 import queue
+import subprocess
 import sys
 import traceback
 
@@ -85,10 +86,10 @@ class _Worker:
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
             # Ctrl-C reaches only this process, and this process then kills its workers.
-            self.process = child_processes.start(
+            self.process = subprocess.Popen(
                 [sys.executable, "-c", f"import sys; sys.path[:] = {list(map(str, sys.path))}; from "
                  f"bertlib.system import workers; workers.serve({worker_end.fileno()})"],
-                pass_fds=[worker_end.fileno()])
+                pass_fds=[worker_end.fileno()], **child_processes.DETACHED)
         self._unsent = [function]
 
     def __enter__(self):

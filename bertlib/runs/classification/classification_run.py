@@ -271,13 +271,13 @@ def train_steps(settings, examples):
     return estimator_setup.count_steps(settings, len(examples), noun)
 
 
-def refuse_overwriting(settings, processor, **read):
+def refuse_overwriting(settings, processor, others=None):
     """Raises a ValueError if a command would overwrite an input file; see `checks.refuse_overwriting`.
 
     Args:
       settings: a `Settings`.
       processor: the processor of the task.
-      **read: {flag: paths that the command reads in addition to the data}.
+      others: {flag: paths that the command reads in addition to the data}, or None.
     """
     # A user's script can import this command and define its own processor. If this processor is not derived
     # from `DataProcessor`, it declares no files.
@@ -289,11 +289,11 @@ def refuse_overwriting(settings, processor, **read):
     if settings.skip_bad_lines:
         written.append(output_files.SKIPPED_LINES)
     if settings.data_dir is None:
-        read.update(custom_task.list_files(settings))
+        read = custom_task.list_files(settings)
     else:
-        read["data_dir"] = [os.path.join(settings.data_dir, name) for name in names]
+        read = {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
     checks.refuse_overwriting(
-        settings, read,
+        settings, {**(others or {}), **read},
         checks.list_overwritten_files(settings, [*written, *declared.submission], ["train.tf_record"]))
 
 
@@ -314,7 +314,7 @@ def task_suffix(settings):
 # --- The run ---------------------------------------------------------------------------------------------
 
 
-def run(settings, model, processor, splits, target, tokenizer, **description):
+def run(settings, model, processor, splits, target, tokenizer, command, config):
     """Runs the phases that the flags name: training, evaluation, prediction. At the end, logs a few
     predictions and the official metrics.
 
@@ -325,22 +325,22 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
       splits: the `classification_splits.Splits` of the examples.
       target: see `get_target`.
       tokenizer: tokenizer of the model.
-      **description: the arguments `command` and `config` of `run_record.describe`.
+      command, config: see `run_record.describe`.
     """
     num_train_steps = train_steps(settings, splits.training)
-    if target.task_type == "multilabel":
-        description["threshold"] = target.threshold  # recorded, because later predictions use this threshold
+    # The threshold is recorded, because later predictions use it.
+    threshold = {"threshold": target.threshold} if target.task_type == "multilabel" else {}
     dev_rows, module = getattr(processor, "dev_rows", None), getattr(processor, "module", None)
     record = run_record.RunRecord(
         settings, num_train_steps,
         {**({output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {}),
          **({output_files.TASK_MODULE: module.content} if module else {})},
-        dev_rows=dev_rows and dev_rows.recorded,
+        command=command, config=config, dev_rows=dev_rows and dev_rows.recorded,
         task_module=module and module.describe(splits.examples), task=settings.task_name.lower(),
         task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         dev_data=run_record.describe_examples(splits.examples["dev"]) if settings.do_eval else None,
-        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default), **description)
+        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default), **threshold)
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):

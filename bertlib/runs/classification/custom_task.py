@@ -202,15 +202,16 @@ def _read(settings, reader, record):
     is_ordered = bool(settings.label_file or not settings.do_train and record
                       and record.get("files", {}).get("label_file"))
 
-    def read(flag, **more):
-        return reader.read(require_file(settings, flag), **more, is_ordered=is_ordered,
-                           find_problem=row_examples.label_checker(labels, source) if labels else None)
+    def read(flag, needs_labels=True):
+        return reader.read(require_file(settings, flag), needs_labels=needs_labels, known=labels,
+                           is_ordered=is_ordered, find_problem=(
+                               row_examples.label_checker(labels, source) if labels else None))
 
     splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
     labels, source = _labels_before_reading(settings, record)
     if settings.do_train or settings.do_eval and takes_out:
-        splits["train"] = read("train_file", known=labels)
+        splits["train"] = read("train_file")
     train = splits.get("train")
     if labels is None and settings.task_type != "regression":
         labels, source = _labels_of_file(settings, train)
@@ -218,9 +219,9 @@ def _read(settings, reader, record):
         row_examples.check_several_labels(train)
         _check_distinguishable(settings, labels, train)
     if settings.do_eval and not takes_out:
-        splits["dev"] = read("dev_file", known=labels)
+        splits["dev"] = read("dev_file")
     if settings.do_predict:
-        splits["test"] = read("test_file", needs_labels=False, known=labels)
+        splits["test"] = read("test_file", needs_labels=False)
     _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
         parts, stored_rows = dev_rows.split_training_file(settings, train)

@@ -247,8 +247,8 @@ class DataProcessor:
     label_aliases: ClassVar = {}
     language = None
 
-    def __init_subclass__(cls, **arguments):
-        super().__init_subclass__(**arguments)
+    def __init_subclass__(cls):
+        super().__init_subclass__()
         for old, new in _OLD_NAMES.items():
             if old in vars(cls) and new not in vars(cls):
                 setattr(cls, new, vars(cls)[old])
