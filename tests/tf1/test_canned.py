@@ -1,4 +1,4 @@
-"""tf.estimator.DNNClassifier: the names of its variables. Its loss and metrics are compared with NumPy."""
+"""Estimators with a built-in model: names of their variables, and losses, metrics and logits in NumPy."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import tf1 as tf
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
 WEIGHTS = RNG.uniform(0.5, 2.0, 12).astype(np.float32)
+CATEGORY = np.arange(12) % 3
 NAMES = {2: ["no", "yes"], 3: ["a", "b", "c"]}
 
 
@@ -28,12 +29,22 @@ def inputs(n_classes, names=None):
                                               num_epochs=None, shuffle=False)
 
 
-def expected(model, n_classes):
-    """Computes (logits, cross-entropy of each example) from the variables of the model, with NumPy."""
+def dnn_logits(model):
     value, h = model.get_variable_value, X
     for layer in ("hiddenlayer_0", "hiddenlayer_1"):
         h = np.maximum(h @ value(f"dnn/{layer}/kernel") + value(f"dnn/{layer}/bias"), 0)
-    logits = h @ value("dnn/logits/kernel") + value("dnn/logits/bias")
+    return h @ value("dnn/logits/kernel") + value("dnn/logits/bias")
+
+
+def linear_logits(model):
+    weights, bias = (model.get_variable_value(f"linear/linear_model/{name}")
+                     for name in ("x/weights", "bias_weights"))
+    return X @ weights + model.get_variable_value("linear/linear_model/c/weights")[CATEGORY] + bias
+
+
+def expected(model, n_classes):
+    """Computes (logits, cross-entropy of each example) from the variables of the model, with NumPy."""
+    logits = dnn_logits(model)
     both = np.hstack([np.zeros_like(logits), logits]) if n_classes == 2 else logits
     log_sums = np.log(np.exp(both).sum(1))
     return both, log_sums - both[np.arange(12), labels_of(n_classes)]
@@ -83,6 +94,56 @@ def test_without_names_classes_are_numbers_and_it_is_exported(tmp_path):
     found = tf.contrib.predictor.from_saved_model(path)({"inputs": [example.SerializeToString()] * 2})
     assert found["classes"].tolist() == [[b"0", b"1", b"2"]] * 2
     np.testing.assert_allclose(found["scores"].sum(1), 1, rtol=1e-6)
+
+
+def wide_columns():
+    return [tf.feature_column.numeric_column("x", shape=(3,)),
+            tf.feature_column.categorical_column_with_identity("c", 3)]
+
+
+def trained_wide(model, n_classes, steps):
+    x = {"x": X, "c": CATEGORY}
+    model.train(tf.estimator.inputs.numpy_input_fn(x, labels_of(n_classes), 12, None, shuffle=False),
+                steps=steps)
+    return np.array([row["logits"] for row in model.predict(
+        tf.estimator.inputs.numpy_input_fn(x, shuffle=False))])
+
+
+LINEAR = {f"linear/linear_model/{name}{slot}" for name in ("x/weights", "c/weights", "bias_weights")
+          for slot in ("", "/Ftrl", "/Ftrl_1")}
+
+
+def test_a_linear_model_learns():
+    model = tf.estimator.LinearClassifier(wide_columns(), n_classes=3)
+    logits = trained_wide(model, 3, 60)
+    assert set(model.get_variable_names()) == {"global_step", *LINEAR}
+    np.testing.assert_allclose(logits, linear_logits(model), atol=1e-5)
+    assert (logits.argmax(1) == labels_of(3)).mean() > 0.8
+
+
+def test_a_wide_and_deep_model_adds_both_logits_and_trains_each_part_with_its_optimizer():
+    wide, (deep, _) = wide_columns(), wide_columns()
+    model = tf.estimator.DNNLinearCombinedClassifier(
+        linear_feature_columns=wide, dnn_feature_columns=[deep], dnn_hidden_units=[4, 5])
+    logits = trained_wide(model, 2, 1)
+    assert set(model.get_variable_names()) == {"global_step", *LINEAR, *(
+        f"dnn/{layer}/{kind}{slot}" for layer in ("hiddenlayer_0", "hiddenlayer_1", "logits")
+        for kind in ("kernel", "bias") for slot in ("", "/Adagrad"))}
+    np.testing.assert_allclose(logits, dnn_logits(model) + linear_logits(model), atol=1e-5)
+    # Both biases have the same gradient g. The first step of both optimizers is rate * g / sqrt(0.1 + g^2).
+    bias = model.get_variable_value("dnn/logits/bias")
+    assert bias != 0 and model.get_variable_value("global_step") == 1
+    found = model.get_variable_value("linear/linear_model/bias_weights")
+    np.testing.assert_allclose(found, 5 * bias, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({}, "pass linear_feature_columns, dnn_feature_columns or both"),
+    (dict(dnn_feature_columns=["x"]), "needs dnn_hidden_units"),
+    (dict(linear_feature_columns=["x"], linear_optimizer="Adamax"), "unknown optimizer 'Adamax'")])
+def test_a_wide_and_deep_model_that_cannot_be_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        tf.estimator.DNNLinearCombinedClassifier(**settings)
 
 
 @pytest.mark.parametrize(("more", "message"), [

@@ -153,6 +153,26 @@ def test_a_simple_recurrent_unit():
         run(lambda: tf.contrib.rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])))
 
 
+@pytest.mark.parametrize("projection, biased", [(None, False), (2, True)])
+def test_a_cell_of_architecture_search(projection, biased):
+    width, x = projection or UNITS, normal(2, 5, DEPTH)
+    shapes = {"recurrent_kernel": [width, 8 * UNITS], "kernel": [DEPTH, 8 * UNITS],
+              **({"bias": [8 * UNITS], "projection_weights": [UNITS, 2]} if projection else {})}
+    (recurrent, kernel, *more), *found = run_cell(
+        lambda: tf.contrib.rnn.NASCell(UNITS, projection, biased), shapes, x, "rnn/nas_cell")
+    bias, weights = more or (0, np.eye(UNITS))
+
+    def step(x, c, h):
+        sums = np.split(x @ kernel + h @ recurrent + bias, 8, 1)
+        product = np.split((x @ kernel) * (h @ recurrent + bias), 8, 1)[3]
+        a, b, d, f, g, i, j = (function(sums[at]) for at, function in (
+            (0, sigmoid), (1, lambda v: np.maximum(v, 0)), (2, sigmoid), (4, np.tanh), (5, sigmoid),
+            (6, np.tanh), (7, sigmoid)))
+        c = np.tanh(np.tanh(a * b) + c) * np.tanh(d + np.maximum(product, 0))
+        return c, np.tanh(c * np.tanh(np.tanh(f * g) + sigmoid(i + j))) @ weights
+    assert_same(found, over_time(step, x, width))
+
+
 def block_lstm(weights, x, lengths=None, clip=np.inf):
     kernel, bias, in_gate, forget_gate, out_gate = [*weights, 0, 0, 0][:5]
 
@@ -278,7 +298,7 @@ def test_a_coupled_lstm_refuses_what_it_does_not_do():
 
 
 @pytest.mark.parametrize("cell, scope", [
-    ("LSTMBlockCell", "lstm_cell"), ("SRUCell", "sru_cell"), ("GRUCell", "gru_cell"),
+    ("LSTMBlockCell", "lstm_cell"), ("SRUCell", "sru_cell"), ("GRUCell", "gru_cell"), ("NASCell", "nas_cell"),
     ("LSTMCell", "lstm_cell"), ("LSTMBlockFusedCell", "lstm_fused_cell")])
 def test_a_second_cell_gets_a_scope_with_a_number(cell, scope):
     with tf.Graph().as_default():

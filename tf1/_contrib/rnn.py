@@ -196,6 +196,65 @@ class SRUCell(_LayerCell):
         return reset * self._activation(cell) + (1 - reset) * inputs, cell
 
 
+class NASCell(_LayerCell):
+    """Implements the recurrent cell that was found by architecture search (Zoph and Le 2017,
+    arXiv:1611.01578, appendix A).
+
+    The variables are `recurrent_kernel` and `kernel`. A cell with a bias also has `bias`. A cell with a
+    projection also has `projection_weights`.
+    """
+
+    def __init__(self, num_units, num_proj=None, use_bias=False, reuse=None, **kwargs):
+        """Creates a cell.
+
+        Args:
+          num_units: size of the state.
+          num_proj: size of the output. None means the size of the state, without a projection.
+          use_bias: whether a bias is added to the product of `recurrent_kernel`.
+          reuse: whether to reuse existing variables.
+          kwargs: further arguments of `tf.layers.Layer`, such as the name.
+        """
+        super().__init__(_reuse=reuse, **kwargs)
+        self._num_units, self._num_proj, self._use_bias = num_units, num_proj, use_bias
+
+    @property
+    def state_size(self):
+        return _StateTuple(self._num_units, self.output_size)
+
+    @property
+    def output_size(self):
+        return self._num_proj or self._num_units
+
+    def build(self, inputs_shape):
+        width = 8 * self._num_units
+        self._recurrent_kernel = self.add_weight("recurrent_kernel", [self.output_size, width])
+        self._kernel = self.add_weight("kernel", [inputs_shape[-1], width])
+        self._bias = self._projection = None
+        if self._use_bias:
+            self._bias = self.add_weight("bias", [width], initializer=tf.zeros_initializer())
+        if self._num_proj is not None:
+            self._projection = self.add_weight("projection_weights", [self._num_units, self._num_proj])
+        self.built = True
+
+    def call(self, inputs, state):
+        cell, hidden = state
+        recurrent = tf.matmul(hidden, self._recurrent_kernel)
+        if self._use_bias:
+            recurrent += self._bias
+        x = tf.split(tf.matmul(inputs, self._kernel), 8, 1)
+        h = tf.split(recurrent, 8, 1)
+        # The leaves of the tree are eight pairs of x and h. Each line below combines two leaves.
+        first = tf.tanh(tf.sigmoid(x[0] + h[0]) * tf.nn.relu(x[1] + h[1]))
+        second = tf.tanh(tf.sigmoid(x[2] + h[2]) + tf.nn.relu(x[3] * h[3]))
+        third = tf.tanh(tf.tanh(x[4] + h[4]) * tf.sigmoid(x[5] + h[5]))
+        fourth = tf.sigmoid(tf.tanh(x[6] + h[6]) + tf.sigmoid(x[7] + h[7]))
+        cell = tf.tanh(first + cell) * second
+        hidden = tf.tanh(cell * tf.tanh(third + fourth))
+        if self._projection is not None:
+            hidden = tf.matmul(hidden, self._projection)
+        return hidden, _StateTuple(cell, hidden)
+
+
 def _block_variables(create, units, depth, use_peephole):
     """Returns the variables of an LSTM, with the names of `tf.nn.rnn_cell.LSTMCell`.
 

@@ -1,9 +1,11 @@
-"""tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
+"""Estimators with a built-in model: DNNClassifier, LinearClassifier, DNNLinearCombinedClassifier.
 
-A canned estimator is an Estimator with a built-in model. DNNClassifier is the only canned estimator that
-programs for BERT use. These programs train a DNNClassifier on vectors that BERT computed. Variables, loss and
-metrics have the names and values of TensorFlow 1.15.
+Each one adds the logits of its parts: a multilayer perceptron, a linear model, or both. Variables, loss,
+metrics and default learning rates are those of TensorFlow 1.15.
 """
+
+import functools
+import math
 
 import tensorflow.compat.v1 as tf
 
@@ -14,67 +16,150 @@ from tf1._run import script_estimator
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
                "Ftrl": tf.train.FtrlOptimizer, "RMSProp": tf.train.RMSPropOptimizer,
                "SGD": tf.train.GradientDescentOptimizer}
-_LEARNING_RATE = 0.05  # used if the optimizer is given by its name
 
 
-class DNNClassifier(script_estimator.Estimator):
-    """Classifies with dense layers over feature columns. The output is a softmax, or a sigmoid if there are
+class _Classifier(script_estimator.Estimator):
+    """Classifies by the sum of the logits of its parts. The output is a softmax, or a sigmoid if there are
     two classes."""
 
-    def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
-                 label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
-                 input_layer_partitioner=None, config=None, warm_start_from=None,
-                 loss_reduction=tf.losses.Reduction.SUM, batch_norm=False):
+    def __init__(self, parts, model_dir, n_classes, weight_column, label_vocabulary, config, warm_start_from,
+                 loss_reduction):
         """Creates the classifier.
 
         Args:
-          hidden_units: list with the width of each hidden layer.
-          feature_columns: list of columns of tf.feature_column.
+          parts: {scope of the variables: (function, optimizer, learning rate)}. The function takes the
+            features, the number of logits, and whether the model is trained. It returns the logits. The
+            optimizer is a tf.train.Optimizer, the name of an optimizer, or a function that returns an
+            optimizer. The learning rate is used if the optimizer is given by its name.
           model_dir, config, warm_start_from: see `script_estimator.Estimator`.
           n_classes: number of classes.
           weight_column: name of the feature that contains the loss weight of each example, or None.
           label_vocabulary: names of the classes, if the labels are strings. If None, the labels are integers
             in [0, n_classes).
-          optimizer: a tf.train.Optimizer, the name of an optimizer, or a function that returns an optimizer.
-          activation_fn: activation function of the hidden layers.
-          dropout: probability that a value of a hidden layer is dropped. None means no dropout.
-          input_layer_partitioner: partitioner of the variables of the feature columns.
           loss_reduction: a tf.losses.Reduction, which combines the losses of the examples.
-          batch_norm: whether batch normalization follows each hidden layer.
 
         Raises:
-          ValueError: the length of label_vocabulary is not n_classes, or `optimizer` is an unknown name.
+          ValueError: the length of label_vocabulary is not n_classes, or an optimizer has an unknown name.
         """
+        kind = type(self).__name__
         if label_vocabulary is not None and len(label_vocabulary) != n_classes:
-            raise ValueError(f"DNNClassifier: n_classes is {n_classes}, but label_vocabulary has "
+            raise ValueError(f"{kind}: n_classes is {n_classes}, but label_vocabulary has "
                              f"{len(label_vocabulary)} names.")
-        if isinstance(optimizer, str) and optimizer not in _OPTIMIZERS:
-            raise ValueError(f"DNNClassifier: unknown optimizer {optimizer!r}; the known names are "
-                             f"{', '.join(_OPTIMIZERS)}.")
+        for _, optimizer, _ in parts.values():
+            if isinstance(optimizer, str) and optimizer not in _OPTIMIZERS:
+                raise ValueError(f"{kind}: unknown optimizer {optimizer!r}; the known names are "
+                                 f"{', '.join(_OPTIMIZERS)}.")
 
         def model_fn(features, labels, mode):
             training = mode == estimator.ModeKeys.TRAIN
-            with tf.variable_scope("dnn", values=list(features.values())):
-                with tf.variable_scope("input_from_feature_columns", partitioner=input_layer_partitioner):
-                    values = tf.feature_column.input_layer(features, feature_columns)
-                for number, width in enumerate(hidden_units):
-                    values = _layer(values, number, width, activation_fn, dropout, batch_norm, training)
-                logits = tf.layers.dense(values, 1 if n_classes == 2 else n_classes, name="logits",
-                                         kernel_initializer=tf.glorot_uniform_initializer())
+            logits = []
+            for scope, (part, _, _) in parts.items():
+                with tf.variable_scope(scope, values=list(features.values())):
+                    logits.append(part(features, 1 if n_classes == 2 else n_classes, training))
+            logits = sum(logits[1:], logits[0])
             predictions = _predictions(logits, n_classes, label_vocabulary)
             if mode == estimator.ModeKeys.PREDICT:
                 return estimator.EstimatorSpec(mode, predictions, export_outputs=_exported(
                     predictions, n_classes, label_vocabulary))
-            labels = _ids(labels, label_vocabulary, n_classes)
+            labels = _ids(labels, label_vocabulary, n_classes, kind)
             weights = 1.0 if weight_column is None else tf.reshape(
                 tf.cast(features[weight_column], tf.float32), [-1, 1])
             losses = _losses(logits, labels, n_classes)
             loss = tf.losses.compute_weighted_loss(losses, weights, reduction=loss_reduction)
             return estimator.EstimatorSpec(
-                mode, predictions, loss, _train_op(loss, optimizer) if training else None,
+                mode, predictions, loss, _train_op(loss, parts) if training else None,
                 _metrics(losses, labels, predictions, weights, n_classes))
 
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+class DNNClassifier(_Classifier):
+    """Classifies with dense layers over feature columns."""
+
+    def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
+                 label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
+                 input_layer_partitioner=None, config=None, warm_start_from=None,
+                 loss_reduction=tf.losses.Reduction.SUM, batch_norm=False):
+        """Creates the classifier. The arguments that are missing here are those of `_Classifier`.
+
+        Args:
+          hidden_units: list with the width of each hidden layer.
+          feature_columns: list of columns of tf.feature_column.
+          activation_fn: activation function of the hidden layers.
+          dropout: probability that a value of a hidden layer is dropped. None means no dropout.
+          input_layer_partitioner: partitioner of the variables of the feature columns.
+          batch_norm: whether batch normalization follows each hidden layer.
+        """
+        logits = functools.partial(_dnn_logits, feature_columns, hidden_units, activation_fn, dropout,
+                                   input_layer_partitioner, batch_norm)
+        super().__init__({"dnn": (logits, optimizer, 0.05)}, model_dir, n_classes, weight_column,
+                         label_vocabulary, config, warm_start_from, loss_reduction)
+
+
+class LinearClassifier(_Classifier):
+    """Classifies with one weight for each value of the feature columns and each logit."""
+
+    def __init__(self, feature_columns, model_dir=None, n_classes=2, weight_column=None,
+                 label_vocabulary=None, optimizer="Ftrl", config=None, partitioner=None, warm_start_from=None,
+                 loss_reduction=tf.losses.Reduction.SUM, sparse_combiner="sum"):
+        """Creates the classifier. The arguments that are missing here are those of `_Classifier`.
+
+        Args:
+          feature_columns: list of columns of tf.feature_column.
+          partitioner: partitioner of the variables.
+          sparse_combiner: how several values of a categorical column are combined: sum, mean or sqrtn.
+        """
+        logits = functools.partial(_linear_logits, feature_columns, partitioner, sparse_combiner)
+        super().__init__({"linear": (logits, optimizer, 0.2)}, model_dir, n_classes, weight_column,
+                         label_vocabulary, config, warm_start_from, loss_reduction)
+
+
+class DNNLinearCombinedClassifier(_Classifier):
+    """Classifies with a linear model and dense layers that are trained together ("wide and deep",
+    arXiv:1606.07792)."""
+
+    def __init__(self, model_dir=None, linear_feature_columns=None, linear_optimizer="Ftrl",
+                 dnn_feature_columns=None, dnn_optimizer="Adagrad", dnn_hidden_units=None,
+                 dnn_activation_fn=tf.nn.relu, dnn_dropout=None, n_classes=2, weight_column=None,
+                 label_vocabulary=None, input_layer_partitioner=None, config=None, warm_start_from=None,
+                 loss_reduction=tf.losses.Reduction.SUM, batch_norm=False, linear_sparse_combiner="sum"):
+        """Creates the classifier. The arguments are those of `LinearClassifier` and `DNNClassifier`.
+
+        Raises:
+          ValueError: there are no feature columns, or there are columns for dense layers without a width.
+        """
+        parts = {}
+        if dnn_feature_columns:
+            if not dnn_hidden_units:
+                raise ValueError("DNNLinearCombinedClassifier: dnn_feature_columns needs dnn_hidden_units, "
+                                 "the widths of the hidden layers.")
+            logits = functools.partial(_dnn_logits, dnn_feature_columns, dnn_hidden_units, dnn_activation_fn,
+                                       dnn_dropout, input_layer_partitioner, batch_norm)
+            parts["dnn"] = logits, dnn_optimizer, 0.001
+        if linear_feature_columns:
+            logits = functools.partial(_linear_logits, linear_feature_columns, input_layer_partitioner,
+                                       linear_sparse_combiner)
+            parts["linear"] = logits, linear_optimizer, min(0.005, 1 / math.sqrt(len(linear_feature_columns)))
+        if not parts:
+            raise ValueError("DNNLinearCombinedClassifier: pass linear_feature_columns, "
+                             "dnn_feature_columns or both.")
+        super().__init__(parts, model_dir, n_classes, weight_column, label_vocabulary, config,
+                         warm_start_from, loss_reduction)
+
+
+def _linear_logits(columns, partitioner, sparse_combiner, features, width, training):
+    del training  # a linear model has no dropout
+    with tf.variable_scope(tf.get_variable_scope(), partitioner=partitioner):
+        return tf.feature_column.linear_model(features, columns, width, sparse_combiner)
+
+
+def _dnn_logits(columns, hidden_units, activation_fn, dropout, partitioner, batch_norm, features, width,
+                training):
+    with tf.variable_scope("input_from_feature_columns", partitioner=partitioner):
+        values = tf.feature_column.input_layer(features, columns)
+    for number, units in enumerate(hidden_units):
+        values = _layer(values, number, units, activation_fn, dropout, batch_norm, training)
+    return tf.layers.dense(values, width, name="logits", kernel_initializer=tf.glorot_uniform_initializer())
 
 
 def _layer(values, number, width, activation_fn, dropout, batch_norm, training):
@@ -89,35 +174,41 @@ def _layer(values, number, width, activation_fn, dropout, batch_norm, training):
     return values
 
 
-def _train_op(loss, optimizer):
-    if isinstance(optimizer, str):
-        optimizer = _OPTIMIZERS[optimizer](_LEARNING_RATE)
-    elif callable(optimizer):
-        optimizer = optimizer()
-    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-        return optimizer.minimize(loss, tf.train.get_global_step())
+def _train_op(loss, parts):
+    updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    gradients = []
+    for scope, (_, optimizer, learning_rate) in parts.items():
+        if isinstance(optimizer, str):
+            optimizer = _OPTIMIZERS[optimizer](learning_rate)
+        elif callable(optimizer):
+            optimizer = optimizer()
+        gradients.append((optimizer, optimizer.compute_gradients(loss, tf.trainable_variables(f"{scope}/"))))
+    *others, (last, pairs) = gradients
+    with tf.control_dependencies(updates + [optimizer.apply_gradients(pairs) for optimizer, pairs in others]):
+        return last.apply_gradients(pairs, tf.train.get_global_step())
 
 
-def _ids(labels, vocabulary, n_classes):
+def _ids(labels, vocabulary, n_classes, kind):
     """Returns labels as int64 [B, 1] in [0, n_classes).
 
     Args:
       labels: tensor [B] or [B, 1]. It contains class names if there is a vocabulary, and integers otherwise.
       vocabulary: the class names, or None.
       n_classes: number of classes.
+      kind: name of the class that an error names.
     """
     labels = tf.reshape(labels, [-1, 1])
     if vocabulary is None:
         labels = tf.cast(labels, tf.int64)
         in_range = tf.debugging.assert_less(labels, tf.constant(n_classes, tf.int64),
-                                            ["DNNClassifier: a label is not less than n_classes", labels])
+                                            [f"{kind}: a label is not less than n_classes", labels])
         with tf.control_dependencies([in_range]):
             return tf.identity(labels)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
         list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)), -1)
     ids = table.lookup(labels)
     with tf.control_dependencies([tf.debugging.assert_non_negative(
-            ids, ["DNNClassifier: label_vocabulary lacks one of the labels", labels])]):
+            ids, [f"{kind}: label_vocabulary lacks one of the labels", labels])]):
         return tf.identity(ids)
 
 

@@ -103,14 +103,15 @@ _HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "Final
 
 def _no_estimator(name):
     if name.startswith(("DNN", "Linear", "Boosted", "Baseline")):
-        return ("not provided. DNNClassifier is the only available canned estimator. Write a model_fn for "
-                "tf.estimator.Estimator; tf1/_names/canned.py is an example.")
+        return (f"not provided. The estimators with a built-in model are {', '.join(_CANNED)}. Write a "
+                "model_fn for tf.estimator.Estimator; tf1/_names/canned.py is an example.")
     return "not provided. `python -m tf1 --names` lists the available names."
 
 
+_CANNED = own_names(canned, "DNNClassifier", "DNNLinearCombinedClassifier", "LinearClassifier")
 _INPUTS = own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn")
 _ESTIMATOR = dict(
-    DNNClassifier=canned.DNNClassifier,
+    **_CANNED,
     Estimator=script_estimator.Estimator, RunConfig=script_config.RunConfig,
     **own_names(_estimator, "EstimatorSpec", "ModeKeys"),
     **own_names(estimator_parts, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
