@@ -23,14 +23,15 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
     """Base class of the cells in this module. It defines the sizes of the state and of the output."""
 
     _num_units = None  # set by subclasses
+    _num_proj = None  # size of the output of a cell with a projection
 
     @property
     def state_size(self):
-        return _StateTuple(self._num_units, self._num_units)
+        return _StateTuple(self._num_units, self.output_size)
 
     @property
     def output_size(self):
-        return self._num_units
+        return self._num_proj or self._num_units
 
 
 class _LayerCell(_Cell):
@@ -133,12 +134,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 
     @property
     def state_size(self):
-        sizes = self._num_units, self.output_size
-        return _StateTuple(*sizes) if self._tuple else sum(sizes)
-
-    @property
-    def output_size(self):
-        return self._num_proj or self._num_units
+        return super().state_size if self._tuple else sum(super().state_size)
 
     def call(self, inputs, state):
         cell, hidden = state if self._tuple else tf.split(state, [self._num_units, self.output_size], 1)
@@ -216,14 +212,6 @@ class NASCell(_LayerCell):
         """
         super().__init__(_reuse=reuse, **kwargs)
         self._num_units, self._num_proj, self._use_bias = num_units, num_proj, use_bias
-
-    @property
-    def state_size(self):
-        return _StateTuple(self._num_units, self.output_size)
-
-    @property
-    def output_size(self):
-        return self._num_proj or self._num_units
 
     def build(self, inputs_shape):
         width = 8 * self._num_units
