@@ -10,7 +10,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline, record_files
+from bertlib.data.batches import Batch
 from bertlib.data.input_pipeline import Field
+from bertlib.estimator import estimator, run_config
+from bertlib.estimator.step_config import StepConfig
 from bertlib.system import files
 
 pytestmark = pytest.mark.usefixtures("graph")
@@ -481,3 +484,21 @@ def test_an_example_of_padding_alone_keeps_a_position():
     arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
     batch, = batches(input_pipeline.array_dataset(arrays, 2, False, False, trimmed_fields=TRIM))
     assert batch["input_ids"].shape == (2, 8)
+
+
+# --- The batch of a step ---------------------------------------------------------------------------------
+
+
+def test_the_batch_is_that_of_the_step_or_of_other_programs_params(graph):
+    step = StepConfig(train_batch_size=24, gradient_accumulation_steps=2, num_replicas=3)
+    config = run_config.RunConfig(step_config=step)
+    assert input_pipeline.training_batch({"batch_size": 7}, config) == step.batch == Batch(24, 2, 3)
+    for given in (None, run_config.RunConfig()):
+        params = {"batch_size": 8, "gradient_accumulation_steps": 2}
+        assert input_pipeline.training_batch(params, given) == Batch(16, 2)
+
+
+def test_an_estimator_refuses_another_batch_than_that_of_its_step(tmp_path):
+    config = run_config.RunConfig(str(tmp_path), step_config=StepConfig(train_batch_size=24))
+    with pytest.raises(ValueError, match="train_batch_size is 8, but the StepConfig .* says 24"):
+        estimator.Estimator(lambda features: None, config=config, train_batch_size=8)
