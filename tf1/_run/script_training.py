@@ -170,7 +170,7 @@ class TrainingSession(training_session.TrainingSession):
         return []
 
     def examples_of_step(self, built):
-        # With Horovod, each process has a batch of its own.
+        # With Horovod, each process has its own batch.
         examples, batch = super().examples_of_step(built), self.builder.train_batch()
         return examples * collectives.num_replicas() // batch.num_replicas if batch else examples
 
