@@ -703,6 +703,18 @@ def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
         Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
 
 
+@pytest.mark.parametrize("call", [
+    lambda model, path: model.evaluate(batches([1.0]), checkpoint_path=path),
+    lambda model, path: list(model.predict(batches([1.0]), checkpoint_path=path))])
+def test_a_checkpoint_that_is_named_is_used_whatever_the_directory_lists(trained, call):
+    # Some programs rename the best checkpoint in this way.
+    for path in sorted(glob.glob(f"{trained.model_dir}/model.ckpt-*")):
+        os.rename(path, re.sub(r"ckpt-\d", "ckpt-best", path))
+    with pytest.raises(FileNotFoundError, match="names model.ckpt-3"):
+        trained.latest_checkpoint()
+    assert call(trained, f"{trained.model_dir}/model.ckpt-best")
+
+
 @pytest.mark.parametrize("call, doing", [
     (lambda model: model.evaluate(batches([1.0]))["global_step"], "evaluating"),
     (lambda model: [row["sum"] for row in model.predict(batches([1.0]))], "predicting")])
