@@ -36,7 +36,7 @@ from bertlib.runs import (
 )
 from bertlib.runs.settings import sample_path
 from bertlib.system import files, locks
-from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
+from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_metrics, pretraining_stream
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
     BATCH_TOTALS,
     _decode_record,
@@ -271,7 +271,9 @@ def main(_):
             trim_padding=is_training and step.trim_padding, **sizes)
 
     def evaluate(checkpoint):
-        return trainer.evaluate(input_fn("eval_file"), settings.max_eval_steps, checkpoint_path=checkpoint)
+        return trainer.evaluate(
+            input_fn("eval_file"), settings.max_eval_steps, checkpoint_path=checkpoint,
+            metrics=functools.partial(pretraining_metrics.evaluate, vocab_size=config.vocab_size))
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:

@@ -39,7 +39,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.runs import model_config
 from bertlib.system import files
-from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
+from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions
 import tokenization
 
 ROOT = sys.path[0]
@@ -100,7 +100,7 @@ class Task:
 
         texts = content("predictions.json")
         if not self.version_2:
-            return squad_scores.evaluate(self.gold, texts)
+            return squad_metrics.evaluate(self.gold, texts)
         odds = content("null_odds.json")
         nothing = squad_answers.Answer("", 0.0, 0.0, 0.0)
         best = {qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
@@ -108,9 +108,9 @@ class Task:
         predictions = [squad_answers.Prediction(qas_id, None, nothing._replace(text=text), nothing,
                                                 odds[qas_id])
                        for qas_id, text in best.items()]
-        figures = squad_scores.evaluate(self.gold, texts, True)
-        threshold = squad_scores.find_null_threshold(self.gold, predictions)
-        tuned = squad_scores.evaluate(
+        figures = squad_metrics.evaluate(self.gold, texts, True)
+        threshold = squad_metrics.find_null_threshold(self.gold, predictions)
+        tuned = squad_metrics.evaluate(
             self.gold, {prediction.qas_id: prediction.final_answer(threshold).text
                         for prediction in predictions}, True)
         return {**{name: value for name, value in figures.items() if not name.endswith("total")},

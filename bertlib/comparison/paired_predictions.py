@@ -18,7 +18,8 @@ from bertlib.reports import prediction_files
 from bertlib.rows import label_lists, tables
 from bertlib.runs import results
 from bertlib.system import files
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.classification import classification_metrics
+from bertlib.tasks.tagging import tagging_data, tagging_metrics
 
 TABLE = "eval_predictions"
 _OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
@@ -288,28 +289,15 @@ def _score_multiple_choice(table, labels):
 def _score_classification(table, labels):
     indices = {label: index for index, label in enumerate(labels)}
     right, predicted = (_indices(table, name, indices) for name in ("label", "prediction"))
-    size = len(labels)
-    codes = right * size + predicted
 
-    def matrix(rows):
-        return np.bincount(codes[rows], minlength=size * size).reshape(size, size).astype(np.float64)
+    def metric(function):
+        return lambda rows: 100 * function(
+            classification_metrics.confusion_matrix(right[rows], predicted[rows], len(labels)))
 
-    def accuracy(rows):
-        return 100 * float(np.mean(right[rows] == predicted[rows]))
-
-    def f1(rows):
-        counts = matrix(rows)
-        scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
-        return 100 * float(scores[1] if size == 2 else scores.mean())
-
-    def matthews(rows):  # Gorodkin's formula for any number of classes, as in eval_results.txt
-        counts = matrix(rows)
-        total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
-        root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))
-        return 100 * float(_divide(counts.trace() * total - (real * found).sum(), root))
-
-    return Scored({"eval_accuracy": accuracy, "eval_f1": f1, "eval_matthews": matthews},
-                  (right == predicted).tolist(), len(codes), "rows")
+    return Scored({"eval_accuracy": metric(classification_metrics.accuracy),
+                   "eval_f1": metric(classification_metrics.class_f1),
+                   "eval_matthews": metric(classification_metrics.matthews)},
+                  (right == predicted).tolist(), len(right), "rows")
 
 
 def _indices(table, name, indices):
@@ -347,34 +335,25 @@ def _score_multilabel(table, labels):
 
     right, predicted = members("label"), members("prediction")
 
-    def counts(rows):
-        return ((right[rows] & predicted[rows]).sum(0), right[rows].sum(0) + predicted[rows].sum(0))
+    def metric(function):
+        def of_rows(rows):
+            hits, actual, found = classification_metrics.count_sets(right[rows], predicted[rows])
+            return 100 * function(hits, actual + found)
+        return of_rows
 
-    def micro(rows):
-        hits, both = counts(rows)
-        return 100 * float(_divide(2 * hits.sum(), both.sum()))
-
-    def macro(rows):
-        hits, both = counts(rows)
-        return 100 * float(_divide(2 * hits, both).mean())
-
-    return Scored({"eval_f1_micro": micro, "eval_f1_macro": macro}, (right == predicted).all(1).tolist(),
-                  len(right), "rows")
+    return Scored({"eval_f1_micro": metric(classification_metrics.micro_f1),
+                   "eval_f1_macro": metric(classification_metrics.macro_f1)},
+                  (right == predicted).all(1).tolist(), len(right), "rows")
 
 
 def _score_regression(table, _):
-    stats = paired_tests.load_scipy()
     right, predicted = (_numbers(table, name) for name in ("label", "prediction"))
 
-    def correlation(function):
-        def metric(rows):
-            if np.ptp(right[rows]) == 0 or np.ptp(predicted[rows]) == 0:
-                return 0.0
-            return 100 * float(function(right[rows], predicted[rows])[0])
-        return metric
+    def metric(function):
+        return lambda rows: 100 * function(right[rows], predicted[rows])
 
-    return Scored({"eval_pearson": correlation(stats.pearsonr),
-                   "eval_spearman": correlation(stats.spearmanr)}, None, len(right), "rows")
+    return Scored({"eval_pearson": metric(classification_metrics.pearson),
+                   "eval_spearman": metric(classification_metrics.spearman)}, None, len(right), "rows")
 
 
 def _score_tagging(table, _):
@@ -391,8 +370,7 @@ def _score_tagging(table, _):
     counts, right_words = np.array(counts), np.array(right_words)
 
     def f1(rows):
-        hits, both = counts[rows].sum(0)
-        return 100 * float(_divide(2 * hits, both))
+        return 100 * float(tagging_metrics.entity_f1(*counts[rows].sum(0)))
 
     def accuracy(rows):
         hits, words = right_words[rows].sum(0)
@@ -408,12 +386,6 @@ def _score_questions(table, _):
     return Scored({"f1": lambda rows: 100 * float(f1[rows].mean()),
                    name: lambda rows: 100 * float(exact[rows].mean())},
                   (exact > 0).tolist(), len(exact), "questions")
-
-
-def _divide(numbers, by):
-    """Returns `numbers` / `by`, element by element. The quotient is 0 where `by` is 0."""
-    numbers, by = np.asarray(numbers, np.float64), np.asarray(by, np.float64)
-    return np.divide(numbers, by, out=np.zeros_like(numbers), where=by != 0)
 
 
 # --- The comparison --------------------------------------------------------------------------------------

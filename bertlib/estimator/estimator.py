@@ -223,7 +223,7 @@ class Estimator(object):
 
     # --- Evaluation and prediction
 
-    def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None, revise=None):
+    def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None, metrics=None):
         """Evaluates the newest checkpoint.
 
         Args:
@@ -233,18 +233,19 @@ class Estimator(object):
           checkpoint_path: the checkpoint to evaluate, or its directory; None for the newest.
           name: str; the summaries are written into the folder `eval_<name>` in model_dir. If name is None,
             the folder is `eval`.
-          revise: function of (results, predictions) that returns the results to report. `results` is the dict
-            that `evaluate` would return without `revise`. `predictions` is a list with a dict for each
-            example. If `revise` is given, the model_fn must return predictions in mode EVAL.
+          metrics: function that returns the metrics as a dict {name: number or array}. Its argument is an
+            iterator over the batches, which yields the model_fn's predictions for each batch as NumPy arrays.
+            The function must read all batches. None for the metrics of the model_fn.
 
         Returns:
-          dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
+          dict with the metrics, "loss" (mean over the batches, if the function returns no "loss") and
+          "global_step".
         """
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
-        results = evaluation.evaluate(self._builder, self._config, checkpoint, input_fn, steps, hooks, revise,
-                                      self._group)
+        results = evaluation.evaluate(self._builder, self._config, checkpoint, input_fn, steps, hooks,
+                                      metrics, self._group)
         if self._writes_evaluations:
             evaluation.write_summary(self.eval_dir(name), results)
         return results

@@ -72,7 +72,6 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         if missing:
             raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, "
                              f"which mode {mode!r} needs.")
-        given_ops = eval_metric_ops
         if mode == ModeKeys.EVAL and eval_metrics is not None:
             eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
         if mode == ModeKeys.EVAL:
@@ -81,14 +80,9 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
             train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
         if scaffold is None and scaffold_fn is not None:
             scaffold = scaffold_fn()
-        spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
+        return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
                                list(evaluation_hooks or []), list(prediction_hooks or []))
-        # Replicas that share an evaluation gather the tensors of `eval_metrics` and compute the metrics from
-        # all of them. The ops in eval_metric_ops update metrics from the batches of one process only. So if
-        # eval_metric_ops is given, gathered_metrics is None, and the replicas do not share the evaluation.
-        spec.gathered_metrics = None if given_ops else eval_metrics
-        return spec
 
 
 def _check_metrics(metrics):

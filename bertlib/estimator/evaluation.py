@@ -1,12 +1,12 @@
 """Evaluates and predicts with given weights. Each evaluation has a separate graph and session.
 
-Metrics are computed in two ways:
+The commands compute all metrics from predictions, with functions of NumPy arrays:
 
-- `evaluate` computes the loss and the metrics of the model_fn. `Estimator.evaluate` calls it. Classification
-  and pre-training are evaluated in this way. The argument `revise` of `evaluate` can replace the metrics. For
-  example, if texts are cut into windows, `revise` computes the metrics of whole texts.
-- `predicted_batches` yields predictions, from which the caller computes metrics. `Estimator.predict` calls
-  it. SQuAD and tagging are evaluated in this way, because their metrics compare texts and entities.
+- `evaluate`, which `Estimator.evaluate` calls, passes the predictions of each batch to its argument
+  `metrics`. Classification and pre-training are evaluated in this way. Without this argument, `evaluate`
+  computes the metrics that the model_fn builds. Other people's programs use these metrics.
+- `predicted_batches`, which `Estimator.predict` calls, yields predictions, from which the caller computes
+  metrics. SQuAD, tagging and multiple choice are evaluated in this way.
 
 Both functions can also run during a training. docs/development/paths.md describes the four callers that start
 an evaluation during a training: `bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
@@ -27,70 +27,72 @@ import tempfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, resume
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
 
 
-def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise=None, group=None):
+def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), metrics=None, group=None):
     """Returns the metrics of a model with the weights of a checkpoint.
 
     Args:
       builder: the `model_graph.Builder`.
       config: the `RunConfig`.
       checkpoint: path of the checkpoint; None for the weights with which a new training would start.
-      input_fn, steps, hooks, revise: see `Estimator.evaluate`.
-      group: the `replica_group.Group` of the replicas that share the batches. All these replicas must call
-        this function. None if only this process evaluates.
+      input_fn, steps, hooks, metrics: see `Estimator.evaluate`.
+      group: the `replica_group.Group` of the replicas. All these replicas must call this function. With
+        `metrics`, they share the batches. Without `metrics`, replica 0 evaluates. None if only this process
+        evaluates.
 
     Returns:
-      dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
+      see `Estimator.evaluate`.
     """
-    arguments = builder, config, checkpoint, input_fn, steps, list(hooks or []), revise
+    results, arguments = None, (builder, config, checkpoint, input_fn, steps, list(hooks or []))
     with _unchanged_generators():
-        results = _evaluate(*arguments, group) if group else None
-        if results is None and (not group or group.is_first):
-            results = _evaluate(*arguments, None)
+        if metrics:
+            results = _evaluate_predictions(*arguments, metrics, group)
+        elif not group or group.is_first:
+            results = _evaluate_ops(*arguments)
     return group.broadcast(results) if group else results
 
 
-def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
-    """Returns the metrics; None if the replicas of `group` cannot share the batches.
+def _evaluate_predictions(builder, config, checkpoint, input_fn, steps, hooks, metrics, group):
+    """Returns the results of an evaluation with metrics of NumPy arrays. For the arguments, see
+    `evaluate`."""
+    losses = []
 
-    For the arguments, see `evaluate`. The replicas can share the batches if two conditions are met:
-    `input_pipeline` makes the batches, and the model_fn returns the tensors of its metrics (`eval_metrics` of
-    the `EstimatorSpec`).
-    """
+    def predictions():
+        with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
+            for loss, batch in _fetched_batches(
+                    builder, config, checkpoint, input_fn, ModeKeys.EVAL,
+                    lambda spec: [spec.loss, spec.predictions], hooks, group, steps):
+                losses.append(loss)
+                progress.update()
+                yield batch
+
+    results = metrics(predictions())
+    return {**results, "loss": results.get("loss", np.mean(losses, dtype=np.float64)),
+            "global_step": checkpoint_formats.read_global_step(checkpoint)}
+
+
+def _evaluate_ops(builder, config, checkpoint, input_fn, steps, hooks):
+    """Returns the results of an evaluation with the metrics of the model_fn. For the arguments, see
+    `evaluate`."""
     with tf.Graph().as_default():
-        if group:
-            replica_sync.shard_input(group)
         spec, input_hooks = builder.build_on(input_fn, ModeKeys.EVAL)
-        if group and not (replica_sync.is_sharded() and spec.gathered_metrics):
-            return None
-        if group:
-            gathered_metrics = replica_sync.GatheredMetrics(spec.gathered_metrics)
-            values, fetches = {}, [spec.loss, spec.gathered_metrics[1]]
-        else:
-            values, update = _metric_ops(spec)
-            fetches = [update]
+        values, update = _metric_ops(spec)
         # The metrics are read once, after the last batch. Reading the metrics with each batch would take
         # time, and could happen before the updates of the same batch are finished.
         final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
-        predictions = []
         with (input_pipeline.translate_record_errors(),
               _session(spec, checkpoint, config,
                        [*input_hooks, *hooks, *spec.evaluation_hooks, final]) as session,
               session_hooks.progress_bar(steps, "evaluating", "batch") as progress):
-            batches = _batches(session, [*fetches, spec.predictions if revise else {}], config, group)
-            for *fetched, batch in itertools.islice(batches, steps):
-                if group:
-                    gathered_metrics.add(*fetched)
-                predictions += estimator_spec.split_batch(batch) if revise else []
+            for _ in itertools.islice(_batches(session, update, config, None), steps):
                 progress.update()
-        results = {**final.final_ops_values, **(gathered_metrics.results() if group else {})}
-    return revise(results, predictions) if revise else results
+    return final.final_ops_values
 
 
 def _metric_ops(spec):
@@ -115,18 +117,32 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
       input_fn, predict_keys, hooks: see `Estimator.predict`.
       builder, config, checkpoint, group: see `evaluate`.
     """
+    return _fetched_batches(
+        builder, config, checkpoint, input_fn, ModeKeys.PREDICT,
+        lambda spec: estimator_spec.select_predictions(spec.predictions, predict_keys), hooks, group)
+
+
+def _fetched_batches(builder, config, checkpoint, input_fn, mode, fetches, hooks, group, steps=None):
+    """Yields the values of tensors for each batch.
+
+    Args:
+      builder, config, checkpoint, input_fn, hooks, group: see `predicted_batches`.
+      mode: a `ModeKeys`.
+      fetches: function that takes the `EstimatorSpec` and returns the tensors, in any nested structure.
+      steps: number of batches; None for all.
+    """
     # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
     # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
         if group:
             replica_sync.shard_input(group)
-        spec, input_hooks = builder.build_on(input_fn, ModeKeys.PREDICT)
-        sharded = replica_sync.is_sharded()
-        predictions = estimator_spec.select_predictions(spec.predictions, predict_keys)
-        session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec.prediction_hooks])
+        spec, input_hooks = builder.build_on(input_fn, mode)
+        sharded, tensors = replica_sync.is_sharded(), fetches(spec)
+        spec_hooks = spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks
+        session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec_hooks])
     with session:
-        batches = _batches(session, predictions, config, group, sharded)
+        batches = itertools.islice(_batches(session, tensors, config, group, sharded), steps)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)

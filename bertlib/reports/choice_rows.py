@@ -2,7 +2,7 @@
 
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.rows import columns
-from bertlib.tasks.multiple_choice import choice_data, choice_head
+from bertlib.tasks.multiple_choice import choice_data, choice_metrics
 
 
 class ChoiceRows:
@@ -32,7 +32,7 @@ class ChoiceRows:
         for question, output, length in zip(self._file.questions, self._outputs, self._lengths, strict=True):
             # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
             # 0.10000000149.
-            numbers = [float(str(value)) for value in choice_head.probabilities(output["scores"])]
+            numbers = [float(str(value)) for value in choice_metrics.probabilities(output["scores"])]
             prediction = names[int(output["scores"].argmax())]
             label = None if question.label is None else names[question.label]
             yield PredictedRow(

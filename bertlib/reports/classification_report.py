@@ -22,7 +22,7 @@ def write_report(path, facts, rows, labels, task_type, threshold=None):
 
     Args:
       path: the file.
-      facts: a `Facts`. Its metrics include the result of `result_metrics.metrics_of_rows`.
+      facts: a `Facts`. Its metrics include "labels", the result of `classification_metrics.label_scores`.
       rows: iterable of `PredictedRow` with labels.
       labels: list of str, the labels in the order of the model's outputs; None for a regression.
       task_type: "classification", "multilabel" or "regression".
@@ -120,7 +120,7 @@ def _f1_note(scores, labels, is_multilabel):
 
 
 def _labels_section(scores, labels, threshold):
-    """Returns the section with the metrics of each label; see `result_metrics.metrics_of_rows`."""
+    """Returns the section with the metrics of each label; see `classification_metrics.label_scores`."""
     order = labels
     if len(labels) > report_page.MAX_TABLE_ROWS:
         order = sorted(labels, key=lambda label: -scores[label]["support"])

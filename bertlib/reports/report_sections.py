@@ -19,7 +19,7 @@ class Facts(NamedTuple):
     Attributes:
       title: str, the task and the data.
       metrics: {name: number}, the metrics of the evaluation. A few metrics are not numbers, see
-        `result_metrics.metrics_of_rows`.
+        `classification_metrics.label_scores`.
       data_file: str, name of the evaluated file; None if it is unknown.
       curve: {name of a metric: list of (step, value)}, the evaluations during the training. Each value is
         divided by the highest possible value of the metric, so a perfect model has the value 1.

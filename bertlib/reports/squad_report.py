@@ -4,7 +4,7 @@ import collections
 
 from bertlib.reports import report_page, report_sections
 from bertlib.reports.report_page import Html, escape, paragraph
-from bertlib.tasks.squad import squad_scores
+from bertlib.tasks.squad import squad_metrics
 
 _MAX_QUESTIONS = 2000
 # A context with more than `_CONTEXT_CHARACTERS` characters is truncated. The shown part begins at most
@@ -35,7 +35,7 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
     if gold is not None:
         texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
         version_2_with_negative = any(prediction.null_odds is not None for prediction in predictions)
-        scores = squad_scores.score_answers(gold, texts, version_2_with_negative)
+        scores = squad_metrics.score_answers(gold, texts, version_2_with_negative)
 
     def rank(row):
         _, prediction, answer = row

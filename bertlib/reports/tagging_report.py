@@ -21,7 +21,7 @@ def write_report(path, facts, sentences, predicted):
 
     Args:
       path: the file.
-      facts: a `report_sections.Facts` with the metrics of `tagging_data.score_tags`.
+      facts: a `report_sections.Facts` with the metrics of `tagging_metrics.score_tags`.
       sentences: list of `tagging_data.Sentence`, with tags.
       predicted: list of lists of str, the predicted tags of each sentence.
     """

@@ -29,7 +29,7 @@ from bertlib.tasks.classification import (
     multilabel_head,
     regression_head,
 )
-from bertlib.tasks.multiple_choice import choice_data, choice_head
+from bertlib.tasks.multiple_choice import choice_data, choice_head, choice_metrics
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_answers, squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
@@ -115,7 +115,7 @@ class Multilabel(_Texts):
     def __init__(self, model):
         super().__init__(model, model.num_texts)
         self._labels, self._threshold = model.labels, model.setting("threshold")
-        self.head = multilabel_head.MultilabelClassifier(model.labels, self._threshold)
+        self.head = multilabel_head.MultilabelClassifier(len(model.labels))
 
     def postprocess(self, outputs, details):
         del details
@@ -280,7 +280,7 @@ class MultipleChoice:
 
     def postprocess(self, outputs, details):
         endings = details
-        probabilities = choice_head.probabilities([output["scores"] for output in outputs])
+        probabilities = choice_metrics.probabilities([output["scores"] for output in outputs])
         best = int(probabilities.argmax())
         labels = choice_data.label_names(len(endings))
         return {"label": labels[best], "ending": endings[best],

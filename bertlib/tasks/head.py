@@ -12,15 +12,6 @@ A head is an object with these attributes and methods:
                                  to the tensors that `encoder_inputs` returns. `features` are the tensors of a
                                  micro-batch; in prediction, they may have no labels. `micro_batches` is the
                                  number of micro-batches in the effective batch
-
-A head whose examples may be cut into windows also has:
-
-    compute_metrics(predictions, label_ids)
-                                 returns (function, arrays), the argument of `evaluate_metrics`. The metrics
-                                 are the same as those of `HeadOutputs`, but are computed from NumPy values.
-                                 `predictions` is a list with a dict for each example. If an example was cut
-                                 into windows, the dict contains, for example, the means over the windows.
-                                 `label_ids` contains the label of each example
 """
 
 from typing import Any, NamedTuple
@@ -42,8 +33,9 @@ class HeadOutputs(NamedTuple):
     Attributes:
       loss: scalar; None if the features have no labels.
       predictions: {name: tensor [B, …]}.
-      metrics: pair (function, list of tensors), or None if the head has no metrics. The function is called
-        with the tensors and returns {name: (value, update op)}.
+      metrics: the `eval_metrics` of `estimator.EstimatorSpec`, for programs that call `Estimator.evaluate`
+        without the argument `metrics`; None if the head has none. The metrics of the commands are functions
+        of NumPy arrays, in a module of the task such as `classification_metrics`.
       is_divided_by_total: True if the loss is already divided by a total over the effective batch, such as
         the number of tagged words. Such a loss must not be multiplied by a weight for the size of the
         micro-batch.
@@ -145,23 +137,6 @@ def token_logits(sequence, size, prefix="", dropout_prob=0.0):
     rows = tf.reshape(sequence, [batch_size * length, width])
     logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
     return tf.reshape(logits, [batch_size, length, size])
-
-
-def evaluate_metrics(metrics):
-    """Computes metrics from arrays. Returns {name: value}.
-
-    Args:
-      metrics: (function, arrays), as returned by `compute_metrics` of a head.
-    """
-    function, arrays = metrics
-    with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
-        # The arrays are fed to placeholders. Constants would be part of the graph, and the size of a graph is
-        # limited to 2 GB.
-        inputs = [tf.placeholder(array.dtype, array.shape) for array in arrays]
-        tensors = function(*inputs)
-        session.run(tf.local_variables_initializer())
-        session.run([update for _, update in tensors.values()], dict(zip(inputs, arrays)))
-        return session.run({name: value for name, (value, _) in tensors.items()})
 
 
 def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(), batch_totals=(),

@@ -4,7 +4,6 @@ import functools
 import os
 
 from absl import logging
-import numpy as np
 
 from bertlib.data import unknown_tokens
 from bertlib.output_directory import output_files
@@ -21,7 +20,7 @@ from bertlib.runs import (
 )
 from bertlib.runs.settings import require_file
 from bertlib.system import fingerprints, terminal
-from bertlib.tasks.multiple_choice import choice_data, choice_head
+from bertlib.tasks.multiple_choice import choice_data, choice_head, choice_metrics
 from bertlib.training import driver, split_files
 
 # {split: possible names of its file in --data_dir, without the file extension}.
@@ -170,18 +169,16 @@ class MultipleChoice(driver.Task):
         outputs = list(inference.rows())
         if not self.data[split].is_labelled:
             return outputs, None
-        right = [output["scores"].argmax() == question.label
-                 for output, question in zip(outputs, self.data[split].questions, strict=True)]
-        return outputs, {
-            "eval_accuracy": float(np.mean(right)),
-            "eval_loss": float(np.mean([output["loss"] for output in outputs], dtype=np.float64)),
-            "global_step": inference.step}
+        metrics = choice_metrics.evaluate([question.label for question in self.data[split].questions],
+                                          [output["scores"] for output in outputs],
+                                          [output["loss"] for output in outputs])
+        return outputs, {**metrics, "global_step": inference.step}
 
     def write(self, split, inference):
         settings, file = self.settings, self.data[split]
         logging.info("Choosing endings for the %d questions of %s.", len(file.questions), file.path)
         outputs, scores = self._choose(split, inference)
-        warning = choice_head.equal_scores_warning([output["scores"] for output in outputs])
+        warning = choice_metrics.equal_scores_warning([output["scores"] for output in outputs])
         if warning:
             logging.warning("%s: %s", file.path, warning)
         if scores:

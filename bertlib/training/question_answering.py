@@ -22,7 +22,7 @@ from bertlib.runs import (
 )
 from bertlib.runs.settings import last_training_step, require_file, sample_path
 from bertlib.system import files, fingerprints, terminal
-from bertlib.tasks.squad import squad_answers, squad_data, squad_head, squad_predictions, squad_scores
+from bertlib.tasks.squad import squad_answers, squad_data, squad_head, squad_metrics, squad_predictions
 from bertlib.training import driver
 
 RESULTS, REPORT = "eval_results.json", "eval_report.html"
@@ -264,7 +264,7 @@ class QuestionAnswering(driver.Task):
           step: the step of the weights.
         """
         if scores:
-            one_sided = (squad_scores.one_sided_warning(self.gold, texts)
+            one_sided = (squad_metrics.one_sided_warning(self.gold, texts)
                          if self.settings.version_2_with_negative else None)
             if one_sided:
                 logging.warning("%s", one_sided)
@@ -306,7 +306,7 @@ class QuestionAnswering(driver.Task):
         """
         settings = self.settings
         if settings.find_null_threshold:
-            return (squad_scores.find_null_threshold(self.gold, predictions),
+            return (squad_metrics.find_null_threshold(self.gold, predictions),
                     f"the best value of --null_score_diff_threshold on {settings.predict_file}")
         checkpoint = inference.checkpoint or settings.init_checkpoint
         if checkpoint and not settings.do_train and not settings.is_given("null_score_diff_threshold"):
@@ -325,8 +325,8 @@ class QuestionAnswering(driver.Task):
           threshold: the null threshold with which `texts` were chosen, see --null_score_diff_threshold.
         """
         if not self.settings.version_2_with_negative:
-            return squad_scores.evaluate(self.gold, texts)
-        scores = squad_scores.evaluate(self.gold, texts, True, squad_predictions.null_odds(predictions))
+            return squad_metrics.evaluate(self.gold, texts)
+        scores = squad_metrics.evaluate(self.gold, texts, True, squad_predictions.null_odds(predictions))
         return {**scores, "null_score_diff_threshold": threshold}
 
 
@@ -342,7 +342,7 @@ def predicted_rows(examples, predictions, threshold, gold=None, version_2_with_n
     """
     answers = [prediction.final_answer(threshold) for prediction in predictions]
     texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
-    scores = {} if gold is None else squad_scores.score_answers(gold, texts, version_2_with_negative)
+    scores = {} if gold is None else squad_metrics.score_answers(gold, texts, version_2_with_negative)
     rows = []
     for example, prediction, answer in zip(examples, predictions, answers, strict=True):
         context = example.context if example.context is not None else " ".join(example.doc_tokens)

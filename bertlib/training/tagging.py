@@ -21,7 +21,13 @@ from bertlib.runs import (
 )
 from bertlib.runs.settings import require_file
 from bertlib.system import files, fingerprints, terminal
-from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
+from bertlib.tasks.tagging import (
+    tagged_json_lines,
+    tagging_data,
+    tagging_head,
+    tagging_metrics,
+    word_splitter,
+)
 from bertlib.training import driver, split_files
 
 # {split: possible names of its file in --data_dir, without the file extension}.
@@ -355,7 +361,7 @@ def write_scores(settings, data, split, predicted, scores):
         of_types[kind]["support"] = counts.get(kind, 0)
     results.write_json(settings.results_dir, f"{name.removesuffix('.txt')}.json",
                        {**scores, "labels": of_types})
-    warning = tagging_head.no_entity_warning([sentence.tags for sentence in sentences],
+    warning = tagging_metrics.no_entity_warning([sentence.tags for sentence in sentences],
                                              [prediction.tags for prediction in predicted])
     if warning:
         logging.warning("%s: %s", name, warning)
@@ -397,7 +403,7 @@ def scores_of(data, split, predicted, others):
       others: {name: value}, with eval_loss.
     """
     sentences = data.splits[split].sentences
-    scores = tagging_data.score_tags([sentence.tags for sentence in sentences],
+    scores = tagging_metrics.score_tags([sentence.tags for sentence in sentences],
                                      [prediction.tags for prediction in predicted])
     evaluation = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
     if set(tagging_data.collect_labels(sentences)) - set(data.labels):

@@ -4,6 +4,7 @@ The promises in tests/conformance have its trainings, scores, kills and predicti
 """
 
 import importlib.util
+import json
 import os
 import re
 
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 from rows import ROWS, STEPS
 import scripts as running
-from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks.classification import classification_head
+from bertlib.estimator import estimator
+import modeling
 import run_classifier
+import tokenization
 
 # --- The log and the files of a run ----------------------------------------------------------------------
 
@@ -108,38 +110,20 @@ def test_a_run_leaves_these_files(mrpc):
 # --- Metrics, labels and predictions ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4])
-def test_metrics_of_batches_with_padding_are_those_of_the_real_examples(classes, graph):
-    generator = np.random.RandomState(classes)
-    labels = generator.randint(0, classes, 40)
-    logits = generator.standard_normal((40, classes)) + np.eye(classes)[labels] + np.arange(classes) / 2
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    real = generator.random_sample(40) < 0.8
-    arrays = [-np.log(probabilities[np.arange(40), labels]).astype(np.float32), labels.astype(np.int32),
-              logits.astype(np.float32), real.astype(np.float32)]
-    placeholders = [tf.placeholder(array.dtype, [None, *array.shape[1:]]) for array in arrays]
-    metrics = run_classifier.metric_fn(*placeholders)
-    with tf.Session() as session:
-        session.run(tf.local_variables_initializer())
-        for start in range(0, 40, 16):
-            session.run([update for _, update in metrics.values()],
-                        dict(zip(placeholders, [array[start:start + 16] for array in arrays])))
-        found = session.run({name: value for name, (value, _) in metrics.items()})
-    pair = labels[real], probabilities[real].argmax(axis=1)
-    expected = {"eval_accuracy": sklearn_metrics.accuracy_score(*pair), "eval_loss": arrays[0][real].mean(),
-                "eval_f1": sklearn_metrics.f1_score(*pair, average="binary" if classes == 2 else "macro"),
-                "eval_matthews": sklearn_metrics.matthews_corrcoef(*pair),
-                "eval_confusion_matrix": sklearn_metrics.confusion_matrix(*pair)}
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("matrix, said", [
-    ([[2, 1], [0, 3]], False), ([[0, 2], [0, 3]], True), ([[0, 0, 1], [0, 0, 0], [0, 0, 0]], True),
-    ([[0, 1, 1], [0, 0, 0], [0, 0, 0]], False), ([[5]], False)])
-def test_which_predictions_are_one_class(matrix, said):
-    assert (classification_head.single_class_warning(matrix, list("abc")[:len(matrix)]) is not None) == said
+def test_an_own_estimator_evaluates_with_the_published_metrics(mrpc):
+    """Padding examples do not count."""
+    config = modeling.BertConfig.from_json_file(str(mrpc.directory / "model" / "shallow.json"))
+    model = estimator.Estimator(run_classifier.model_fn_builder(config, 2, None, 1e-4, 8, 0, False, False),
+                                str(mrpc.output), eval_batch_size=4)
+    processor = run_classifier.MrpcProcessor()
+    examples = processor.get_dev_examples(str(mrpc.directory / "data"))
+    features = run_classifier.convert_examples_to_features(
+        [*examples, run_classifier.PaddingInputExample()], processor.get_labels(), tiny.SEQ_LENGTH,
+        tokenization.FullTokenizer(str(mrpc.directory / "model" / "vocab.txt")))
+    found = model.evaluate(run_classifier.input_fn_builder(features, tiny.SEQ_LENGTH, False, False))
+    expected = json.loads((mrpc.output / "eval_results.json").read_text())
+    assert found == pytest.approx({"loss": found["loss"], **{name: expected[name] for name in (
+        "eval_accuracy", "eval_loss", "global_step")}}, rel=1e-6)
 
 
 @pytest.mark.parametrize("labels", [[], None, ["0", "1", "0"]])

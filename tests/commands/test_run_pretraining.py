@@ -243,6 +243,16 @@ def test_training_writes_the_published_variables_and_metrics(trained, tiny_model
     assert json.loads((trained.output / "run.json").read_text())["dev_data"]["examples"] == 6
 
 
+def test_an_own_estimator_evaluates_with_the_published_metrics(trained, tiny_model, shards):
+    config = modeling.BertConfig.from_json_file(str(tiny_model.shallow))
+    model = estimator.Estimator(run_pretraining.model_fn_builder(config, None, 0.02, 6, 1, False, False),
+                                str(trained.output), eval_batch_size=3)
+    found = model.evaluate(run_pretraining.input_fn_builder([shards[2]], LENGTH, PREDICTIONS, False), steps=2)
+    expected = {name: float(value) for name, value in results_of(trained.output).items()}
+    assert set(expected) - set(found) == {"masked_lm_baseline"}
+    assert found == pytest.approx({name: expected[name] for name in found}, rel=1e-6)
+
+
 @pytest.mark.parametrize(("steps", "batch_size", "count"), [
     (2, 3, 6), (1, 11, 11), (100, 32, sum(SHARDS)), (200, 32, sum(SHARDS))])
 def test_the_record_counts_the_instances_that_an_evaluation_reads(shards, steps, batch_size, count):

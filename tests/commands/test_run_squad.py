@@ -11,7 +11,7 @@ import pytest
 from rows import ROWS
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.squad import squad_data, squad_scores
+from bertlib.tasks.squad import squad_data, squad_metrics
 from bertlib.training import question_answering
 
 ROW = ROWS["SQuAD 2.0"]
@@ -59,7 +59,7 @@ def test_the_written_files_belong_together(workspaces):
     answers, scores = (read(work.output / f"{name}.json") for name in ("predictions", "eval_results"))
     assert (scores.pop("null_score_diff_threshold"), scores.pop("global_step")) == (0.0, 8)
     gold = squad_data.read_gold(work.directory / "data" / "dev.json")
-    assert scores == squad_scores.evaluate(gold, answers, True, read(work.output / "null_odds.json"))
+    assert scores == squad_metrics.evaluate(gold, answers, True, read(work.output / "null_odds.json"))
     offsets = read(work.output / "answer_offsets.json")
     report = (work.output / "eval_report.html").read_text()
     rows = table(work.output / "eval_predictions.csv")

@@ -649,21 +649,26 @@ def test_evaluation_reads_the_checkpoint_asked_for_and_saves_none(trained):
     assert steps_of(model.model_dir) == before
 
 
-def test_evaluation_gives_the_predictions_of_each_example_to_who_revises_the_results(trained):
-    seen = []
+def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batch(trained):
+    seen, known = [], {}
 
     def model_fn(features, labels, mode, params):
-        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), predictions={"x": features["x"]})
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), predictions={"x": features["x"]},
+                             eval_metric_ops={"mean_x": tf.metrics.mean(features["x"])})
 
-    def revise(results, predictions):
-        seen.append((results, predictions))
-        return {"largest": max(row["x"] for row in predictions), "global_step": results["global_step"]}
+    def metrics(batches):
+        seen.extend(batch["x"].tolist() for batch in batches)
+        return {"largest": max(map(max, seen)), **known}
 
     model = Estimator(model_fn, trained.model_dir)
-    found = model.evaluate(batches([1.0, 5.0], [3.0]), name="revised", revise=revise)
-    assert found == {"largest": 5.0, "global_step": 3}
-    assert seen == [({"loss": pytest.approx(3.0), "global_step": 3}, [{"x": 1.0}, {"x": 5.0}, {"x": 3.0}])]
-    assert summaries_in(os.path.join(trained.model_dir, "eval_revised")) == {"largest": [(3, 5.0)]}
+    found = model.evaluate(batches([1.0, 5.0], [4.0]), name="arrays", metrics=metrics)
+    assert found == {"largest": 5.0, "loss": 3.5, "global_step": 3} and seen == [[1.0, 5.0], [4.0]]
+    assert summaries_in(os.path.join(trained.model_dir, "eval_arrays")) == {
+        "largest": [(3, 5.0)], "loss": [(3, 3.5)]}
+    seen.clear()
+    known["loss"] = 7.0
+    assert model.evaluate(batches([1.0], [9.0]), steps=1, metrics=metrics) == {
+        "largest": 1.0, "loss": 7.0, "global_step": 3}
 
 
 @pytest.mark.parametrize("name, directory", [(None, "eval"), ("", "eval"), ("dev", "eval_dev")])

@@ -102,32 +102,6 @@ def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
     assert len(alone) == 4 and dealt == alone
 
 
-def test_metrics_of_gathered_batches_are_those_of_one_session():
-    generator = np.random.RandomState(0)
-    rows = [(generator.rand(), generator.randint(0, 2, size), generator.rand(size).astype(np.float32))
-            for size in (8, 8, 3)]
-
-    def metric_fn(labels, scores):
-        return {"accuracy": tf.metrics.accuracy(labels, tf.cast(scores > 0.5, tf.int32)),
-                "auc": tf.metrics.auc(labels, scores)}
-
-    with tf.Graph().as_default():
-        tensors = [tf.placeholder(tf.int32, [8]), tf.placeholder(tf.float32, [8])]
-        gathered = replica_sync.GatheredMetrics((metric_fn, tensors))
-    for loss, *values in rows:
-        gathered.add(loss, values)
-    with tf.Graph().as_default(), tf.Session() as session:
-        fed = [tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None])]
-        found = metric_fn(*fed)
-        session.run(tf.local_variables_initializer())
-        for _, *values in rows:
-            session.run([update for _, update in found.values()], dict(zip(fed, values)))
-        expected = session.run({name: value for name, (value, _) in found.items()})
-    results = gathered.results()
-    assert results.pop("loss") == pytest.approx(np.mean([loss for loss, *_ in rows]))
-    assert results == expected
-
-
 def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
     computed = []
 

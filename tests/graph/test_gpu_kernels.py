@@ -50,7 +50,7 @@ HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields,
                  ()),
-    "multilabel": (multilabel_head.MultilabelClassifier(["a", "b"]),
+    "multilabel": (multilabel_head.MultilabelClassifier(2),
                    functools.partial(
                        classifier_data.feature_fields, target=targets.MultiLabel(["a", "b"])), ()),
     "regression": (regression_head.Regressor(), functools.partial(

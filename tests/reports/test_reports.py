@@ -15,8 +15,8 @@ from sklearn import metrics
 from bertlib.reports import charts, classification_report, report_page, tagging_report
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.reports.report_sections import Facts
-from bertlib.reports.result_metrics import metrics_of_rows
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.classification import classification_metrics
+from bertlib.tasks.tagging import tagging_data, tagging_metrics
 
 NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",
          "שלום \u202e end", "😀 NUL \x00 \x1b[0m \ud800")
@@ -80,8 +80,22 @@ def classified(count, labels, seed=0):
     return rows
 
 
+def numbers_of(rows, labels):
+    """Returns the metrics of rows that a report shows."""
+    pairs = [[getattr(row, name) for row in rows] for name in ("label", "prediction")]
+    if labels is None:
+        return classification_metrics.errors(*map(np.array, pairs))
+    if isinstance(pairs[0][0], tuple):
+        return {"labels": classification_metrics.label_scores(labels, *classification_metrics.count_sets(
+            *(np.array([[label in names for label in labels] for names in column]) for column in pairs)))}
+    matrix = classification_metrics.confusion_matrix(
+        *(np.array(list(map(labels.index, column))) for column in pairs), len(labels))
+    return {"eval_confusion_matrix": matrix, "labels": classification_metrics.label_scores(
+        labels, matrix.diagonal(), matrix.sum(1), matrix.sum(0))}
+
+
 def write(path, rows, labels, task_type="classification", threshold=None, more_metrics=None, **facts):
-    found = {**metrics_of_rows(rows, labels, task_type), **(more_metrics or {})}
+    found = {**numbers_of(rows, labels), **(more_metrics or {})}
     classification_report.write_report(str(path), Facts("task: dev.csv", found, "dev.csv", **facts), rows,
                                        labels, task_type, threshold)
     return Page(path)
@@ -207,7 +221,7 @@ def test_the_numbers_and_the_marks_of_a_tagging(tmp_path):
         sentences.append(tagging_data.Sentence(words, tags, list(range(10 * index, 10 * index + 8))))
         predictions.append(tags if index < 10 else answers)
     true = [sentence.tags for sentence in sentences]
-    found = {f"eval_{name}": score for name, score in tagging_data.score_tags(true, predictions).items()}
+    found = {f"eval_{name}": score for name, score in tagging_metrics.score_tags(true, predictions).items()}
     path = tmp_path / "page.html"
     tagging_report.write_report(str(path), Facts("tags", found, "dev.txt"), sentences, predictions)
     page = Page(path)

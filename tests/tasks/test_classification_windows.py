@@ -5,15 +5,10 @@ import random
 
 import numpy as np
 import pytest
-from sklearn import metrics as sklearn_metrics
-import tensorflow.compat.v1 as tf
 
 from bertlib.data import record_files
-from bertlib.tasks import head, window_pooling
-from bertlib.tasks.classification import (
-    classification_head,
-    classifier_features,
-)
+from bertlib.tasks import window_pooling
+from bertlib.tasks.classification import classifier_features
 import tokenization
 
 VOCABULARY = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
@@ -99,35 +94,3 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
             assert count > 1 or row[name].tobytes() == values[0].tobytes()
         start += count
     assert window_pooling.pooled([], []) == []
-
-
-# --- Metrics of pooled predictions -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-def test_metrics_of_probabilities_are_those_of_the_logits(classes):
-    generator = np.random.RandomState(classes)
-    labels = generator.randint(0, classes, 30)
-    logits = 2 * generator.standard_normal((30, classes)) + np.eye(classes)[labels]
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    rows = [{"probabilities": row.astype(np.float32)} for row in probabilities]
-    found = head.evaluate_metrics(classification_head.Classifier(classes).compute_metrics(rows,
-                                                                                          labels.tolist()))
-    with tf.Graph().as_default(), tf.Session() as session:
-        losses = -np.log(probabilities[np.arange(30), labels])
-        metrics = classification_head.metric_fn(*map(tf.constant, (
-            losses.astype(np.float32), labels.astype(np.int32), logits.astype(np.float32),
-            np.ones(30, np.float32))))
-        session.run(tf.local_variables_initializer())
-        session.run([update for _, update in metrics.values()])
-        expected = session.run({name: value for name, (value, _) in metrics.items()})
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
-    np.testing.assert_allclose(found["eval_loss"], sklearn_metrics.log_loss(labels, probabilities), rtol=1e-5)
-
-
-def test_a_probability_of_0_has_a_finite_loss():
-    rows = [{"probabilities": np.array([0, 1], np.float32)}]
-    found = head.evaluate_metrics(classification_head.Classifier(2).compute_metrics(rows, [0]))
-    assert 80 < found["eval_loss"] < 100

@@ -1,14 +1,10 @@
-"""The head with a sigmoid for each label, and the targets.
-
-The metrics agree with scikit-learn for any size of batches. The kinds of targets convert labels and
-predictions.
-"""
+"""The head with a sigmoid for each label, and the targets, which convert labels and predictions."""
 
 import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
-from test_regression import FixedModel, Words, evaluated
+from test_regression import FixedModel, Words
 
 from bertlib.estimator import estimator
 from bertlib.tasks.classification import classification_head, classifier_features, multilabel_head, targets
@@ -17,58 +13,10 @@ import modeling
 NAMES = ["blue", "green", "red"]
 
 
-def metrics(threshold=0.5, names=NAMES):
-    return lambda *arrays: multilabel_head.metric_fn(*arrays, names, threshold)
-
-
-def decided(examples, ties=False):
-    """Returns (loss, labels, probabilities, weights). A fifth of the examples is padding.
-
-    The probabilities are higher for labels that are true.
-    """
-    generator = np.random.RandomState(examples)
-    labels = (generator.random_sample((examples, 3)) < (0.5, 0.2, 0.7)).astype(np.float32)
-    probabilities = 1 / (1 + np.exp(-labels - generator.standard_normal((examples, 3)) + 0.5))
-    if ties:
-        probabilities = np.round(probabilities, 1)
-    weights = (generator.random_sample(examples) < 0.8).astype(np.float32)
-    return [generator.random_sample(examples).astype(np.float32), labels, probabilities.astype(np.float32),
-            weights]
-
-
-@pytest.mark.parametrize("batch_size", [1, 7, 60])
-@pytest.mark.parametrize("threshold, ties", [(0.5, False), (0.3, True)])
-def test_metrics_are_those_of_scikit_learn_whatever_the_batches(batch_size, threshold, ties):
-    arrays = decided(60, ties)
-    found = evaluated(metrics(threshold), arrays, batch_size)
-    loss, labels, probabilities, weights = arrays
-    real = weights > 0
-    labels, probabilities = labels[real].astype(int), probabilities[real]
-    predicted = (probabilities >= np.float32(threshold)).astype(int)
-    areas = sklearn_metrics.roc_auc_score(labels, probabilities, average=None)
-    expected = {
-        "eval_loss": loss[real].mean(), "eval_auc": areas.mean(),
-        **{f"eval_auc_{name}": area for name, area in zip(NAMES, areas)},
-        **{f"eval_f1_{average}": sklearn_metrics.f1_score(labels, predicted, average=average, zero_division=0)
-           for average in ("micro", "macro")}}
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
-
-
-def test_a_label_that_all_or_no_examples_have_has_no_area_and_f1_is_then_0_for_none():
-    labels = np.array([[1, 0, 1], [0, 0, 1]], np.float32)
-    probabilities = np.array([[0.9, 0.2, 0.8], [0.1, 0.3, 0.7]], np.float32)
-    found = evaluated(metrics(), [labels[:, 0], labels, probabilities, np.ones(2, np.float32)], 2)
-    assert found["eval_auc_blue"] == found["eval_auc"] == 1
-    assert np.isnan(found["eval_auc_green"]) and np.isnan(found["eval_auc_red"])
-    np.testing.assert_allclose([found["eval_f1_macro"], found["eval_f1_micro"]], [2 / 3, 1])
-
-
 def test_the_loss_is_the_mean_binary_cross_entropy_and_variables_are_called_as_a_classifiers(graph):
     pooled = np.random.RandomState(0).standard_normal((4, 5))
     labels = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], np.int32)
-    head = multilabel_head.MultilabelClassifier(NAMES)
+    head = multilabel_head.MultilabelClassifier(3)
     outputs = head.build(None, FixedModel(pooled), {"label_ids": tf.constant(labels)},
                          estimator.ModeKeys.EVAL, 1)
     variables = {variable.op.name: variable for variable in tf.trainable_variables()}
@@ -103,15 +51,6 @@ def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
     padding = classifier_features.convert_single_example(
         9, classifier_features.PaddingInputExample(), target, 8, Words())
     assert padding.label_id == [0, 0, 0] and not padding.is_real_example
-
-
-@pytest.mark.parametrize("labels, predicted, said", [
-    ([("a",), ("a", "b"), ()], [("a",)] * 3, "All 3 predictions are the labels a; 1 of the true answers"),
-    ([("a",), (), ()], [()] * 3, "All 3 predictions are no label; 2 of the true answers are the same."),
-    ([("a",), ()], [("a",), ()], None), ([("a",)] * 2, [("b",)] * 2, None)])
-def test_it_is_said_if_all_examples_get_the_same_labels(labels, predicted, said):
-    warning = multilabel_head.single_set_warning(labels, predicted)
-    assert warning is None if said is None else warning.startswith(said)
 
 
 def test_the_best_of_a_prediction():

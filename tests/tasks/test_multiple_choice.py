@@ -8,7 +8,7 @@ import tiny
 from bertlib.data import input_pipeline
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.tasks import head
-from bertlib.tasks.multiple_choice import choice_data, choice_head
+from bertlib.tasks.multiple_choice import choice_data, choice_head, choice_metrics
 import modeling
 import tokenization
 
@@ -152,7 +152,7 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(tiny_model):
     loss, predictions, pooled = predict(features)
     scores = (pooled @ vector[0]).reshape(2, 3)
     np.testing.assert_allclose(predictions["scores"], scores, rtol=1e-5, atol=1e-6)
-    chosen = choice_head.probabilities(scores)[[0, 1], [2, 0]]
+    chosen = choice_metrics.probabilities(scores)[[0, 1], [2, 0]]
     np.testing.assert_allclose(predictions["loss"], -np.log(chosen), rtol=1e-5)
     np.testing.assert_allclose(loss, -np.log(chosen).mean(), rtol=1e-5)
     # If each sequence is a separate example, it has the same score.
@@ -164,5 +164,5 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(tiny_model):
 def test_endings_with_almost_equal_scores_are_a_warning():
     scores = np.array([[1.0, 1.0 + 1e-6, 1.0], [2.0, 2.0, 2.0 - 1e-6]])
     assert "In all 2 questions, the endings have almost equal probabilities" in (
-        choice_head.equal_scores_warning(scores))
-    assert choice_head.equal_scores_warning(scores + [[0, 0, 1], [0, 0, 0]]) is None
+        choice_metrics.equal_scores_warning(scores))
+    assert choice_metrics.equal_scores_warning(scores + [[0, 0, 1], [0, 0, 0]]) is None

@@ -19,7 +19,7 @@ from texts import texts
 
 from bertlib.reports import squad_report
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
+from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions
 from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
@@ -345,15 +345,15 @@ def scored():
 def test_squad_1_scores_are_those_of_an_independent_implementation(scored):
     # Texts whose normalized form is empty are left out: torchmetrics scores them by the rule of version 2.0.
     gold = {qas_id: answers for qas_id, answers in scored["gold"].items()
-            if answers and all(squad_scores.normalize_answer(text) for text, _ in answers)}
+            if answers and all(squad_metrics.normalize_answer(text) for text, _ in answers)}
     assert len(gold) == 50
-    figures = squad_scores.evaluate(gold, scored["texts"])
+    figures = squad_metrics.evaluate(gold, scored["texts"])
     assert figures == pytest.approx(scored["torchmetrics_v1"],
                                     abs=1e-4) and 40 < figures["exact_match"] < figures["f1"]
 
 
 def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
-    figures = squad_scores.evaluate(scored["gold"], scored["texts"], True, scored["null_odds"])
+    figures = squad_metrics.evaluate(scored["gold"], scored["texts"], True, scored["null_odds"])
     assert figures == pytest.approx(scored["squad_metrics_v2"], abs=1e-9)
     assert list(figures) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total",
                              "NoAns_exact", "NoAns_f1",
@@ -373,13 +373,13 @@ def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
 ])
 def test_score_of_an_answer(text, rights, version_2, score):
     gold = {"q": [(right, 0) for right in rights]}
-    assert squad_scores.score_answers(gold, {"q": text}, version_2)["q"] == pytest.approx(score)
+    assert squad_metrics.score_answers(gold, {"q": text}, version_2)["q"] == pytest.approx(score)
 
 
 def test_a_question_without_a_prediction_scores_0(monkeypatch):
     warned = []
     monkeypatch.setattr(logging, "warning", lambda message, *arguments: warned.append(message % arguments))
-    assert squad_scores.evaluate({"a": [("x", 0)], "b": [("x", 0)]},
+    assert squad_metrics.evaluate({"a": [("x", 0)], "b": [("x", 0)]},
                                       {"a": "x"}) == {"exact_match": 50.0, "f1": 50.0}
     assert "1 of 2 questions" in warned[0] and "such as b" in warned[0]
 
@@ -396,15 +396,15 @@ def test_no_threshold_is_better_than_the_one_found(scored):
 
         def f1(threshold, predictions=predictions, gold=gold):
             final = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
-            return squad_scores.evaluate(gold, final, True)["f1"]
+            return squad_metrics.evaluate(gold, final, True)["f1"]
 
-        found = squad_scores.find_null_threshold(gold, predictions)
+        found = squad_metrics.find_null_threshold(gold, predictions)
         assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(-4.5, 5.0, 0.5)))
 
 
 def test_threshold_withholds_all_answers_where_that_is_best():
     predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
-    assert predictions[0].final_answer(squad_scores.find_null_threshold(
+    assert predictions[0].final_answer(squad_metrics.find_null_threshold(
         {"q": []}, predictions)).text == ""
 
 
@@ -529,10 +529,10 @@ def test_a_long_context_is_shown_around_the_answer(tmp_path):
     (["", "b", ""], None), (["a", "b", ""], None)])
 def test_one_sided_answers_are_warned_of(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
-    said = squad_scores.one_sided_warning(gold, dict(zip(gold, answers)))
+    said = squad_metrics.one_sided_warning(gold, dict(zip(gold, answers)))
     assert said is None if message is None else said.startswith(message)
 
 
 def test_answers_as_empty_as_the_right_ones_are_right():
-    assert squad_scores.one_sided_warning({"1": []}, {"1": ""}) is None
-    assert squad_scores.one_sided_warning({"1": [("a", 0)]}, {"1": "a"}) is None
+    assert squad_metrics.one_sided_warning({"1": []}, {"1": ""}) is None
+    assert squad_metrics.one_sided_warning({"1": [("a", 0)]}, {"1": "a"}) is None

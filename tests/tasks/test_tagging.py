@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.estimator import estimator
-from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.tagging import tagging_data, tagging_head, tagging_metrics
 from bertlib.tasks.tagging.tagging_data import Sentence
 import modeling
 import tokenization
@@ -112,9 +112,9 @@ def test_the_probability_of_a_tag_is_that_of_all_sequences_with_it(use_crf):
 
 def test_it_is_said_if_no_entity_was_predicted():
     none, some = [["O", "O"], ["O"]], [["O", "B-A"], ["B-A"]]
-    assert "No entity was predicted, but the data has 2." in tagging_head.no_entity_warning(some, none)
-    assert tagging_head.no_entity_warning(none, none) is None
-    assert tagging_head.no_entity_warning(some, [["B-B", "O"], ["O"]]) is None
+    assert "No entity was predicted, but the data has 2." in tagging_metrics.no_entity_warning(some, none)
+    assert tagging_metrics.no_entity_warning(none, none) is None
+    assert tagging_metrics.no_entity_warning(some, [["B-B", "O"], ["O"]]) is None
 
 
 @both

@@ -11,7 +11,7 @@ from seqeval import metrics, scheme
 import tiny
 
 from bertlib.data import input_pipeline, record_files
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import tagging_data, tagging_metrics
 from bertlib.tasks.tagging.tagging_data import Sentence
 import tokenization
 
@@ -156,7 +156,7 @@ ANY_TAGS = some.lists(some.tuples(*2 * [some.sampled_from(
 @given(some.lists(ANY_TAGS, min_size=1, max_size=4))
 def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
     right, predicted = ([[pair[side] for pair in sentence] for sentence in sentences] for side in (0, 1))
-    found = tagging_data.score_tags(right, predicted)
+    found = tagging_metrics.score_tags(right, predicted)
     expected = {"accuracy": metrics.accuracy_score(right, predicted)}
     for ending, measures in metrics.classification_report(right, predicted, output_dict=True,
                                                           zero_division=0).items():

@@ -1,15 +1,17 @@
 """Contains the code that run_classifier.py and run_classifier_with_tfhub.py share."""
 
 import functools
+import itertools
 import os
 import re
 
 from absl import logging
 import numpy as np
 
+from bertlib.estimator import estimator_spec
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.reports import classification_report, prediction_files, result_metrics
+from bertlib.reports import classification_report, prediction_files
 from bertlib.runs import (
     checks,
     estimator_setup,
@@ -24,6 +26,7 @@ from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
 from bertlib.tasks.classification import (
+    classification_metrics,
     dev_split,
     glue_submission_files,
     multilabel_head,
@@ -247,7 +250,7 @@ def create_head(target):
     if target.task_type == "regression":
         return regression_head.Regressor()
     if target.task_type == "multilabel":
-        return multilabel_head.MultilabelClassifier(target.labels, target.threshold)
+        return multilabel_head.MultilabelClassifier(target.size)
     return classifier_task.Classifier(target.size)
 
 
@@ -478,15 +481,18 @@ class _Phases:
           name: argument `name` of `Estimator.evaluate`, or None.
           checkpoint: prefix of the weights.
         """
-        def of_examples(results, rows):
-            self._predicted[split] = self._splits.in_order(split, rows)
-            metrics = self._splits.metrics(split, create_head(self._target), results, self._predicted[split])
+        def of_batches(batches):
+            rows = itertools.chain.from_iterable(map(estimator_spec.split_batch, batches))
+            predictions = self._predicted[split] = self._splits.in_order(split, rows)
+            metrics = self._target.metrics(*self._splits.arrays(split, predictions))
+            if self._settings.doc_stride:
+                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
             if isinstance(self._task, task_module.ModuleProcessor):
-                metrics.update(self._task.own_metrics(self._splits.examples[split], self._predicted[split],
-                                                      list(metrics)))
+                metrics.update(self._task.own_metrics(self._splits.examples[split], predictions,
+                                                      [*metrics, "loss", "global_step"]))
             return metrics
 
-        return self._estimator.evaluate(input_fn, checkpoint_path=checkpoint, name=name, revise=of_examples)
+        return self._estimator.evaluate(input_fn, checkpoint_path=checkpoint, name=name, metrics=of_batches)
 
     def _metric_names(self):
         """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
@@ -514,8 +520,8 @@ class _Phases:
         file_name = f"{name}.txt"
         results.write_results(self._settings.results_dir, file_name, metrics)
         results.record_evaluation(self._settings, split, metrics)
-        more = result_metrics.metrics_of_rows(self._predicted_rows(split), self._target.labels,
-                                              self._target.task_type)
+        labels, outputs, _ = self._splits.arrays(split, self._predicted[split])
+        more = self._target.details(labels, outputs)
         missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
         if missing and any("macro F1" in text for text in names.values()):
             logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
@@ -533,15 +539,16 @@ class _Phases:
         """Returns a warning (str) if the predictions for all examples of a split are the same, otherwise
         None."""
         if self._target.task_type == "classification":
-            return classifier_task.single_class_warning(metrics["eval_confusion_matrix"], self._target.labels)
+            return classification_metrics.single_class_warning(metrics["eval_confusion_matrix"],
+                                                               self._target.labels)
         pairs = [(row.label, row.prediction) for row in self._predicted_rows(split) if row.label is not None]
-        warn = {"regression": regression_head.constant_scores_warning,
-                "multilabel": multilabel_head.single_set_warning}[self._target.task_type]
+        warn = {"regression": classification_metrics.constant_scores_warning,
+                "multilabel": classification_metrics.single_set_warning}[self._target.task_type]
         return warn(*zip(*pairs)) if pairs else None
 
     def _predicted_rows(self, split):
         """Returns the `PredictedRows` of a split that was predicted."""
-        return self._splits.predicted_rows(split, create_head(self._target), self._predicted[split],
+        return self._splits.predicted_rows(split, self._predicted[split],
                                            self._task.source_rows(self._splits.examples[split]))
 
     def _write_table(self, split, name):

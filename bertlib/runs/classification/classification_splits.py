@@ -9,7 +9,7 @@ import numpy as np
 
 from bertlib.data import input_pipeline, text_lengths, unknown_tokens
 from bertlib.runs.classification import class_weights, predicted_rows
-from bertlib.tasks import head, window_pooling
+from bertlib.tasks import window_pooling
 from bertlib.tasks.classification import classifier_features
 import tokenization
 
@@ -93,45 +93,34 @@ class Splits:
             return rows
         return window_pooling.pooled(rows, self._records[split].windows)
 
-    def metrics(self, split, task_head, results, predictions):
-        """Returns the results of an evaluation. All metrics except the loss are computed again from the
-        predictions for the examples, so that the metrics agree with the files of predictions.
-
-        Without --doc_stride, the loss is the Estimator's loss, which is computed from logits. With
-        --doc_stride, the loss is also computed from the predictions, because the Estimator's loss is a mean
-        over windows and not over texts.
+    def arrays(self, split, predictions):
+        """Returns (labels, outputs, losses), arrays with a row for each example; see `targets`.
 
         Args:
-          split: name of the split.
-          task_head: head of the task.
-          results: the Estimator's results, {name: value}.
+          split: name of a split with labels.
           predictions: see `in_order`.
         """
-        metrics = head.evaluate_metrics(
-            task_head.compute_metrics(predictions, self._records[split].label_ids))
-        if self._settings.doc_stride:
-            return {**results, **metrics, "loss": metrics["eval_loss"]}
-        return {**results, **metrics, "eval_loss": results["eval_loss"]}
+        labels = np.array(self._records[split].label_ids)
+        outputs = np.array([row[self._target.output] for row in predictions])
+        # The predictions contain losses that were computed from the logits. These losses are exact. A loss
+        # that is computed from a probability is not exact if the probability was rounded to 1. With windows,
+        # the loss of a text is the loss of its mean prediction, not the mean of the losses.
+        losses = (self._target.losses(labels, outputs) if self._settings.doc_stride
+                  else np.array([row["loss"] for row in predictions]))
+        return labels, outputs, losses
 
-    def predicted_rows(self, split, task_head, predictions, source_rows):
+    def predicted_rows(self, split, predictions, source_rows):
         """Returns the `predicted_rows.PredictedRows` of a split. Call `write` for this split first.
 
         Args:
           split: name of the split.
-          task_head: head of the task.
           predictions: see `in_order`.
           source_rows: see `DataProcessor.source_rows`.
         """
-        records, has_labels = self._records[split], self.has_labels(split)
-        losses = None
-        if has_labels and not self._settings.doc_stride and all("loss" in row for row in predictions):
-            # The predictions contain losses that were computed from the logits. These losses are exact. A
-            # loss that is computed from a probability is not exact if the probability was rounded to 1.
-            losses = [row["loss"] for row in predictions]
-        elif has_labels:
-            losses = task_head.example_losses(predictions, records.label_ids)
+        has_labels = self.has_labels(split)
+        losses = self.arrays(split, predictions)[2] if has_labels else None
         return predicted_rows.PredictedRows(self.examples[split], source_rows, predictions, self._target,
-                                            records.lengths, losses, has_labels)
+                                            self._records[split].lengths, losses, has_labels)
 
 
 def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):

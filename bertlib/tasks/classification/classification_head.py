@@ -30,19 +30,17 @@ class TextHead:
         num_outputs   number of outputs of the layer
         output        name of the prediction. In an evaluation, the predictions also contain the loss of each
                       example, with the name "loss"
-        metric_fn(losses, labels, scores, weights)
-                      returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(pooled_output, labels, is_training)
-                      builds the layers after the pooled output of the encoder, [B, W]. Returns four
-                      values: the mean loss, a scalar; the loss of each example, [B]; the scores for
-                      `metric_fn`; and the prediction. If labels is None, the first two values are None
-        example_losses(predictions, label_ids)
-                      returns the loss of each example, float32 [N], computed from NumPy predictions. The
-                      arguments are those of `compute_metrics`, see the module `head`
+                      builds the layers after the pooled output of the encoder, [B, W]. Returns three
+                      values: the mean loss, a scalar; the loss of each example, [B]; and the prediction. If
+                      labels is None, the first two values are None
+        metric_fn     the published metrics, see the function `metric_fn`; None if there are none. Only the
+                      Estimators of other programs use them. The commands use `classification_metrics`
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = True
+    metric_fn = None
 
     def shapes(self, bert_config):
         return head_shapes(bert_config, self.num_outputs)
@@ -50,15 +48,16 @@ class TextHead:
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, micro_batches
         labels = features.get("label_ids")
-        loss, losses, scores, prediction = self.apply(model.get_pooled_output(), labels,
-                                                      mode == estimator.ModeKeys.TRAIN)
+        loss, losses, prediction = self.apply(model.get_pooled_output(), labels,
+                                              mode == estimator.ModeKeys.TRAIN)
         predictions = {self.output: prediction}
         if labels is None:
             return head.HeadOutputs(predictions=predictions)
         if mode == estimator.ModeKeys.EVAL:
             predictions["loss"] = losses
         weights = tf.cast(features.get("is_real_example", tf.ones_like(losses)), tf.float32)
-        return head.HeadOutputs(loss, predictions, (self.metric_fn, [losses, labels, scores, weights]))
+        return head.HeadOutputs(loss, predictions, self.metric_fn and (
+            self.metric_fn, [losses, labels, prediction, weights]))
 
 
 class Classifier(TextHead):
@@ -94,7 +93,7 @@ class Classifier(TextHead):
         loss, losses, logits, probabilities = classify(pooled_output, labels, self.num_outputs, is_training)
         if is_training and (self._weights is not None or self._smoothing):
             loss = self._training_loss(losses, logits, labels)
-        return loss, losses, logits, probabilities
+        return loss, losses, probabilities
 
     def _training_loss(self, losses, logits, labels):
         """Returns the mean loss with class weights and label smoothing.
@@ -110,24 +109,6 @@ class Classifier(TextHead):
         if self._weights is not None:
             losses *= tf.gather(tf.constant(self._weights, tf.float32), labels)
         return tf.reduce_mean(losses)
-
-    def compute_metrics(self, predictions, label_ids):
-        """See the module `head`.
-
-        The predicted class is the class with the highest probability. If two logits differ very little, their
-        probabilities may be rounded to the same number. In this case, the predicted class may differ from the
-        class with the highest logit.
-        """
-        labels = np.asarray(label_ids, np.int32)
-        probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
-        return metric_fn, [self.example_losses(predictions, labels), labels, probabilities,
-                           np.ones(len(labels), np.float32)]
-
-    def example_losses(self, predictions, label_ids):
-        """See `TextHead`. The loss is the cross-entropy of the probabilities."""
-        right = np.array([row["probabilities"][label] for row, label in zip(predictions, label_ids)],
-                         np.float32).astype(np.float64)
-        return -np.log(np.maximum(right, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
 def head_shapes(bert_config, num_labels):
@@ -197,7 +178,7 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
 
 
 def metric_fn(per_example_loss, label_ids, logits, weights):
-    """Returns the streaming metrics of a classifier; see eval_metrics of `estimator.EstimatorSpec`.
+    """Returns the published metrics of a classifier; see eval_metrics of `estimator.EstimatorSpec`.
 
     Args:
       per_example_loss: float32 [B].
@@ -206,53 +187,11 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
       weights: float32 [B], 0 for padding examples.
 
     Returns:
-      {name: (value, update op)}. The names are eval_accuracy, eval_loss, eval_f1, eval_matthews and
-      eval_confusion_matrix. eval_f1 is the F1 of class 1 if C = 2, otherwise the mean of the F1 of all
-      classes. eval_matthews is Gorodkin's R_K (2004, equation 8), which for C = 2 is Matthews' coefficient.
-      eval_confusion_matrix is int64 [C, C]; a row belongs to a label, and a column to a predicted class.
+      {name: (value, update op)} with eval_accuracy and eval_loss.
     """
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    num_labels = logits.shape.as_list()[-1]
-    with tf.variable_scope("confusion_matrix"):
-        total = tf.get_variable("total", [num_labels, num_labels], tf.float64, tf.zeros_initializer(),
-                                trainable=False,
-                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        update = tf.assign_add(total, tf.math.confusion_matrix(
-            label_ids, predictions, num_labels, tf.float64, weights=tf.cast(weights, tf.float64)))
-    matrix = tf.identity(total)
-    hits, actual, predicted = tf.linalg.diag_part(matrix), tf.reduce_sum(matrix, 1), tf.reduce_sum(matrix, 0)
-    f1 = tf.math.divide_no_nan(2.0 * hits, actual + predicted)
-    count = tf.reduce_sum(matrix)
-    covariance = tf.reduce_sum(hits) * count - tf.reduce_sum(actual * predicted)
-    matthews = tf.math.divide_no_nan(covariance, tf.sqrt((count**2 - tf.reduce_sum(predicted**2))
-                                                         * (count**2 - tf.reduce_sum(actual**2))))
-    return {
-        "eval_accuracy": tf.metrics.accuracy(label_ids, predictions, weights),
-        "eval_loss": tf.metrics.mean(per_example_loss, weights),
-        "eval_f1": (f1[1] if num_labels == 2 else tf.reduce_mean(f1), update),
-        "eval_matthews": (matthews, update),
-        "eval_confusion_matrix": (tf.cast(matrix, tf.int64), update),
-    }
-
-
-def single_class_warning(matrix, labels):
-    """Returns a warning (str) if an evaluation predicted the same class for all examples, else None.
-
-    Accuracy and F1 do not show this problem: both can be high if the predicted class is the label of most
-    examples.
-
-    Args:
-      matrix: the confusion matrix [C, C]. A row belongs to a label, and a column to a predicted class.
-      labels: list of the C labels.
-    """
-    matrix = np.asarray(matrix)
-    predicted = matrix.sum(axis=0)
-    if np.count_nonzero(predicted) != 1 or len(labels) < 2:
-        return None
-    only = int(predicted.argmax())
-    return (f"All {predicted[only]} predictions are {labels[only]}; {matrix[only].sum()} of the true labels "
-            f"are also {labels[only]}. The model does not distinguish the labels, and the metrics are those "
-            "of a constant prediction.")
+    return {"eval_accuracy": tf.metrics.accuracy(label_ids, predictions, weights),
+            "eval_loss": tf.metrics.mean(per_example_loss, weights)}
 
 
 # --- Input -----------------------------------------------------------------------------------------------

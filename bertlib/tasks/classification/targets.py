@@ -13,9 +13,19 @@ A target is an object with these attributes and methods:
     output               name of the head's prediction that is written to files
     predicted_label(prediction)
                          returns the answer, a str or a float, for the prediction of an example
+    losses(labels, outputs)
+                         returns the loss of each example, computed from the outputs of the head
+    metrics(labels, outputs, losses)
+                         returns the metrics of an evaluation, {name: number or array}
+    details(labels, outputs)
+                         returns further metrics, which are not official metrics of the task
+
+The last three methods call functions of `classification_metrics`. Their arguments are arrays with a row for
+each example: the values of the field "label_ids", the outputs of the head, and the losses.
 """
 
 from bertlib.data import example_encoding
+from bertlib.tasks.classification import classification_metrics
 
 _NAME = "label_ids"
 
@@ -46,6 +56,14 @@ class SingleLabel:
     def predicted_label(self, prediction):
         return self.labels[prediction.argmax()]
 
+    losses = staticmethod(classification_metrics.class_losses)
+    metrics = staticmethod(classification_metrics.evaluate_classes)
+
+    def details(self, labels, outputs):
+        matrix = classification_metrics.class_matrix(labels, outputs)
+        return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
+                                                              matrix.sum(0))}
+
 
 class Score:
     """The target for models that predict a score, which is a number (regression)."""
@@ -65,6 +83,10 @@ class Score:
 
     def predicted_label(self, prediction):
         return float(prediction)
+
+    losses = staticmethod(classification_metrics.score_losses)
+    metrics = staticmethod(classification_metrics.evaluate_scores)
+    details = staticmethod(classification_metrics.errors)
 
 
 class MultiLabel:
@@ -108,6 +130,15 @@ class MultiLabel:
         """Returns the predicted labels as a tuple of str, in the order of the model's outputs."""
         likely = prediction >= self.threshold
         return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
+
+    losses = staticmethod(classification_metrics.set_losses)
+
+    def metrics(self, labels, outputs, losses):
+        return classification_metrics.evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
+
+    def details(self, labels, outputs):
+        return {"labels": classification_metrics.label_scores(
+            self.labels, *classification_metrics.count_sets(labels, outputs >= self.threshold))}
 
 
 def create_target(label_list):

@@ -1,7 +1,6 @@
 """Chooses one of several sequences. The model is BERT with a head that computes a score for each sequence.
 The probabilities of the sequences are the softmax of their scores."""
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator
@@ -13,9 +12,6 @@ import modeling
 # model's configuration.
 _HEAD_DROPOUT = 0.1
 _WEIGHTS = "cls/multiple_choice/output_weights"
-# The probability of a random choice among C endings is 1 / C. The endings of a question count as equally
-# probable if the largest probability exceeds 1 / C by less than this number.
-_MIN_ADVANTAGE = 0.01
 
 
 class Choice:
@@ -57,28 +53,6 @@ class Choice:
 def head_shapes(bert_config):
     """Returns the variables that the head adds to the encoder: {name: shape}."""
     return {_WEIGHTS: (1, bert_config.hidden_size)}
-
-
-def probabilities(scores):
-    """Returns the softmax of scores [..., C], a float32 array of the same shape."""
-    exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def equal_scores_warning(scores):
-    """Returns a warning (str) if the endings of each question have almost equal probabilities, else None.
-
-    The accuracy does not show this problem: by chance, the accuracy of such a model can be above 1 / C.
-
-    Args:
-      scores: list of float32 arrays [C], the scores of the endings of each question.
-    """
-    advantage = max(float(probabilities(one).max()) - 1 / len(one) for one in scores)
-    if advantage >= _MIN_ADVANTAGE:
-        return None
-    return (f"In all {len(scores)} questions, the endings have almost equal probabilities: the largest "
-            f"probability is only {advantage:.2g} above that of a random choice. The model does not "
-            "distinguish the endings, and the accuracy has no meaning.")
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,

@@ -1,7 +1,5 @@
 """The two heads of the pre-training: masked words and next-sentence prediction."""
 
-import functools
-
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
@@ -34,8 +32,7 @@ class Pretraining:
         return head_shapes(bert_config)
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del mode
-        sequence = model.get_sequence_output()
+        sequence, predictions, metrics = model.get_sequence_output(), {}, None
         masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
         if model.step.remove_padding:
             sequence, masked = _pack_masked(sequence, *masked)
@@ -44,19 +41,40 @@ class Pretraining:
             features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        # Replicas that share an evaluation send the arguments of the metrics to each other. To keep these
-        # messages small, the arguments contain only the ids of the likeliest words [B·P]. A tensor with
-        # the log probabilities of all words would have the shape [B·P, vocab_size].
-        metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
-                   [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
-                    features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
-                    features["next_sentence_labels"]])
+        if mode == estimator.ModeKeys.EVAL:
+            predictions, metrics = _evaluation(features, masked_lm_losses, log_probs, *next_sentence)
         # The loss of the masked words is already divided by the total weight of the masked words in the
         # effective batch. The loss of next-sentence prediction is a mean over the examples of this
         # micro-batch, so it needs the weight of the micro-batch.
         weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
-        return head.HeadOutputs(masked_lm_loss + weight * next_sentence_loss, metrics=metrics,
+        return head.HeadOutputs(masked_lm_loss + weight * next_sentence_loss, predictions, metrics,
                                 is_divided_by_total=True)
+
+
+def _evaluation(features, masked_lm_losses, log_probs, next_sentence_losses, next_sentence_log_probs):
+    """Returns the predictions for `pretraining_metrics.evaluate`, and the published metrics for programs that
+    call `Estimator.evaluate` without the argument `metrics`; see `head.HeadOutputs`.
+
+    The predictions contain the likeliest word of each position, and not the log probabilities of all words,
+    which need vocab_size times the memory.
+
+    Args:
+      features: {name: tensor}, see `Pretraining`.
+      masked_lm_losses: float32 [B·P].
+      log_probs: float32 [B·P, vocab_size].
+      next_sentence_losses: float32 [B].
+      next_sentence_log_probs: float32 [B, 2].
+    """
+    labels = {name: features[name] for name in ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")}
+    shape = modeling.get_shape_list(features["masked_lm_ids"])
+    predictions = {
+        "masked_lm_losses": tf.reshape(masked_lm_losses, shape),
+        "masked_lm_words": tf.reshape(tf.argmax(log_probs, -1, output_type=tf.int32), shape),
+        "next_sentence_losses": next_sentence_losses,
+        "next_sentence_predictions": tf.argmax(next_sentence_log_probs, -1, output_type=tf.int32), **labels}
+    return predictions, (metric_fn, [
+        masked_lm_losses, log_probs, features["masked_lm_ids"], features["masked_lm_weights"],
+        next_sentence_losses, next_sentence_log_probs, features["next_sentence_labels"]])
 
 
 class MaskedWords:
@@ -225,38 +243,20 @@ def head_shapes(bert_config):
 
 def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked_lm_weights,
               next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels):
-    """Returns the streaming metrics of both heads: {name: (value, update op)}.
+    """Returns the published metrics of both heads; see eval_metrics of `estimator.EstimatorSpec`.
 
-    The published metrics are masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
-    next_sentence_loss. An additional metric is masked_lm_baseline, the accuracy of a model that always
-    predicts the most frequent masked word. Some arguments are features. The other arguments are the losses
-    and the log probabilities that the two heads return.
+    The names are masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and next_sentence_loss. Some
+    arguments are features. The other arguments are the losses and the log probabilities that the two heads
+    return.
     """
-    words = tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32)
-    return _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights,
-                    next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels,
-                    masked_lm_log_probs.shape.as_list()[-1])
-
-
-def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
-             next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """Returns the same metrics as `metric_fn`, but does not take the log probabilities of the masked words.
-    Instead, this function takes `words`: int32 [B·P], the id of the likeliest word at each masked
-    position."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
-    labels = tf.reshape(next_sentence_labels, [-1])
-    with tf.variable_scope("masked_lm_baseline"):
-        counts = tf.get_variable("counts", [vocab_size], tf.float64, tf.zeros_initializer(), trainable=False,
-                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        counted = tf.math.unsorted_segment_sum(tf.cast(weights, tf.float64), ids, vocab_size)
-        baseline = (tf.math.divide_no_nan(tf.reduce_max(counts), tf.reduce_sum(counts)),
-                    tf.assign_add(counts, counted))
     return {
-        "masked_lm_accuracy": tf.metrics.accuracy(ids, words, weights),
-        "masked_lm_baseline": baseline,
+        "masked_lm_accuracy": tf.metrics.accuracy(
+            ids, tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32), weights),
         "masked_lm_loss": tf.metrics.mean(masked_lm_example_loss, weights),
         "next_sentence_accuracy": tf.metrics.accuracy(
-            labels, tf.argmax(next_sentence_log_probs, -1, output_type=tf.int32)),
+            tf.reshape(next_sentence_labels, [-1]),
+            tf.argmax(next_sentence_log_probs, -1, output_type=tf.int32)),
         "next_sentence_loss": tf.metrics.mean(next_sentence_example_loss),
     }
 

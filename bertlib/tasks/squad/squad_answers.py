@@ -17,7 +17,7 @@ The steps, in the order of the calls in `select_answers`:
 7. `Prediction.final_answer` chooses the best text or the null answer. The caller calls this method, with a
    threshold.
 
-The module `squad_predictions` writes the files, and `squad_scores` scores the texts.
+The module `squad_predictions` writes the files, and `squad_metrics` scores the texts.
 
 SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
 Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,

@@ -358,52 +358,6 @@ def count_types(sentences):
     return dict(sorted(counts.items()))
 
 
-# --- Scores ----------------------------------------------------------------------------------------------
-
-
-def score_tags(right, predicted):
-    """Scores predicted tags in the same way as the script conlleval of CoNLL-2000.
-
-    A predicted entity is right if its first word, its last word and its type are right.
-
-    Args:
-      right, predicted: lists with a list of tags for each sentence, in the same scheme.
-
-    Returns:
-      {name: float}. accuracy is the share of words whose tag is right. precision, recall and f1 are scores of
-      all entities. These three scores are also computed for each type of entity, for example precision_PER.
-      If the denominator of a score is 0, the score is 0.
-    """
-    hits, found, real = (collections.Counter() for _ in range(3))
-    words = equal = 0
-    for tags, others in zip(right, predicted, strict=True):
-        right_spans, predicted_spans = set(entity_spans(tags)), set(entity_spans(others))
-        for counter, entities in ((hits, right_spans & predicted_spans), (found, predicted_spans),
-                                  (real, right_spans)):
-            counter.update(kind for _, _, kind in entities)
-        words += len(tags)
-        equal += sum(map(str.__eq__, tags, others))
-    results = {"accuracy": equal / words if words else 0.0}
-    totals = [counter.total() for counter in (hits, found, real)]
-    results.update(_precision_recall_f1("", *totals))
-    for kind in sorted({*found, *real}):
-        results.update(_precision_recall_f1(f"_{kind}", hits[kind], found[kind], real[kind]))
-    return results
-
-
-def _precision_recall_f1(ending, hits, found, real):
-    """Computes precision, recall and F1 from numbers of entities. Returns {name: score}.
-
-    Args:
-      ending: str, the text after "f1" in the name of a score, such as "_PER"; "" for all types.
-      hits, found, real: number of right predictions, number of predicted entities, and number of entities in
-        the data.
-    """
-    return {f"precision{ending}": hits / found if found else 0.0,
-            f"recall{ending}": hits / real if real else 0.0,
-            f"f1{ending}": 2 * hits / (found + real) if hits else 0.0}
-
-
 # --- Predictions -----------------------------------------------------------------------------------------
 
 

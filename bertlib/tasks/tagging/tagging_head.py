@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import estimator
 from bertlib.graph import crf
 from bertlib.tasks import head
-from bertlib.tasks.tagging.tagging_data import SEQUENCES, entity_spans, feature_fields
+from bertlib.tasks.tagging.tagging_data import SEQUENCES, feature_fields
 import modeling
 
 # Dropout probability for the input of the head. As in the published classifier, it does not depend on the
@@ -135,23 +135,6 @@ def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_r
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Tagger(num_tags, use_crf), bert_config, init_checkpoint, learning_rate,
                                  num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
-
-
-def no_entity_warning(right, predicted):
-    """Returns a warning (str) if an evaluation predicted no entity although the data have entities, otherwise
-    None.
-
-    The accuracy does not show this problem, because most words are outside of entities.
-
-    Args:
-      right, predicted: lists with a list of tags for each sentence.
-    """
-    entities = sum(len(entity_spans(tags)) for tags in right)
-    if not entities or any(entity_spans(tags) for tags in predicted):
-        return None
-    return (f"No entity was predicted, but the data has {entities}. The model does not distinguish entities "
-            "from other words: F1 is 0, and the accuracy is that of a constant prediction. Train longer, or "
-            "with a higher --learning_rate.")
 
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):

@@ -1,0 +1,290 @@
+"""Metrics of classifications, multi-label classifications and regressions, computed from NumPy arrays.
+
+All results of these tasks come from the functions of this module: eval_results.txt and eval_results.json, the
+reports, the history of a training, and the comparisons of compare_results.py.
+
+In the shapes, N is the number of examples, and C is the number of classes or labels. If a denominator is 0,
+the metric is 0.
+"""
+
+import numpy as np
+
+# The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
+# smaller than this number, the scores count as constant.
+_MIN_DEVIATION = 0.01
+
+
+def divide(numbers, by):
+    """Returns `numbers` / `by` in float64, element by element. The quotient is 0 where `by` is 0."""
+    numbers, by = np.asarray(numbers, np.float64), np.asarray(by, np.float64)
+    return np.divide(numbers, by, out=np.zeros_like(numbers), where=by != 0)
+
+
+def label_scores(labels, hits, actual, predicted):
+    """Returns {label: {"precision", "recall", "f1", "support"}}. The support is the number of examples with
+    the label.
+
+    Args:
+      labels: list of str, the names of the C labels.
+      hits: int [C], the numbers of examples that have a label and for which this label was predicted.
+      actual: int [C], the numbers of examples that have a label.
+      predicted: int [C], the numbers of examples for which a label was predicted.
+    """
+    columns = (divide(hits, predicted), divide(hits, actual), divide(2 * hits, actual + predicted), actual)
+    return {label: dict(zip(("precision", "recall", "f1", "support"), row))
+            for label, *row in zip(labels, *(column.tolist() for column in columns))}
+
+
+def _log_losses(probabilities):
+    """Returns -log(p) of float32 probabilities as float64. A probability of 0 has a finite loss."""
+    return -np.log(np.maximum(probabilities, np.finfo(np.float32).tiny, dtype=np.float64))
+
+
+# --- One class for each text -----------------------------------------------------------------------------
+
+
+def evaluate_classes(labels, probabilities, losses):
+    """Returns the metrics of a classification, {name: number or array}.
+
+    The predicted class is the class with the highest probability. If two logits differ very little, their
+    probabilities may be rounded to the same number. In this case, the predicted class may differ from the
+    class with the highest logit.
+
+    Args:
+      labels: int [N].
+      probabilities: float32 [N, C].
+      losses: float32 [N].
+    """
+    matrix = class_matrix(labels, probabilities)
+    return {"eval_accuracy": accuracy(matrix), "eval_loss": np.mean(losses, dtype=np.float64),
+            "eval_f1": class_f1(matrix), "eval_matthews": matthews(matrix), "eval_confusion_matrix": matrix}
+
+
+def class_losses(labels, probabilities):
+    """Returns the cross-entropy of each example, float32 [N]. For the arguments, see `evaluate_classes`."""
+    return _log_losses(probabilities[np.arange(len(labels)), labels]).astype(np.float32)
+
+
+def class_matrix(labels, probabilities):
+    """Returns the confusion matrix of the most probable classes; see `confusion_matrix`."""
+    return confusion_matrix(labels, probabilities.argmax(axis=1), probabilities.shape[1])
+
+
+def confusion_matrix(labels, predicted, size):
+    """Returns the confusion matrix, int64 [C, C]. A row belongs to a label, and a column to a predicted
+    class.
+
+    Args:
+      labels, predicted: int [N].
+      size: int, C.
+    """
+    return np.bincount(labels * size + predicted, minlength=size * size).reshape(size, size)
+
+
+def accuracy(matrix):
+    """Returns the share of right predictions. `matrix` is a `confusion_matrix`."""
+    return float(divide(matrix.trace(), matrix.sum()))
+
+
+def class_f1(matrix):
+    """Returns the F1 of class 1 if C = 2, otherwise the mean of the F1 of all classes. `matrix` is a
+    `confusion_matrix`."""
+    scores = divide(2 * matrix.diagonal(), matrix.sum(0) + matrix.sum(1))
+    return float(scores[1] if len(matrix) == 2 else scores.mean())
+
+
+def matthews(matrix):
+    """Returns Gorodkin's R_K (2004, equation 8), which for C = 2 is Matthews' coefficient. `matrix` is a
+    `confusion_matrix`."""
+    matrix = matrix.astype(np.float64)
+    total, actual, predicted = matrix.sum(), matrix.sum(1), matrix.sum(0)
+    return float(divide(matrix.trace() * total - (actual * predicted).sum(), np.sqrt(
+        (total**2 - (predicted**2).sum()) * (total**2 - (actual**2).sum()))))
+
+
+def single_class_warning(matrix, labels):
+    """Returns a warning (str) if an evaluation predicted the same class for all examples, else None.
+
+    Accuracy and F1 do not show this problem: both can be high if the predicted class is the label of most
+    examples.
+
+    Args:
+      matrix: the `confusion_matrix`.
+      labels: list of the C labels.
+    """
+    predicted = matrix.sum(axis=0)
+    if np.count_nonzero(predicted) != 1 or len(labels) < 2:
+        return None
+    only = int(predicted.argmax())
+    return (f"All {predicted[only]} predictions are {labels[only]}; {matrix[only].sum()} of the true labels "
+            f"are also {labels[only]}. The model does not distinguish the labels, and the metrics are those "
+            "of a constant prediction.")
+
+
+# --- Any number of labels for each text ------------------------------------------------------------------
+
+
+def evaluate_sets(labels, probabilities, losses, names, threshold):
+    """Returns the metrics of a multi-label classification, {name: number}.
+
+    eval_auc_NAME is the area under the ROC curve of the label NAME. eval_auc is the mean of the areas that
+    are not NaN.
+
+    Args:
+      labels: int [N, C], 0 or 1.
+      probabilities: float32 [N, C].
+      losses: float32 [N].
+      names: list of str, the labels.
+      threshold: smallest probability of a predicted label.
+    """
+    hits, actual, predicted = count_sets(labels, probabilities >= threshold)
+    areas = [roc_auc(*columns) for columns in zip(labels.T, probabilities.T)]
+    defined = [area for area in areas if np.isfinite(area)]
+    return {"eval_loss": np.mean(losses, dtype=np.float64),
+            "eval_f1_micro": micro_f1(hits, actual + predicted),
+            "eval_f1_macro": macro_f1(hits, actual + predicted),
+            "eval_auc": np.mean(defined) if defined else np.nan,
+            **{f"eval_auc_{name}": area for name, area in zip(names, areas)}}
+
+
+def set_losses(labels, probabilities):
+    """Returns the loss of each example, float32 [N], the mean of the binary cross-entropies of the labels.
+    For the arguments, see `evaluate_sets`."""
+    right = np.where(labels > 0, probabilities, 1 - probabilities.astype(np.float64))
+    return _log_losses(right).mean(axis=-1).astype(np.float32)
+
+
+def count_sets(labels, predicted):
+    """Counts examples for each label. Returns (hits, actual, predicted), the arguments of `label_scores`.
+
+    Args:
+      labels, predicted: int or bool [N, C], whether an example has a label.
+    """
+    labels, predicted = labels > 0, predicted > 0
+    return (labels & predicted).sum(0), labels.sum(0), predicted.sum(0)
+
+
+def micro_f1(hits, total):
+    """Returns a single F1 over all pairs of an example and a label.
+
+    Args:
+      hits: int [C], see `label_scores`.
+      total: int [C], the sum of `actual` and `predicted` of `label_scores`.
+    """
+    return float(divide(2 * hits.sum(), total.sum()))
+
+
+def macro_f1(hits, total):
+    """Returns the mean of the F1 of each label. For the arguments, see `micro_f1`."""
+    return float(divide(2 * hits, total).mean())
+
+
+def roc_auc(labels, scores):
+    """Returns the area under the ROC curve.
+
+    The area is the probability that an example with the label has a higher score than an example without the
+    label (Mann and Whitney's U; Hanley and McNeil 1982). The area is NaN if all or none of the examples have
+    the label.
+
+    Args:
+      labels: int [N], 0 or 1.
+      scores: float [N].
+    """
+    positive = int(labels.sum())
+    negative = len(labels) - positive
+    wins = ranks(scores)[labels > 0].sum() - positive * (positive + 1) / 2
+    return wins / (positive * negative) if positive and negative else np.nan
+
+
+def single_set_warning(labels, predicted):
+    """Returns a warning (str) if the predicted labels are the same for all examples, although the correct
+    labels of the examples differ. Otherwise returns None.
+
+    Args:
+      labels, predicted: lists with one tuple of str for each example: its labels, and its predicted labels.
+    """
+    if len(set(predicted)) != 1 or len(set(labels)) == 1:
+        return None
+    only = f"the labels {', '.join(predicted[0])}" if predicted[0] else "no label"
+    equal = sum(label == predicted[0] for label in labels)
+    return (f"All {len(predicted)} predictions are {only}; {equal} of the true answers are the same. The "
+            "model does not distinguish the examples, and the F1 scores are those of a constant prediction.")
+
+
+# --- A score for each text -------------------------------------------------------------------------------
+
+
+def evaluate_scores(labels, scores, losses):
+    """Returns the metrics of a regression, {name: number}.
+
+    A user who computes the correlations from the files of the labels and the predictions must get the same
+    values. For this reason, the labels must not be rounded to float32; for the scores, see `written`.
+
+    Args:
+      labels: float64 [N].
+      scores: float32 [N].
+      losses: float32 [N].
+    """
+    scores = written(scores)
+    return {"eval_loss": np.mean(losses, dtype=np.float64), "eval_pearson": pearson(labels, scores),
+            "eval_spearman": spearman(labels, scores)}
+
+
+def score_losses(labels, scores):
+    """Returns the squared error of each example, float32 [N]. For the arguments, see `evaluate_scores`."""
+    return np.square(scores - labels.astype(np.float32))
+
+
+def errors(labels, scores):
+    """Returns {"eval_mae": mean absolute error, "eval_rmse": root of the mean squared error}. For the
+    arguments, see `evaluate_scores`."""
+    difference = labels - written(scores)
+    return {"eval_mae": float(np.abs(difference).mean()),
+            "eval_rmse": float(np.sqrt(np.square(difference).mean()))}
+
+
+def written(scores):
+    """Returns float32 scores as the float64 numbers that stand in the file of predictions. This file contains
+    the shortest decimal number that identifies a float32."""
+    return np.array([float(str(score)) for score in scores], np.float64)
+
+
+def pearson(x, y):
+    """Returns Pearson's correlation coefficient of two float64 arrays [N]; 0 if one of them is constant."""
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    return float((x * y).sum() / (np.sqrt((x * x).sum()) * np.sqrt((y * y).sum())))
+
+
+def spearman(x, y):
+    """Returns Spearman's rank correlation of two float64 arrays [N]: Pearson's correlation of the ranks of
+    their values."""
+    return pearson(ranks(x), ranks(y))
+
+
+def ranks(values):
+    """Returns the ranks of values [N] as float64. The lowest value has rank 1. Equal values have the mean of
+    their ranks, and NaN has the rank NaN."""
+    ordered = np.sort(values)
+    below, not_above = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+    return np.where(np.isnan(values), np.nan, (below + not_above + 1) / 2)
+
+
+def constant_scores_warning(labels, scores):
+    """Returns a warning (str) if an evaluation predicted almost the same score for all examples, although the
+    examples have different labels. Otherwise returns None.
+
+    A correlation does not show this problem, because a correlation does not depend on the scale of the
+    scores.
+
+    Args:
+      labels, scores: lists of float.
+    """
+    of_labels, of_scores = np.std(labels), np.std(scores)
+    if len(scores) < 2 or not of_scores < _MIN_DEVIATION * of_labels:
+        return None
+    return (f"All {len(scores)} predicted scores are between {min(scores):.4g} and {max(scores):.4g}, but "
+            f"the labels are between {min(labels):.4g} and {max(labels):.4g}. The model does not "
+            "distinguish the examples. The errors are those of a constant prediction, and the correlations "
+            "have no meaning.")
