@@ -244,8 +244,7 @@ class Estimator(object):
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
-        results = evaluation.evaluate(self._builder, self._config, checkpoint, input_fn, steps, hooks,
-                                      metrics, self._group)
+        results = evaluation.evaluate(self._builder, checkpoint, input_fn, steps, hooks, metrics, self._group)
         if self._writes_evaluations:
             evaluation.write_summary(self.eval_dir(name), results)
         return results
@@ -265,7 +264,7 @@ class Estimator(object):
           The model_fn's predictions with NumPy arrays in place of tensors: a dict, or a single array.
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
-        for batch in evaluation.predicted_batches(self._builder, self._config, checkpoint, input_fn,
+        for batch in evaluation.predicted_batches(self._builder, checkpoint, input_fn,
                                                   predict_keys, hooks, self._group):
             if not yield_single_examples:
                 yield batch

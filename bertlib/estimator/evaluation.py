@@ -34,12 +34,11 @@ from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
 
 
-def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), metrics=None, group=None):
+def evaluate(builder, checkpoint, input_fn, steps=None, hooks=(), metrics=None, group=None):
     """Returns the metrics of a model with the weights of a checkpoint.
 
     Args:
       builder: the `model_graph.Builder`.
-      config: the `RunConfig`.
       checkpoint: path of the checkpoint; None for the weights with which a new training would start.
       input_fn, steps, hooks, metrics: see `Estimator.evaluate`.
       group: the `replica_group.Group` of the replicas. All these replicas must call this function. With
@@ -49,7 +48,7 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), metric
     Returns:
       see `Estimator.evaluate`.
     """
-    results, arguments = None, (builder, config, checkpoint, input_fn, steps, list(hooks or []))
+    results, arguments = None, (builder, checkpoint, input_fn, steps, list(hooks or []))
     with _unchanged_generators():
         if metrics:
             results = _evaluate_predictions(*arguments, metrics, group)
@@ -58,7 +57,7 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), metric
     return group.broadcast(results) if group else results
 
 
-def _evaluate_predictions(builder, config, checkpoint, input_fn, steps, hooks, metrics, group):
+def _evaluate_predictions(builder, checkpoint, input_fn, steps, hooks, metrics, group):
     """Returns the results of an evaluation with metrics of NumPy arrays. For the arguments, see
     `evaluate`."""
     losses = []
@@ -66,7 +65,7 @@ def _evaluate_predictions(builder, config, checkpoint, input_fn, steps, hooks, m
     def predictions():
         with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
             for loss, batch in _fetched_batches(
-                    builder, config, checkpoint, input_fn, ModeKeys.EVAL,
+                    builder, checkpoint, input_fn, ModeKeys.EVAL,
                     lambda spec: [spec.loss, spec.predictions], hooks, group, steps):
                 losses.append(loss)
                 progress.update()
@@ -77,7 +76,7 @@ def _evaluate_predictions(builder, config, checkpoint, input_fn, steps, hooks, m
             "global_step": checkpoint_formats.read_global_step(checkpoint)}
 
 
-def _evaluate_ops(builder, config, checkpoint, input_fn, steps, hooks):
+def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):
     """Returns the results of an evaluation with the metrics of the model_fn. For the arguments, see
     `evaluate`."""
     with tf.Graph().as_default():
@@ -87,10 +86,10 @@ def _evaluate_ops(builder, config, checkpoint, input_fn, steps, hooks):
         # time, and could happen before the updates of the same batch are finished.
         final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
         with (input_pipeline.translate_record_errors(),
-              _session(spec, checkpoint, config,
+              _session(spec, checkpoint, builder.config,
                        [*input_hooks, *hooks, *spec.evaluation_hooks, final]) as session,
               session_hooks.progress_bar(steps, "evaluating", "batch") as progress):
-            for _ in itertools.islice(_batches(session, update, config, None), steps):
+            for _ in itertools.islice(_batches(session, update, builder.config, None), steps):
                 progress.update()
     return final.final_ops_values
 
@@ -107,7 +106,7 @@ def _metric_ops(spec):
             tf.group(*[update for _, update in metrics.values()]))
 
 
-def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
+def predicted_batches(builder, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
     """Yields the predictions of each batch. A batch is computed when its predictions are requested.
 
     If `input_pipeline` makes the batches, the replicas divide the batches among themselves. For any other
@@ -115,18 +114,18 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
 
     Args:
       input_fn, predict_keys, hooks: see `Estimator.predict`.
-      builder, config, checkpoint, group: see `evaluate`.
+      builder, checkpoint, group: see `evaluate`.
     """
     return _fetched_batches(
-        builder, config, checkpoint, input_fn, ModeKeys.PREDICT,
+        builder, checkpoint, input_fn, ModeKeys.PREDICT,
         lambda spec: estimator_spec.select_predictions(spec.predictions, predict_keys), hooks, group)
 
 
-def _fetched_batches(builder, config, checkpoint, input_fn, mode, fetches, hooks, group, steps=None):
+def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group, steps=None):
     """Yields the values of tensors for each batch.
 
     Args:
-      builder, config, checkpoint, input_fn, hooks, group: see `predicted_batches`.
+      builder, checkpoint, input_fn, hooks, group: see `predicted_batches`.
       mode: a `ModeKeys`.
       fetches: function that takes the `EstimatorSpec` and returns the tensors, in any nested structure.
       steps: number of batches; None for all.
@@ -140,9 +139,9 @@ def _fetched_batches(builder, config, checkpoint, input_fn, mode, fetches, hooks
         spec, input_hooks = builder.build_on(input_fn, mode)
         sharded, tensors = replica_sync.is_sharded(), fetches(spec)
         spec_hooks = spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks
-        session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec_hooks])
+        session = _session(spec, checkpoint, builder.config, [*input_hooks, *(hooks or []), *spec_hooks])
     with session:
-        batches = itertools.islice(_batches(session, tensors, config, group, sharded), steps)
+        batches = itertools.islice(_batches(session, tensors, builder.config, group, sharded), steps)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)

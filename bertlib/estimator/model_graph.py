@@ -21,6 +21,7 @@ class Builder:
 
     Attributes:
       model_fn: see `estimator.Estimator`.
+      config: the `RunConfig`.
       params: dict with the caller's params. It does not contain the params that the Estimator adds
         (`added_params`).
     """
@@ -38,7 +39,7 @@ class Builder:
           ValueError: params contains batch_size although batch_sizes are given; or the training batch cannot
             be split into micro-batches, or does not have the size that the `StepConfig` of `config` says.
         """
-        self.model_fn, self._config, self._batch_sizes = model_fn, config, batch_sizes
+        self.model_fn, self.config, self._batch_sizes = model_fn, config, batch_sizes
         self.params = self.copied(params)
         self._num_passes = 0  # number of graphs that were built for predictions
         if any(size is not None for size in batch_sizes.values()):
@@ -61,11 +62,11 @@ class Builder:
         Raises:
           ValueError: see the constructor.
         """
-        step, size = self._config.step_config, self._batch_sizes[ModeKeys.TRAIN]
+        step, size = self.config.step_config, self._batch_sizes[ModeKeys.TRAIN]
         if size is None:
             return None
         if step is None:
-            return Batch(size, self._config.gradient_accumulation_steps,
+            return Batch(size, self.config.gradient_accumulation_steps,
                          self.replicas_sharing_a_batch).check()
         if step.train_batch_size != size:
             raise ValueError(f"train_batch_size is {size}, but the StepConfig of the RunConfig says "
@@ -80,7 +81,7 @@ class Builder:
     def call_input_fn(self, input_fn, mode):
         """Calls the input_fn; returns (features, labels, hooks that start the input). labels may be None."""
         result = _call_with_known(input_fn,
-                                  {"mode": mode, "params": self.params_for(mode), "config": self._config})
+                                  {"mode": mode, "params": self.params_for(mode), "config": self.config})
         result, hooks = self.tensors_of(result, mode)
         if isinstance(result, (tuple, list)):
             if len(result) != 2:
@@ -120,7 +121,7 @@ class Builder:
         Returns:
           (the model_fn's `EstimatorSpec`, hooks of the input).
         """
-        tf.set_random_seed(self._config.tf_random_seed)
+        tf.set_random_seed(self.config.tf_random_seed)
         tf.train.create_global_step()
         if mode == ModeKeys.TRAIN:
             # The index of the next micro-batch is a local variable, so checkpoints do not contain it. Nothing
@@ -129,7 +130,7 @@ class Builder:
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()
             randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
-            if self._config.step_config and self._config.step_config.use_xla:
+            if self.config.step_config and self.config.step_config.use_xla:
                 tf.add_to_collection(graph_keys.USES_XLA, 1)
         elif mode == ModeKeys.PREDICT:
             self._num_passes += 1
@@ -154,7 +155,7 @@ class Builder:
         added = {}
         batch_size = self._batch_sizes[mode]
         if mode == ModeKeys.TRAIN:
-            added["gradient_accumulation_steps"] = self._config.gradient_accumulation_steps
+            added["gradient_accumulation_steps"] = self.config.gradient_accumulation_steps
             batch = self.train_batch()
             if batch and not batch.is_unequal:
                 batch_size = batch.micro_batch_size
@@ -165,11 +166,11 @@ class Builder:
     @property
     def replicas_sharing_a_batch(self):
         """The number of replicas that share a training batch."""
-        return self._config.num_worker_replicas
+        return self.config.num_worker_replicas
 
     def call_model_fn(self, features, labels, mode):
         """Calls the model_fn and returns its `EstimatorSpec`."""
-        arguments = {"labels": labels, "mode": mode, "params": self.params_for(mode), "config": self._config}
+        arguments = {"labels": labels, "mode": mode, "params": self.params_for(mode), "config": self.config}
         names = inspect.signature(self.model_fn).parameters
         if "labels" not in names and labels is not None and not _takes_any(names):
             raise ValueError("The input_fn gives labels, but the model_fn has no argument for them. Add "
