@@ -182,7 +182,7 @@ class Inference:
             self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
 
     def evaluate(self, **arguments):
-        """Returns the metrics of the model_fn; see `Estimator.evaluate` for the arguments."""
+        """Returns the metrics; see `Estimator.evaluate` for the arguments."""
         return self._estimator.evaluate(self._input_fn, checkpoint_path=self.checkpoint, **arguments)
 
     @property

@@ -404,7 +404,7 @@ def scores_of(data, split, predicted, others):
     """
     sentences = data.splits[split].sentences
     scores = tagging_metrics.score_tags([sentence.tags for sentence in sentences],
-                                     [prediction.tags for prediction in predicted])
+                                        [prediction.tags for prediction in predicted])
     evaluation = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
     if set(tagging_data.collect_labels(sentences)) - set(data.labels):
         del evaluation["eval_loss"]

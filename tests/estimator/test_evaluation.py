@@ -108,8 +108,8 @@ def batches_of(count=3):
 def test_replicas_that_cannot_share_the_input_leave_the_evaluation_to_replica_0(tmp_path):
     config = RunConfig(model_dir=str(tmp_path))
     builder = model_graph.Builder(model_fn, config, None, dict.fromkeys(("train", "eval", "infer")))
-    alone = evaluation.evaluate(builder, config, None, batches_of())
-    assert evaluation.evaluate(builder, config, None, batches_of(), group=Replica(0, 2)) == alone
+    alone = evaluation.evaluate(builder, None, batches_of())
+    assert evaluation.evaluate(builder, None, batches_of(), group=Replica(0, 2)) == alone
     assert alone["global_step"] == 0 and not list(tmp_path.iterdir())
     # Replica 1 computes nothing. It only returns the value that replica 0 broadcasts, and here this is None.
-    assert evaluation.evaluate(builder, config, None, batches_of(), group=Replica(1, 2)) is None
+    assert evaluation.evaluate(builder, None, batches_of(), group=Replica(1, 2)) is None
