@@ -392,9 +392,9 @@ class _Estimator(estimator.Estimator):
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(_advise_on_memory(self._settings, self._model, self._step)) from error
 
-    def evaluate(self, input_fn, steps=None, checkpoint_path=None, name=None, revise=None):
+    def evaluate(self, input_fn, steps=None, checkpoint_path=None, name=None, metrics=None):
         try:
-            return super().evaluate(input_fn, steps, None, checkpoint_path, name, revise)
+            return super().evaluate(input_fn, steps, None, checkpoint_path, name, metrics)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory in evaluation. Lower --eval_batch_size.") from error
 
