@@ -37,8 +37,10 @@ class Task(abc.ABC):
     # File name of the command, such as "run_squad.py".
     command: str
     # Name of the file of features of each split. That of the split "train" is written to --output_dir, all
-    # others are written to --results_dir.
-    records: dict[str, str]
+    # others are written to --results_dir. A task whose data are features already writes no files.
+    records: dict[str, str] = {}
+    # The splits that a run can evaluate or predict.
+    inferred = "dev", "test"
     # The words for one example of the training in messages, and for the examples in the title of the picture.
     noun: str
     title: str
@@ -130,21 +132,21 @@ class Task(abc.ABC):
 
     # --- The run
 
-    @abc.abstractmethod
     def write_features(self, split, path):
         """Writes the features of a split to a TFRecord file. With replicas, only replica 0 calls this method.
 
         Args:
           split: name of the split.
-          path: path of the file.
+          path: path of the file, which has a name in `records`.
         """
+        raise NotImplementedError
 
     @abc.abstractmethod
     def input_fn(self, split, path, options):
         """Returns the input_fn that reads the features of a split.
 
         Args:
-          split, path: see `write_features`.
+          split, path: see `write_features`; the path is None without such a file.
           options: keyword arguments of the builder of the input_fn, see `estimator_setup.input_options`.
         """
 
@@ -159,6 +161,11 @@ class Task(abc.ABC):
         Returns:
           {metric: number}, with "global_step".
         """
+
+    def assist(self, split, inference):
+        """Computes the predictions of a split together with replica 0, which calls `scores` or `write`."""
+        for _ in inference.rows():
+            pass
 
     @abc.abstractmethod
     def write(self, split, inference):
@@ -228,9 +235,8 @@ def run(task):
 
 def _overwritten(task):
     """Returns the names of the files that a task writes into --results_dir."""
-    parts = [split for split in task.records if split != "train"]
-    return [*(task.records[split] for split in parts), *task.other_names(),
-            *(name for split in parts for name in task.result_names(split))]
+    return [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
+            *(name for split in task.inferred for name in task.result_names(split))]
 
 
 def _starting_weights(task):
@@ -280,18 +286,14 @@ class _Phases:
             other replicas help to compute the predictions.
         """
         inference = Inference(self._estimator, self._input_fn(split), checkpoint)
-        if self._writes:
-            return use(split, inference)
-        for _ in inference.rows():
-            pass
-        return None
+        return use(split, inference) if self._writes else self._task.assist(split, inference)
 
     def _make_input_fn(self, split):
         settings, task, is_training = self._settings, self._task, split == "train"
         directory = settings.output_dir if is_training else settings.results_dir
-        path = os.path.join(directory, task.records[split])
-        if self._writes:
+        path = os.path.join(directory, task.records[split]) if split in task.records else None
+        if path and self._writes:
             task.write_features(split, path)
         if group := replica_group.current():
-            group.barrier()
+            group.barrier()  # the other replicas read the file of replica 0
         return task.input_fn(split, path, estimator_setup.input_options(settings, self._step, is_training))

@@ -77,6 +77,7 @@ class QuestionAnswering(driver.Task):
 
     command, noun, title, full_score = "run_squad.py", "question", "Answers to --predict_file", 100
     records = {"train": "train.tf_record", "dev": "eval.tf_record"}
+    inferred = "dev",
 
     def __init__(self, settings):
         super().__init__(settings)
