@@ -49,6 +49,8 @@ class Task(abc.ABC):
     full_score = 1.0
     # Whether the development data are read only with --do_eval=true.
     needs_do_eval = True
+    # An error that is raised when all results are written; None if there is none.
+    failure = None
 
     def __init__(self, settings):
         self.settings, self.config, self.tokenizer = settings, None, None
@@ -109,9 +111,16 @@ class Task(abc.ABC):
     def head_shapes(self):
         """Returns {name: shape} of the variables of the head."""
 
+    def starting_weights(self):
+        """Returns the weights from which the model starts, after checking that they fit the model."""
+        settings, config = self.settings, self.config
+        start = head_labels.starting_checkpoint(settings, self.head())
+        checks.check_starting_weights(settings, config, self.head_shapes(), start)
+        return model_config.without_reinitialized(settings, config, start)
+
+    @abc.abstractmethod
     def num_examples(self):
         """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
-        raise NotImplementedError
 
     def num_train_steps(self):
         """Returns the number of steps of the schedule."""
@@ -129,6 +138,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def describe(self):
         """Returns the arguments of `run_record.describe` that depend on the task, as {name: value}."""
+
+    def more_files(self):
+        """Returns further files that describe the model, as {name: content in bytes}; see
+        `model_files.model_file_contents`."""
+        return {}
 
     # --- The run
 
@@ -188,9 +202,18 @@ class Inference:
         return input_pipeline.restore_file_order(
             self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
 
-    def evaluate(self, **arguments):
-        """Returns the metrics; see `Estimator.evaluate` for the arguments."""
-        return self._estimator.evaluate(self._input_fn, checkpoint_path=self.checkpoint, **arguments)
+    def evaluate(self, metrics, steps=None, name=None, batch_size=None):
+        """Returns the metrics of the predictions.
+
+        Args:
+          metrics, steps, name: see `Estimator.evaluate`.
+          batch_size: number of examples in a batch; None for --eval_batch_size.
+        """
+        def input_fn(params):
+            return self._input_fn({**params, "batch_size": batch_size or params["batch_size"]})
+
+        return self._estimator.evaluate(input_fn, steps, checkpoint_path=self.checkpoint, name=name,
+                                        metrics=metrics)
 
     @property
     def step(self):
@@ -219,31 +242,27 @@ def run(task):
         settings, _overwritten(task), filter(None, [task.records.get("train")])))
     # The data, and the weights.
     task.read()
-    start = _starting_weights(task)
+    start = task.starting_weights()
     # Memory and disk.
     num_train_steps = task.num_train_steps()
     checks.check_disk(settings, num_train_steps, task.head_shapes(), task.config)
     model = task.build_model(start, num_train_steps)
-    record = run_record.RunRecord(
-        settings, num_train_steps, command=task.command, config=task.config, tokenizer=task.tokenizer,
-        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default), **task.describe())
+    description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
+                   "trim_padding": estimator_setup.trim_padding(settings, model.trim_padding_by_default)}
+    record = run_record.RunRecord(settings, num_train_steps, task.more_files(),
+                                  **{**description, **task.describe()})
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     # From here on, files are written.
     with estimator_setup.locked_directories(settings, record):
         _Phases(task, estimator, step, num_train_steps).run()
+    if task.failure:
+        raise task.failure
 
 
 def _overwritten(task):
     """Returns the names of the files that a task writes into --results_dir."""
     return [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
             *(name for split in task.inferred for name in task.result_names(split))]
-
-
-def _starting_weights(task):
-    """Returns the weights from which the model starts, after checking that they fit the model."""
-    start = head_labels.starting_checkpoint(task.settings, task.head())
-    checks.check_starting_weights(task.settings, task.config, task.head_shapes(), start)
-    return model_config.without_reinitialized(task.settings, task.config, start)
 
 
 class _Phases:

@@ -17,7 +17,7 @@ from bertlib.data import input_pipeline, record_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
-from bertlib.training import pretraining
+from bertlib.training.pretraining import count_evaluated
 import modeling
 import run_pretraining
 import tokenization
@@ -258,7 +258,7 @@ def test_an_own_estimator_evaluates_with_the_published_metrics(trained, tiny_mod
     (2, 3, 6), (1, 11, 11), (100, 32, sum(SHARDS)), (200, 32, sum(SHARDS))])
 def test_the_record_counts_the_instances_that_an_evaluation_reads(shards, steps, batch_size, count):
     limits = types.SimpleNamespace(max_eval_steps=steps, eval_batch_size=batch_size)
-    assert pretraining.count_evaluated(limits, shards) == count
+    assert count_evaluated(limits, shards) == count
 
 
 def assert_metrics(found, output, model, chosen):

@@ -42,19 +42,9 @@ from bertlib.tasks.classification.classifier_data import (
     get_processor,
 )
 
-# Names of the result files in --results_dir. The braces are replaced by a suffix. For an additional set, the
-# suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training on a
-# different task, the suffix is the name of the run's task, as in test_results_ax.tsv. Otherwise, the suffix
-# is empty.
-_RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predictions{}.csv",
-                       "eval_predictions{}.jsonl", "eval_report{}.html"),
-               "test": ("test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
-                        "test_eval_results{}.json", "test_predictions{}.csv", "test_predictions{}.jsonl")}
-_RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", *_RESULTS_OF["dev"], *_RESULTS_OF["test"])
-_MAX_LISTED = 10  # number of labels that a message lists
 # For each type of a task: the metrics that the head of the task computes, and the name of each metric in the
 # log.
-_METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
+METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
                  "regression": {"pearson": "Pearson", "spearman": "Spearman"},
                  "multilabel": {"f1_micro": "micro F1", "f1_macro": "macro F1"}}
 
@@ -145,8 +135,8 @@ def _refuse_missing_training(settings):
 
 def _check_metrics(processor):
     """Raises a ValueError if a processor declares a metric that the head of its task does not compute."""
-    declared = _task_declaration(processor)
-    known = _METRIC_NAMES[declared.task_type]
+    declared = task_declaration(processor)
+    known = METRIC_NAMES[declared.task_type]
     unknown = [name for name in declared.metrics if name not in known]
     if unknown:
         raise ValueError(f"{type(processor).__name__}.metrics contains {', '.join(unknown)}, but the "
@@ -177,7 +167,7 @@ def read_examples(settings, processor):
         labels = processor.get_test_labels(settings.data_dir)
         test_has_labels = labels is not None
         if test_has_labels:
-            examples["test"] = [copy_example(_task_declaration(processor), example, label)
+            examples["test"] = [copy_example(task_declaration(processor), example, label)
                                 for example, label in zip(examples["test"], labels, strict=True)]
     return examples, test_has_labels
 
@@ -199,7 +189,7 @@ def _examples_of_sets(settings, processor, split):
       {name of the set: list of `InputExample`}.
     """
     examples = {split: _examples(settings, processor, split)}
-    for name in _task_declaration(processor).further_sets:
+    for name in task_declaration(processor).further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
         if further is None:
             logging.info("No %s examples in %s: the set is skipped.", name, settings.data_dir)
@@ -208,7 +198,7 @@ def _examples_of_sets(settings, processor, split):
     return examples
 
 
-def _task_declaration(processor):
+def task_declaration(processor):
     """Returns the object that declares the properties of a task, such as its type. For a processor that is
     derived from `DataProcessor`, this is the processor itself. For any other processor, it is an object with
     the defaults."""
@@ -221,7 +211,7 @@ def get_labels(processor):
     Raises:
       ValueError: the processor returns no label, or returns a label twice.
     """
-    if _task_declaration(processor).task_type == "regression":
+    if task_declaration(processor).task_type == "regression":
         return None
     labels = list(processor.get_labels() or ())
     if not labels or len(set(labels)) < len(labels):
@@ -239,12 +229,6 @@ def get_target(processor):
     return getattr(processor, "target", None) or targets.create_target(get_labels(processor))
 
 
-def starting_checkpoint(settings, target):
-    """Returns the checkpoint from which the weights start; see `head_labels.starting_checkpoint`."""
-    return head_labels.starting_checkpoint(
-        settings, head_labels.Head(target.task_type, target.labels, target.size))
-
-
 def create_head(target):
     """Returns the head for a target; see `targets` and `head`."""
     if target.task_type == "regression":
@@ -252,12 +236,6 @@ def create_head(target):
     if target.task_type == "multilabel":
         return multilabel_head.MultilabelClassifier(target.size)
     return classifier_task.Classifier(target.size)
-
-
-def feature_fields_for(target):
-    """Returns the function `feature_fields` for a target. The returned function needs only one argument, the
-    sequence length."""
-    return functools.partial(feature_fields, target=target)
 
 
 def train_steps(settings, examples):
@@ -274,32 +252,6 @@ def train_steps(settings, examples):
     return estimator_setup.count_steps(settings, len(examples), noun)
 
 
-def refuse_overwriting(settings, processor, others=None):
-    """Raises a ValueError if a command would overwrite an input file; see `checks.refuse_overwriting`.
-
-    Args:
-      settings: a `Settings`.
-      processor: the processor of the task.
-      others: {flag: paths that the command reads in addition to the data}, or None.
-    """
-    # A user's script can import this command and define its own processor. If this processor is not derived
-    # from `DataProcessor`, it declares no files.
-    declared = _task_declaration(processor)
-    names = [name for names in declared.file_names().values() for name in names]
-    of_task = task_suffix(settings)
-    suffixes = [of_task, *(f"{of_task}_{name}" for name in declared.further_sets)]
-    written = [name.format(suffix) for name in _RESULT_FILES for suffix in suffixes]
-    if settings.skip_bad_lines:
-        written.append(output_files.SKIPPED_LINES)
-    if settings.data_dir is None:
-        read = custom_task.list_files(settings)
-    else:
-        read = {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
-    checks.refuse_overwriting(
-        settings, {**(others or {}), **read},
-        checks.list_overwritten_files(settings, [*written, *declared.submission], ["train.tf_record"]))
-
-
 def task_suffix(settings):
     """Returns the suffix of the names of result files, before the extension.
 
@@ -312,304 +264,3 @@ def task_suffix(settings):
     if record is None or record["task"] == task:
         return ""
     return "_" + re.sub(r"\W+", "_", task)
-
-
-# --- The run ---------------------------------------------------------------------------------------------
-
-
-def run(settings, model, processor, splits, target, tokenizer, command, config):
-    """Runs the phases that the flags name: training, evaluation, prediction. At the end, logs a few
-    predictions and the official metrics.
-
-    Args:
-      settings: a `Settings`, checked.
-      model: an `estimator_setup.TrainableModel`.
-      processor: the processor of the task.
-      splits: the `classification_splits.Splits` of the examples.
-      target: see `get_target`.
-      tokenizer: tokenizer of the model.
-      command, config: see `run_record.describe`.
-    """
-    num_train_steps = train_steps(settings, splits.training)
-    # The threshold is recorded, because later predictions use it.
-    threshold = {"threshold": target.threshold} if target.task_type == "multilabel" else {}
-    dev_rows, module = getattr(processor, "dev_rows", None), getattr(processor, "module", None)
-    record = run_record.RunRecord(
-        settings, num_train_steps,
-        {**({output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {}),
-         **({output_files.TASK_MODULE: module.content} if module else {})},
-        command=command, config=config, dev_rows=dev_rows and dev_rows.recorded,
-        task_module=module and module.describe(splits.examples), task=settings.task_name.lower(),
-        task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
-        train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
-        dev_data=run_record.describe_examples(splits.examples["dev"]) if settings.do_eval else None,
-        trim_padding=estimator_setup.trim_padding(settings, model.trim_padding_by_default), **threshold)
-    estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
-    phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
-    with estimator_setup.locked_directories(settings, record):
-        if hasattr(processor, "skipped"):
-            results.write_skipped_lines(settings, processor.skipped)
-        if settings.do_train:
-            phases.train(num_train_steps)
-        checkpoint = estimator_setup.evaluated_weights(settings)
-        phases.evaluate(checkpoint)
-        phases.predict(checkpoint)
-        phases.log_results()
-    if module:
-        processor.raise_failure()
-
-
-class _Phases:
-    """Runs the phases of a run: training, evaluation, prediction. Evaluation and prediction do nothing if the
-    examples for them were not read."""
-
-    def __init__(self, settings, task, splits, target, estimator, step):
-        """Creates the phases.
-
-        Args:
-          settings, splits, target: see `run`.
-          task: the declaration of the task, see `_task_declaration`.
-          estimator, step: see `estimator_setup.create_estimator`.
-        """
-        self._settings, self._task, self._splits, self._target = settings, task, splits, target
-        self._estimator, self._step = estimator, step
-        self._official = []  # one text for each split: the name of the split and its official metrics
-        self._predicted = {}  # {split: the head's predictions for the examples of the split}
-        # With the cache, the features of a split are written only once.
-        self._input_fn = functools.cache(self._write_features)
-        self._of_task = task_suffix(settings)
-        if self._of_task:
-            logging.info("The names of result files end in %s, because %s contains the training and the "
-                         "results of another task.", self._of_task, settings.results_dir)
-
-    def train(self, num_train_steps):
-        """Trains. Evaluates during the training if flags request it."""
-        settings, splits, curve = self._settings, self._splits, None
-        if learning_curve.is_requested(settings):
-            input_fn = self._input_fn("dev", "eval")
-            curve = learning_curve.create_learning_curve(
-                settings, lambda checkpoint: self._compute_metrics("dev", input_fn, None, checkpoint),
-                f"Development set of {self._task.name or settings.task_name}", self._shown_metrics())
-        estimator_setup.log_training(settings, len(splits.training),
-                                     "window" if settings.doc_stride else "example", num_train_steps)
-        self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
-                              curve=curve)
-
-    def evaluate(self, checkpoint):
-        """Evaluates the development sets with the weights of a checkpoint, and writes their metrics."""
-        for split, suffix in self._sets("dev"):
-            logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
-            metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"),
-                                            suffix[1:] or None, checkpoint)
-            with self._replace_together("dev", split):
-                metrics = self._write_metrics(split, f"eval_results{suffix}", metrics)
-                self._write_table(split, f"eval_predictions{suffix}")
-                self._write_report(split, f"eval_report{suffix}.html", metrics)
-        self._remove_missing_sets("dev")
-
-    def predict(self, checkpoint):
-        """Writes the predictions for the test sets, with the weights of a checkpoint. If the test set has
-        labels, also writes its metrics."""
-        for split, suffix in self._sets("test"):
-            logging.info("Predicting %d examples.", len(self._splits.examples[split]))
-            input_fn = self._input_fn(split, f"predict{suffix}")
-            if self._splits.has_labels(split):
-                metrics = self._compute_metrics(
-                    split, _in_batches_of(self._settings.predict_batch_size, input_fn),
-                    f"test{self._of_task}", checkpoint)
-            else:
-                metrics = None
-                self._predicted[split] = self._splits.in_order(
-                    split, self._estimator.predict(input_fn, checkpoint_path=checkpoint))
-            numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
-            answers = [self._target.predicted_label(row) for row in numbers]
-            with self._replace_together("test", split):
-                if metrics:
-                    self._write_metrics(split, f"test_eval_results{self._of_task}", metrics)
-                self._write_predictions(numbers, answers, suffix)
-                glue_submission_files.write_predictions(self._settings.results_dir, self._task, split,
-                                                        answers)
-                self._write_table(split, f"test_predictions{suffix}")
-        self._remove_missing_sets("test")
-
-    def _replace_together(self, part, split):
-        """Returns a context manager in whose block the results of a set are written; see
-        `results.replace_together`.
-
-        Args:
-          part: "dev" or "test".
-          split: the set, such as "dev" or "dev_mismatched".
-        """
-        suffix = self._of_task + split.removeprefix(part)
-        names = [name.format(suffix) for name in _RESULTS_OF[part]]
-        if part == "test":
-            names += [file for file, (its_split, _) in self._task.submission.items() if its_split == split]
-        return results.replace_together(self._settings, names)
-
-    def _remove_missing_sets(self, part):
-        """Removes the results of further sets that an earlier run evaluated, and that this run does not
-        have."""
-        for split in (f"{part}_{name}" for name in self._task.further_sets):
-            if part in self._splits.examples and split not in self._splits.examples:
-                with self._replace_together(part, split):
-                    pass
-
-    def log_results(self):
-        """Logs a few predictions for the first split, and the official metrics of all splits."""
-        for split, rows in list(self._predicted.items())[:1]:
-            classification_splits.log_sample_predictions(
-                split, self._splits.examples[split], rows, self._target, self._splits.has_labels(split))
-        if self._official:
-            logging.info("%s %s", self._task.name or self._settings.task_name, "; ".join(self._official))
-
-    def _write_features(self, split, name, is_training=False):
-        """Writes the split's features; returns the input_fn that reads them."""
-        settings = self._settings
-        path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{name}.tf_record")
-        self._splits.write(split, path)
-        return classifier_task.file_based_input_fn_builder(
-            path, settings.max_seq_length, target=self._target,
-            **estimator_setup.input_options(settings, self._step, is_training))
-
-    def _compute_metrics(self, split, input_fn, name, checkpoint):
-        """Predicts the examples of a split, and stores the predictions in `_predicted`. Returns the metrics
-        of the predictions.
-
-        Args:
-          split: name of the split.
-          input_fn: the input of the split.
-          name: argument `name` of `Estimator.evaluate`, or None.
-          checkpoint: prefix of the weights.
-        """
-        def of_batches(batches):
-            rows = itertools.chain.from_iterable(map(estimator_spec.split_batch, batches))
-            predictions = self._predicted[split] = self._splits.in_order(split, rows)
-            metrics = self._target.metrics(*self._splits.arrays(split, predictions))
-            if self._settings.doc_stride:
-                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
-            if isinstance(self._task, task_module.ModuleProcessor):
-                metrics.update(self._task.own_metrics(self._splits.examples[split], predictions,
-                                                      [*metrics, "loss", "global_step"]))
-            return metrics
-
-        return self._estimator.evaluate(input_fn, checkpoint_path=checkpoint, name=name, metrics=of_batches)
-
-    def _metric_names(self):
-        """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
-        name contains the label of this class, unless this label is "1". With more than two classes, F1 is the
-        mean of the F1 of all classes."""
-        names, macro = _METRIC_NAMES[self._task.task_type], f"macro F1 of {self._target.size} labels"
-        if self._target.task_type != "classification":
-            return {**names, "f1_macro": macro} if "f1_macro" in names else names
-        if self._target.size > 2:
-            return {**names, "f1": macro}
-        second = self._target.labels[1]
-        return names if second == "1" else {**names, "f1": f"F1 of {second}"}
-
-    def _write_metrics(self, split, name, metrics):
-        """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics, which
-        are logged at the end of the run. NAME.json also contains metrics of each label. Warns if all
-        predictions are the same.
-
-        Returns:
-          the metrics in NAME.json.
-        """
-        names = self._metric_names()
-        official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self._task.metrics)
-        self._official.append(f"{split.replace('_', ' ')}: {official}")
-        file_name = f"{name}.txt"
-        results.write_results(self._settings.results_dir, file_name, metrics)
-        results.record_evaluation(self._settings, split, metrics)
-        labels, outputs, _ = self._splits.arrays(split, self._predicted[split])
-        more = self._target.details(labels, outputs)
-        missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
-        if missing and any("macro F1" in text for text in names.values()):
-            logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
-                         "so their F1 is 0: %s.", file_name, self._target.size, len(missing),
-                         ", ".join(missing[:_MAX_LISTED]))
-        # A metric of a --task_module may have the name of one of the further metrics. It has priority.
-        combined = {**metrics, **more, **metrics}
-        results.write_json(self._settings.results_dir, f"{name}.json", combined)
-        warning = self._constant_warning(split, metrics)
-        if warning:
-            logging.warning("%s: %s", file_name, warning)
-        return combined
-
-    def _constant_warning(self, split, metrics):
-        """Returns a warning (str) if the predictions for all examples of a split are the same, otherwise
-        None."""
-        if self._target.task_type == "classification":
-            return classification_metrics.single_class_warning(metrics["eval_confusion_matrix"],
-                                                               self._target.labels)
-        pairs = [(row.label, row.prediction) for row in self._predicted_rows(split) if row.label is not None]
-        warn = {"regression": classification_metrics.constant_scores_warning,
-                "multilabel": classification_metrics.single_set_warning}[self._target.task_type]
-        return warn(*zip(*pairs)) if pairs else None
-
-    def _predicted_rows(self, split):
-        """Returns the `PredictedRows` of a split that was predicted."""
-        return self._splits.predicted_rows(split, self._predicted[split],
-                                           self._task.source_rows(self._splits.examples[split]))
-
-    def _write_table(self, split, name):
-        """Writes the table of the examples and their predictions."""
-        settings = self._settings
-        path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
-        prediction_files.write_predictions(path, self._predicted_rows(split), settings.predictions_format,
-                                           settings.csv_safe, getattr(self._target, "separator", ","))
-        logging.info("Table of the texts and their predictions: %s.", path)
-
-    def _write_report(self, split, file_name, metrics):
-        """Writes the report of an evaluation; see `results.write_report`."""
-        def write(path, facts):
-            classification_report.write_report(
-                path, facts, self._predicted_rows(split), self._target.labels, self._target.task_type,
-                getattr(self._target, "threshold", None))
-
-        results.write_report(self._settings, file_name, write, self._task.name or self._settings.task_name,
-                             metrics, self._data_file(split), self._shown_metrics())
-
-    def _data_file(self, split):
-        """Returns the path of the file with the examples of a development set; None if it is unknown."""
-        settings = self._settings
-        if settings.data_dir is None:
-            return settings.dev_file or settings.train_file
-        names = self._task.file_names().get(split, ())
-        return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
-
-    def _shown_metrics(self):
-        """Returns {metric: its name in the picture of the learning curve}."""
-        names = self._metric_names()
-        return {f"eval_{name}": names[name] for name in self._task.metrics}
-
-    def _write_predictions(self, numbers, answers, suffix):
-        """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
-
-        Args:
-          numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
-            in a regression, it contains the score.
-          answers: list of str or float, the answer for each example; see `predicted_label` in `targets`.
-          suffix: suffix of the files' names, such as "_mismatched", or "".
-        """
-        numbers_path, answers_path = (os.path.join(self._settings.results_dir, f"{name}{suffix}.tsv")
-                                      for name in ("test_results", "test_predictions"))
-        rows = ["\t".join(map(str, np.atleast_1d(row))) + "\n" for row in numbers]
-        files.write_text(numbers_path, "".join(rows))
-        lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
-        files.write_text(answers_path, "index\tprediction\n" + "".join(lines))
-        if self._target.labels is None:
-            logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
-        else:
-            logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
-
-    def _sets(self, split):
-        """Lists all development sets (`split` is "dev") or all test sets (`split` is "test"). Each element of
-        the list is (name of the set, suffix for the names of its result files)."""
-        return [(name, self._of_task + name.removeprefix(split)) for name in self._splits.examples
-                if name.startswith(split)]
-
-
-def _in_batches_of(size, input_fn):
-    """Returns an input_fn with batches of `size` examples. The batch size that the Estimator passes is
-    ignored."""
-    return lambda params: input_fn({**params, "batch_size": size})

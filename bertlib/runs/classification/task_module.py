@@ -361,7 +361,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
                                   "file names. It must consist of letters, digits, underscores and hyphens, "
                                   f"and have at most {_MAX_SET_NAME_BYTES} bytes.")
         self._labels = self._read_labels()
-        self._test_count, self._failure = None, None
+        self._test_count, self.failure = None, None
 
     def set_target(self, settings):
         """Sets the target. For a multi-label task, the target contains the values of --threshold and
@@ -527,7 +527,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
         """Returns the metrics of the task's method `compute_metrics`, {name in eval_results.txt: number}.
 
         If `compute_metrics` raises an error, this error is logged and an empty dict is returned, so that the
-        other results are still written. `raise_failure` raises the error at the end of the run.
+        other results are still written. The attribute `failure` keeps it for the end of the run.
 
         Args:
           examples: list of `InputExample`.
@@ -543,7 +543,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
             return self._check_metrics(metrics, known)
         except ValueError as error:
             logging.error("%s", error)
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             return {}
 
     def _answer(self, numbers):
@@ -568,8 +568,3 @@ class ModuleProcessor(classifier_data.DataProcessor):
                 raise self._error(f"compute_metrics returns {value!r:.80} for {name}. It must return a "
                                   "number.") from None
         return checked
-
-    def raise_failure(self):
-        """Raises the first error of `compute_metrics`, if there was one."""
-        if self._failure:
-            raise self._failure

@@ -1,0 +1,376 @@
+"""Contains the task of run_classifier.py: one label, a score, or several labels for each text or pair of
+texts."""
+
+import functools
+import itertools
+import os
+
+from absl import logging
+import numpy as np
+
+from bertlib.estimator import estimator_spec
+from bertlib.output_directory import output_files
+from bertlib.reports import classification_report, prediction_files
+from bertlib.runs import checks, estimator_setup, head_labels, model_config, results, run_record
+from bertlib.runs.classification import (
+    classification_run,
+    classification_splits,
+    custom_task,
+)
+from bertlib.system import files
+from bertlib.tasks import head as task_head
+from bertlib.tasks.classification import (
+    classification_head,
+    classification_metrics,
+    glue_submission_files,
+)
+from bertlib.tasks.classification.classifier_data import feature_fields
+from bertlib.training import driver
+
+# Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
+# the suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training
+# on a different task, the suffix is the name of the run's task, as in test_results_ax.tsv. Otherwise, the
+# suffix is empty.
+_RECORDS = {"dev": "eval{}.tf_record", "test": "predict{}.tf_record"}
+_RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predictions{}.csv",
+                       "eval_predictions{}.jsonl", "eval_report{}.html"),
+               "test": ("test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
+                        "test_eval_results{}.json", "test_predictions{}.csv", "test_predictions{}.jsonl")}
+_MAX_LISTED = 10  # number of labels that a message lists
+
+
+class Classification(driver.Task):
+    """Predicts one label, a score, or several labels for each text or pair of texts.
+
+    A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
+
+    Attributes:
+      processor: the processor of the task, after `resolve`.
+      target: what the model predicts, see `targets`, after `load_model`.
+      data: the `classification_splits.Splits`, after `read`.
+    """
+
+    command = "run_classifier.py"
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.processor = self.target = self.data = None
+        self._official = []  # one text for each split: the name of the split and its official metrics
+
+    @property
+    def declared(self):
+        """The object that declares the properties of the task, see `classification_run.task_declaration`."""
+        return classification_run.task_declaration(self.processor)
+
+    @property
+    def _name(self):
+        return self.declared.name or self.settings.task_name
+
+    # --- Flags
+
+    def resolve(self):
+        model_config.find_named_weights(self.settings)  # the task may read its labels from this checkpoint
+        self.processor = classification_run.create_processor(self.settings)
+        model_config.resolve_model_flags(self.settings)
+
+    def load_model(self):
+        super().load_model()
+        self.target = classification_run.get_target(self.processor)
+
+    # --- Files and data
+
+    def input_files(self):
+        settings = self.settings
+        if settings.data_dir is None:
+            return custom_task.list_files(settings)
+        names = [name for names in self.declared.file_names().values() for name in names]
+        return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
+
+    @property
+    def inferred(self):
+        return [part + suffix for part in ("dev", "test")
+                for suffix in ("", *(f"_{name}" for name in self.declared.further_sets))]
+
+    @property
+    def records(self):
+        return {"train": "train.tf_record", **{
+            split: _RECORDS[split.partition("_")[0]].format(self._suffix(split)) for split in self.inferred}}
+
+    def _suffix(self, split):
+        """Returns the suffix of the names of the files of a split, such as "_mismatched"."""
+        _, *name = split.split("_", 1)
+        return self._of_task + "".join(f"_{part}" for part in name)
+
+    @functools.cached_property
+    def _of_task(self):
+        suffix = classification_run.task_suffix(self.settings)
+        if suffix:
+            logging.info("The names of result files end in %s, because %s contains the training and the "
+                         "results of another task.", suffix, self.settings.results_dir)
+        return suffix
+
+    def result_names(self, split):
+        part, suffix = split.partition("_")[0], self._suffix(split)
+        # An earlier run may have evaluated additional sets that this run does not have. Their results go.
+        missing = [] if self.data is None or split != part else [
+            other for other in self.inferred
+            if other.startswith(f"{part}_") and other not in self.data.examples]
+        return [*(name for other in missing for name in self.result_names(other)),
+                *(name.format(suffix) for name in _RESULTS_OF[part]),
+                *(file for file, (its_split, _) in self.declared.submission.items() if its_split == split)]
+
+    def other_names(self):
+        return [output_files.SKIPPED_LINES] if self.settings.skip_bad_lines else []
+
+    def read(self):
+        examples, test_has_labels = classification_run.read_examples(self.settings, self.processor)
+        if self.config and any(example.text_b for part in examples.values() for example in part):
+            checks.check_segments(self.config, f"the examples of {self.settings.task_name} are pairs")
+        self.data = classification_splits.Splits(self.settings, examples, self.target, self.tokenizer,
+                                                 test_has_labels)
+
+    def splits(self):
+        return [split for split in self.inferred if split in self.data.examples]
+
+    def skipped_lines(self):
+        return getattr(self.processor, "skipped", [])
+
+    # --- The model
+
+    def head(self):
+        return head_labels.Head(self.target.task_type, self.target.labels, self.target.size)
+
+    def head_shapes(self):
+        return classification_run.create_head(self.target).shapes(self.config)
+
+    @property
+    def noun(self):
+        return "window" if self.settings.doc_stride else "example"
+
+    def num_examples(self):
+        return len(self.data.training)
+
+    def num_train_steps(self):
+        return classification_run.train_steps(self.settings, self.data.training)
+
+    def build_model(self, start, num_train_steps):
+        model_fn = task_head.model_fn_builder(
+            self._head_for_training(), self.config, init_checkpoint=start, use_one_hot_embeddings=False,
+            **estimator_setup.training_arguments(self.settings, num_train_steps))
+        return estimator_setup.TrainableModel(self.config, model_fn, self._fields, padding_is_removable=True)
+
+    def _head_for_training(self):
+        return self.data.head_for_training(classification_run.create_head(self.target))
+
+    @property
+    def _fields(self):
+        return functools.partial(feature_fields, target=self.target)
+
+    def describe(self):
+        settings, target, examples = self.settings, self.target, self.data.examples
+        dev_rows, module = getattr(self.processor, "dev_rows", None), self._module
+        return {
+            "task": settings.task_name.lower(), "task_type": target.task_type, "labels": target.labels,
+            # Later predictions use the threshold of the training.
+            **({"threshold": target.threshold} if target.task_type == "multilabel" else {}),
+            "dev_rows": dev_rows and dev_rows.recorded, "task_module": module and module.describe(examples),
+            "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
+            "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
+
+    def more_files(self):
+        dev_rows, module = getattr(self.processor, "dev_rows", None), self._module
+        return {**({output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {}),
+                **({output_files.TASK_MODULE: module.content} if module else {})}
+
+    @property
+    def _module(self):
+        return getattr(self.processor, "module", None)
+
+    # --- The run
+
+    @property
+    def failure(self):
+        return getattr(self.processor, "failure", None)
+
+    @property
+    def title(self):
+        return f"Development set of {self._name}"
+
+    @property
+    def shown(self):
+        names = self._metric_names()
+        return {f"eval_{name}": names[name] for name in self.declared.metrics}
+
+    def write_features(self, split, path):
+        self.data.write(split, path)
+
+    def input_fn(self, split, path, options):
+        return classification_head.file_based_input_fn_builder(
+            path, self.settings.max_seq_length, target=self.target, **options)
+
+    def assist(self, split, inference):
+        if self.data.has_labels(split):
+            self._evaluate(split, inference, lambda batches: dict(zip((), batches)))
+        else:
+            super().assist(split, inference)
+
+    def scores(self, split, inference):
+        return self._predict(split, inference)[1]
+
+    def _evaluate(self, split, inference, metrics):
+        """Returns the result of `Inference.evaluate` for a split with labels."""
+        part, _, name = split.partition("_")
+        if part == "dev":
+            return inference.evaluate(metrics=metrics, name=name or None)
+        return inference.evaluate(metrics=metrics, name=f"test{self._of_task}",
+                                  batch_size=self.settings.predict_batch_size)
+
+    def _predict(self, split, inference):
+        """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
+        if the split has no labels."""
+        predictions = []
+
+        def of_batches(batches):
+            rows = itertools.chain.from_iterable(map(estimator_spec.split_batch, batches))
+            predictions.extend(self.data.in_order(split, rows))
+            metrics = self.target.metrics(*self.data.arrays(split, predictions))
+            if self.settings.doc_stride:
+                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
+            if self._module:
+                metrics.update(self.processor.own_metrics(self.data.examples[split], predictions,
+                                                          [*metrics, "loss", "global_step"]))
+            return metrics
+
+        if self.data.has_labels(split):
+            metrics = self._evaluate(split, inference, of_batches)
+            return predictions, metrics
+        return self.data.in_order(split, inference.rows()), None
+
+    def write(self, split, inference):
+        part, suffix = split.partition("_")[0], self._suffix(split)
+        logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
+                     len(self.data.examples[split]))
+        predictions, metrics = self._predict(split, inference)
+        rows = self.data.predicted_rows(split, predictions,
+                                        self.declared.source_rows(self.data.examples[split]))
+        if part == "dev":
+            metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
+            self._write_table(f"eval_predictions{suffix}", rows)
+            self._write_report(split, f"eval_report{suffix}.html", metrics, rows)
+        else:
+            if metrics:
+                self._write_metrics(split, f"test_eval_results{self._of_task}", metrics, predictions, rows)
+            numbers = [prediction[self.target.output] for prediction in predictions]
+            answers = [self.target.predicted_label(row) for row in numbers]
+            self._write_predictions(numbers, answers, suffix)
+            glue_submission_files.write_predictions(self.settings.results_dir, self.declared, split, answers)
+            self._write_table(f"test_predictions{suffix}", rows)
+        self._log_samples(split, predictions)
+
+    def _log_samples(self, split, predictions):
+        """Logs a few predictions for the first split, and after the last split the official metrics of all
+        splits."""
+        splits = self.splits()
+        if split == splits[0]:
+            classification_splits.log_sample_predictions(
+                split, self.data.examples[split], predictions, self.target, self.data.has_labels(split))
+        if split == splits[-1] and self._official:
+            logging.info("%s %s", self._name, "; ".join(self._official))
+
+    def _metric_names(self):
+        """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
+        name contains the label of this class, unless this label is "1". With more than two classes, F1 is the
+        mean of the F1 of all classes."""
+        names = classification_run.METRIC_NAMES[self.declared.task_type]
+        macro = f"macro F1 of {self.target.size} labels"
+        if self.target.task_type != "classification":
+            return {**names, "f1_macro": macro} if "f1_macro" in names else names
+        if self.target.size > 2:
+            return {**names, "f1": macro}
+        second = self.target.labels[1]
+        return names if second == "1" else {**names, "f1": f"F1 of {second}"}
+
+    def _write_metrics(self, split, name, metrics, predictions, rows):
+        """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics, which
+        are logged at the end of the run. NAME.json also contains metrics of each label. Warns if all
+        predictions are the same.
+
+        Returns:
+          the metrics in NAME.json.
+        """
+        names = self._metric_names()
+        official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self.declared.metrics)
+        self._official.append(f"{split.replace('_', ' ')}: {official}")
+        file_name = f"{name}.txt"
+        results.write_results(self.settings.results_dir, file_name, metrics)
+        results.record_evaluation(self.settings, split, metrics)
+        labels, outputs, _ = self.data.arrays(split, predictions)
+        more = self.target.details(labels, outputs)
+        missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
+        if missing and any("macro F1" in text for text in names.values()):
+            logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
+                         "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
+                         ", ".join(missing[:_MAX_LISTED]))
+        # A metric of a --task_module may have the name of one of the further metrics. It has priority.
+        combined = {**metrics, **more, **metrics}
+        results.write_json(self.settings.results_dir, f"{name}.json", combined)
+        warning = self._constant_warning(metrics, rows)
+        if warning:
+            logging.warning("%s: %s", file_name, warning)
+        return combined
+
+    def _constant_warning(self, metrics, rows):
+        """Returns a warning (str) if the predictions for all examples of a split are the same, otherwise
+        None."""
+        if self.target.task_type == "classification":
+            return classification_metrics.single_class_warning(metrics["eval_confusion_matrix"],
+                                                               self.target.labels)
+        pairs = [(row.label, row.prediction) for row in rows if row.label is not None]
+        warn = {"regression": classification_metrics.constant_scores_warning,
+                "multilabel": classification_metrics.single_set_warning}[self.target.task_type]
+        return warn(*zip(*pairs)) if pairs else None
+
+    def _write_table(self, name, rows):
+        """Writes the table of the examples and their predictions."""
+        settings = self.settings
+        path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
+        prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
+                                           getattr(self.target, "separator", ","))
+        logging.info("Table of the texts and their predictions: %s.", path)
+
+    def _write_report(self, split, file_name, metrics, rows):
+        """Writes the report of an evaluation; see `results.write_report`."""
+        def write(path, facts):
+            classification_report.write_report(path, facts, rows, self.target.labels, self.target.task_type,
+                                               getattr(self.target, "threshold", None))
+
+        results.write_report(self.settings, file_name, write, self._name, metrics, self._data_file(split),
+                             self.shown)
+
+    def _data_file(self, split):
+        """Returns the path of the file with the examples of a development set; None if it is unknown."""
+        settings = self.settings
+        if settings.data_dir is None:
+            return settings.dev_file or settings.train_file
+        names = self.declared.file_names().get(split, ())
+        return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
+
+    def _write_predictions(self, numbers, answers, suffix):
+        """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
+
+        Args:
+          numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
+            in a regression, it contains the score.
+          answers: list of str or float, the answer for each example; see `predicted_label` in `targets`.
+          suffix: suffix of the files' names, such as "_mismatched", or "".
+        """
+        numbers_path, answers_path = (os.path.join(self.settings.results_dir, f"{name}{suffix}.tsv")
+                                      for name in ("test_results", "test_predictions"))
+        rows = ["\t".join(map(str, np.atleast_1d(row))) + "\n" for row in numbers]
+        files.write_text(numbers_path, "".join(rows))
+        lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
+        files.write_text(answers_path, "index\tprediction\n" + "".join(lines))
+        if self.target.labels is None:
+            logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
+        else:
+            logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
