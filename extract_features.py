@@ -11,6 +11,7 @@ vector for each line. Its output file is about a hundred times smaller than the 
       --max_seq_length=128
 """
 
+import contextlib
 import hashlib
 import os
 
@@ -172,16 +173,22 @@ def main(_):
         run_record.check_replicas_agree(group, settings, dict(
             input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})", bert_config=config.to_dict(),
             init_checkpoint=run_record.hash_checkpoint(settings.init_checkpoint)))
-    files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,
                                 StepConfig(precision=settings.precision))
-    with locks.lock_file(settings.output_file), feature_extraction.running(model_fn) as run:
+    with contextlib.ExitStack() as stack:
+        if replica_group.is_first():
+            files.make_directories(os.path.dirname(settings.output_file) or ".")
+            stack.enter_context(locks.lock_file(settings.output_file))
+        run = stack.enter_context(feature_extraction.running(model_fn))
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
                                           vector_bytes, settings.output_dtype, group)
         rows = files.with_progress(rows, lines, "Extracting line")
-        if settings.output_format == "npz":
+        if not replica_group.is_first():
+            for _ in rows:  # replica 0 writes the vectors of all replicas
+                pass
+        elif settings.output_format == "npz":
             count = tokens if settings.pooling == "none" else lines
             feature_extraction.write_npz(settings.output_file, rows, indexes,
                                          (count, len(indexes), config.hidden_size), settings.output_dtype)
@@ -190,7 +197,7 @@ def main(_):
             write[settings.output_format](settings.output_file, rows, indexes)
     if group:
         group.barrier()  # waits until replica 0 has written the file
-    if files.is_writing_enabled():  # only this process has written the file; other machines may lack it
+    if replica_group.is_first():  # only this process has written the file; other machines may lack it
         logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 

@@ -79,8 +79,6 @@ class MetricsHistory:
     def _write(self, change):
         """Calls the function `change`, which changes the file. If the file cannot be changed, logs a
         warning."""
-        if not files.is_writing_enabled():
-            return
         try:
             change()
         except (OSError, tf.errors.OpError) as error:

@@ -96,12 +96,12 @@ def open_streams(settings):
     """
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer
-        output = sys.stdout if files.is_writing_enabled() else stack.enter_context(open(os.devnull, "w"))
+        output = sys.stdout if replica_group.is_first() else stack.enter_context(open(os.devnull, "w"))
         if settings.input_file != "-":
             lines = stack.enter_context(files.open_file(settings.input_file, "rb"))
             if tables.is_compressed(settings.input_file):
                 lines = stack.enter_context(gzip.open(lines))
-        if settings.output_file != "-":
+        if settings.output_file != "-" and replica_group.is_first():
             files.make_directories(os.path.dirname(settings.output_file) or ".")
             stack.enter_context(locks.lock_file(settings.output_file))
             partial = stack.enter_context(files.atomic_replacement(settings.output_file))

@@ -48,8 +48,8 @@ def write(path, cache, inputs, examples, convert):
     function makes the file and adds it to the cache.
 
     If another process is making the same entry, this function waits. In the following cases, the function
-    does not use the cache, and calls `convert(path)`: the path is remote or not a regular file; an input
-    cannot be pickled; or this process is a replica that writes no files.
+    does not use the cache, and calls `convert(path)`: the path is remote or not a regular file; or an
+    input cannot be pickled.
 
     Args:
       path: the TFRecord file to write.
@@ -63,7 +63,7 @@ def write(path, cache, inputs, examples, convert):
     Returns:
       the value that `convert` returned when the file was made.
     """
-    if not cache or not files.is_writing_enabled() or files.is_remote(path) or files.is_special(path):
+    if not cache or files.is_remote(path) or files.is_special(path):
         return convert(path)
     name = _fingerprint(inputs, examples)
     if name is None:

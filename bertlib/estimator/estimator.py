@@ -140,9 +140,10 @@ class Estimator(object):
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        if self._config.is_chief:
-            tf.gfile.MakeDirs(self._model_dir)
-        with locks.lock_directory(self._model_dir):  # only replica 0 takes the lock
+        with contextlib.ExitStack() as stack:
+            if self._config.is_chief:
+                tf.gfile.MakeDirs(self._model_dir)
+                stack.enter_context(locks.lock_directory(self._model_dir))
             self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
         return self
 

@@ -93,15 +93,11 @@ def is_first():
 def join(environment=os.environ):
     """Connects to the other replicas of the run that BERT_REPLICA describes; returns the `Group`.
 
-    After this call, only replica 0 writes files; see `files.disable_writing`.
-
     Raises:
       ReplicaError: a replica did not connect in time, or replica 0 refused this replica.
     """
     global _group
     _group = Group(json.loads(environment[VARIABLE]))
-    if not _group.is_first:
-        files.disable_writing()
     _group.meet()
     return _group
 

@@ -37,8 +37,6 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     Raises:
       OSError: the file could not be written. The older results are unchanged.
     """
-    if not files.is_writing_enabled():
-        return
     is_csv = predictions_format == "csv"
     fields, probabilities, details = _collect_names(rows)
     numbers = [probabilities[""]] if "" in probabilities else ["probabilities"]

@@ -443,13 +443,16 @@ def create_estimator(settings, model, num_train_steps):
     step = resolve_step_config(settings, model)
     if settings.do_train and model.bert_config:
         _log_layers(settings, model.bert_config)
+    history = None
+    if settings.do_train and replica_group.is_first():
+        history = metrics_history.MetricsHistory(settings.output_dir)
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step, stop_request=stopping.request,
-        metrics_history=metrics_history.MetricsHistory(settings.output_dir) if settings.do_train else None)
+        metrics_history=history)
     created = _Estimator(settings, model, step, config=config,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
                          eval_batch_size=getattr(settings, "eval_batch_size", None),

@@ -143,8 +143,6 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
       data_file: path of the evaluated file; None if it is unknown.
       shown, full_score: see `learning_curve.LearningCurve`.
     """
-    if not files.is_writing_enabled():
-        return
     trained = OutputDirectory(settings.output_dir) if settings.do_train else settings.trained
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data)

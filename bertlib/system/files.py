@@ -14,7 +14,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 
 from absl import logging
 from tqdm import tqdm
@@ -24,8 +23,6 @@ from bertlib.system import terminal
 # {path: (path of its complete temporary file, path that this file replaces), or None if the file was not
 # written}. The dict exists only in the block of `replace_together`.
 _group = None
-# Whether this process writes files; see `disable_writing`.
-_is_writing_enabled = True
 _MAX_LINKS = 40  # longest chain of symbolic links; the kernel does not follow longer chains
 _MAX_NAME_BYTES = 255  # longest name of a file or directory on common file systems
 _RETRY = "then run the same command again"
@@ -116,8 +113,6 @@ def is_directory(path):
 
 def make_directories(path):
     """Creates a directory and its parent directories. Does nothing if the directory exists."""
-    if not _is_writing_enabled:
-        return
     with translate_disk_errors(path):
         if is_remote(path):
             _remote().makedirs(path)
@@ -170,20 +165,6 @@ def find_files(pattern):
 
 
 # --- Writing ---------------------------------------------------------------------------------------------
-
-
-def disable_writing():
-    """Disables writing: from now on, the functions of this module change no files.
-
-    Call this function if another process computes the same results and writes the files.
-    """
-    global _is_writing_enabled
-    _is_writing_enabled = False
-
-
-def is_writing_enabled():
-    """Returns whether this process writes files; see `disable_writing`."""
-    return _is_writing_enabled
 
 
 def describe_disk_error(error, path, needed=None):
@@ -342,10 +323,6 @@ def atomic_replacement(path, kept=None):
     Raises:
       OSError: the disk cannot be written; see `translate_disk_errors`.
     """
-    if not _is_writing_enabled:
-        with tempfile.TemporaryDirectory() as directory:
-            yield os.path.join(directory, os.path.basename(path))
-        return
     if is_special(path):
         with _add_path_to_errors(path):
             yield path
@@ -377,9 +354,6 @@ def replace_together(paths):
       paths: list of the paths of all files of the group.
     """
     global _group
-    if not _is_writing_enabled:
-        yield
-        return
     _group = dict.fromkeys(map(os.fspath, paths))
     try:
         yield
@@ -431,8 +405,6 @@ def move(path, target):
 
 def remove(path):
     """Removes a file."""
-    if not _is_writing_enabled:
-        return
     if is_remote(path):
         _remote().remove(path)
     else:

@@ -88,9 +88,6 @@ def remove_abandoned(folder, prefix):
 
 @contextlib.contextmanager
 def _lock(what, folder, name):
-    if not files.is_writing_enabled():
-        yield
-        return
     key = _acquire(what, folder, name)
     try:
         yield

@@ -6,6 +6,7 @@ describes its task in a subclass of `Task`.
 """
 
 import abc
+import contextlib
 import functools
 import os
 
@@ -284,7 +285,8 @@ class _Phases:
             self._train()
         checkpoint = estimator_setup.evaluated_weights(self._settings) if task.splits() else None
         for split in task.splits():
-            with results.replace_together(self._settings, task.result_names(split)):
+            with (results.replace_together(self._settings, task.result_names(split)) if self._writes
+                  else contextlib.nullcontext()):
                 self._infer(split, checkpoint, task.write)
 
     def _train(self):
