@@ -5,6 +5,7 @@ The promise `replicas` in tests/conformance compares the bits of --num_replicas=
 
 import numpy as np
 import pytest
+from rows import ROWS
 from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
@@ -94,3 +95,34 @@ def test_a_loss_that_is_not_finite_in_one_replica_ends_all(bad, scaled, problem,
     lines = [done.err.splitlines()[-1] for done, _, _ in ends]
     assert [done.code for done, _, _ in ends] == [1, 1] and lines[0] == lines[1] and problem in lines[0]
     assert ends[0][0].err.count("train.py: error:") == 1
+
+
+# --- Files -----------------------------------------------------------------------------------------------
+
+# Python imports this module in each process. It lists the files that the second replica changes.
+AUDIT = """
+import json, os, sys
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.mkdir", "os.truncate"}
+if json.loads(os.environ.get("BERT_REPLICA", "{}")).get("index") == 1:
+    log = open(os.environ["CHANGED_FILES"], "a", buffering=1)
+    log.write("started\\n")
+    def watch(event, arguments):
+        if event in CHANGES or event == "open" and (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
+            path = arguments[1] if event in ("os.rename", "os.link", "os.symlink") else arguments[0]
+            if not isinstance(path, int):  # a descriptor of an open file
+                log.write(f"{event} {os.path.abspath(os.fsdecode(path))}\\n")
+    sys.addaudithook(watch)
+"""
+
+
+@pytest.mark.parametrize("row", ["pairs", "SQuAD 2.0", "tagging, columns", "pre-training"])
+def test_only_the_first_replica_writes(row, workspaces, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(AUDIT)
+    work = workspaces(ROWS[row], untrained=True).copy(tmp_path / "work")
+    changed = tmp_path / "changed.txt"
+    done = work.run(work.row.script, **work.row.training_flags(num_replicas=2, eval_each_checkpoint=True),
+                    environment={"PYTHONPATH": str(tmp_path), "CHANGED_FILES": str(changed)})
+    assert done.code == 0, done.err
+    started, *changes = changed.read_text().splitlines()
+    of_run = [change for change in changes if str(work.directory) in change]
+    assert started == "started" and of_run == [f"os.symlink {work.output}/replicas/1.log"]

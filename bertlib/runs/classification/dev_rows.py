@@ -45,8 +45,8 @@ def take_fraction(settings):
     elif now != trained:
         had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
-        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory} the "
-                         f"model was trained {had}. With --dev_fraction={now}, the model would be "
+        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory.path} "
+                         f"the model was trained {had}. With --dev_fraction={now}, the model would be "
                          f"evaluated on rows on which it was trained. To continue, {instead}pass a "
                          "--dev_file. To use another split, train in another --output_dir.")
 
