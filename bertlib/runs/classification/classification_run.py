@@ -1,34 +1,24 @@
 """Contains the code that run_classifier.py and run_classifier_with_tfhub.py share."""
 
-import functools
-import itertools
 import os
 import re
 
 from absl import logging
-import numpy as np
 
-from bertlib.estimator import estimator_spec
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.reports import classification_report, prediction_files
 from bertlib.runs import (
     checks,
     estimator_setup,
     example_limits,
-    head_labels,
-    learning_curve,
-    results,
     run_record,
 )
-from bertlib.runs.classification import classification_splits, custom_task, task_module
+from bertlib.runs.classification import custom_task, task_module
 from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
 from bertlib.tasks.classification import (
-    classification_metrics,
     dev_split,
-    glue_submission_files,
     multilabel_head,
     regression_head,
     targets,
@@ -38,7 +28,6 @@ from bertlib.tasks.classification.classifier_data import (
     DataProcessor,
     XnliProcessor,
     copy_example,
-    feature_fields,
     get_processor,
 )
 
