@@ -9,6 +9,7 @@ from rows import ROWS, STEPS
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import checks
+from bertlib.runs.settings import Settings
 import optimization
 
 FREEZE = dict(freeze_layers=1, layer_decay=0.5, adam_bias_correction=True, precision="bf16",
@@ -104,7 +105,7 @@ def test_a_run_without_training_loads_the_trained_layers(reinitialized, tmp_path
      "layers, so a layer with random weights would never be trained. Pass --reinit_layers=1 or less"),
     (dict(reinit_layers=1, init_checkpoint=None), "--reinit_layers=1: there is nothing to re-initialize")])
 def test_layers_that_cannot_be_are_refused(changes, message, tmp_path):
-    settings = types.SimpleNamespace(**{
+    settings = Settings({
         "do_train": True, "freeze_layers": 0, "reinit_layers": 0, "init_checkpoint": "model",
         "output_dir": str(tmp_path), **changes})
     config = types.SimpleNamespace(num_hidden_layers=2)
@@ -117,7 +118,7 @@ def test_layers_that_cannot_be_are_refused(changes, message, tmp_path):
 
 @pytest.mark.parametrize("frozen", [dict(freeze_layers=1), dict(freeze_embeddings=True), {}])
 def test_frozen_random_weights_are_a_warning(frozen, tmp_path, caplog):
-    settings = types.SimpleNamespace(**{
+    settings = Settings({
         "do_train": True, "freeze_layers": 0, "freeze_embeddings": False, "reinit_layers": 0,
         "init_checkpoint": None, "output_dir": str(tmp_path), **frozen})
     checks.check_starting_weights(settings, types.SimpleNamespace(num_hidden_layers=2), {}, None)
