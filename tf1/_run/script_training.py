@@ -62,7 +62,7 @@ class Builder(model_graph.Builder):
         return 1 if script_divides_work() else super().replicas_sharing_a_batch
 
     def tensors_of(self, result, mode):
-        group = self._config.group
+        group = self.config.group
         if mode == ModeKeys.TRAIN and isinstance(result, tf.compat.v2.data.Dataset):
             tf.add_to_collection(graph_keys.INPUT_CARDINALITY, tf.data.experimental.cardinality(result))
         if (mode != ModeKeys.TRAIN or not group or script_divides_work()
@@ -72,7 +72,7 @@ class Builder(model_graph.Builder):
         return batches[group.index], hooks
 
     def call_model_fn(self, features, labels, mode):
-        device = getattr(self._config, "device_fn", None)
+        device = getattr(self.config, "device_fn", None)
         with tf.device(device) if device else contextlib.nullcontext():
             return super().call_model_fn(features, labels, mode)
 

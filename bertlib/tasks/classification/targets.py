@@ -25,7 +25,13 @@ each example: the values of the field "label_ids", the outputs of the head, and 
 """
 
 from bertlib.data import example_encoding
-from bertlib.tasks.classification import classification_metrics
+
+
+def _functions():
+    """Returns the module with the metrics. It is imported when the first metric is computed, because the
+    processes that only make features need no NumPy."""
+    from bertlib.tasks.classification import classification_metrics
+    return classification_metrics
 
 _NAME = "label_ids"
 
@@ -56,12 +62,15 @@ class SingleLabel:
     def predicted_label(self, prediction):
         return self.labels[prediction.argmax()]
 
-    losses = staticmethod(classification_metrics.class_losses)
-    metrics = staticmethod(classification_metrics.evaluate_classes)
+    def losses(self, labels, outputs):
+        return _functions().class_losses(labels, outputs)
+
+    def metrics(self, labels, outputs, losses):
+        return _functions().evaluate_classes(labels, outputs, losses)
 
     def details(self, labels, outputs):
-        matrix = classification_metrics.class_matrix(labels, outputs)
-        return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
+        matrix = _functions().class_matrix(labels, outputs)
+        return {"labels": _functions().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                               matrix.sum(0))}
 
 
@@ -84,9 +93,14 @@ class Score:
     def predicted_label(self, prediction):
         return float(prediction)
 
-    losses = staticmethod(classification_metrics.score_losses)
-    metrics = staticmethod(classification_metrics.evaluate_scores)
-    details = staticmethod(classification_metrics.errors)
+    def losses(self, labels, outputs):
+        return _functions().score_losses(labels, outputs)
+
+    def metrics(self, labels, outputs, losses):
+        return _functions().evaluate_scores(labels, outputs, losses)
+
+    def details(self, labels, outputs):
+        return _functions().errors(labels, outputs)
 
 
 class MultiLabel:
@@ -131,14 +145,15 @@ class MultiLabel:
         likely = prediction >= self.threshold
         return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
-    losses = staticmethod(classification_metrics.set_losses)
+    def losses(self, labels, outputs):
+        return _functions().set_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return classification_metrics.evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
+        return _functions().evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
 
     def details(self, labels, outputs):
-        return {"labels": classification_metrics.label_scores(
-            self.labels, *classification_metrics.count_sets(labels, outputs >= self.threshold))}
+        return {"labels": _functions().label_scores(
+            self.labels, *_functions().count_sets(labels, outputs >= self.threshold))}
 
 
 def create_target(label_list):
