@@ -28,8 +28,8 @@ from bertlib.data import example_encoding
 
 
 def _functions():
-    """Returns the module with the metrics. It is imported when the first metric is computed, because the
-    processes that only make features need no NumPy."""
+    """Returns the module with the metrics. It is imported when the first metric is computed."""
+    # Processes that only make features do not load NumPy.
     from bertlib.tasks.classification import classification_metrics
     return classification_metrics
 
