@@ -70,18 +70,23 @@ class OutputDirectory:
         """list of str, the labels in labels.txt; None if there is no such file."""
         return output_files.read_labels(self.path) if self.path else None
 
-    def weights(self, choice=best_weights.BEST):
-        """Returns the prefix of the weights that a command without training uses; None if there are none.
+    def choose_best(self, choice):
+        """Returns `best` if a command without training uses the best weights, and logs this choice. Returns
+        None if it uses the newest weights.
 
         Args:
-          choice: value of --weights. "best" means the best weights, if the training keeps them. In this case,
-            the choice is logged.
+          choice: value of --weights. "best" means the best weights, if the training keeps them.
         """
-        if choice != best_weights.BEST or self.best is None:
-            return self.newest
-        best_weights.log_choice(self.best)
-        return self.best["checkpoint"]
+        best = self.best if choice == best_weights.BEST else None
+        if best is not None:
+            best_weights.log_choice(best)
+        return best
 
+    def weights(self, choice):
+        """Returns the prefix of the weights that a command without training uses; None if there are none. For
+        `choice`, see `choose_best`."""
+        best = self.choose_best(choice)
+        return self.newest if best is None else best["checkpoint"]
 
     def write_record(self, record):
         """Writes run.json. If the process is killed, either the old file or the complete new file exists."""
@@ -98,7 +103,7 @@ def find_training(path):
     """Returns the `OutputDirectory` of the training that saved a checkpoint; None if no training saved it.
 
     Args:
-      path: value of --init_checkpoint, or an open `checkpoint_formats.Checkpoint`.
+      path: value of --init_checkpoint; None or "" without this flag.
     """
     if not path or not is_training_checkpoint(path):
         return None
@@ -116,11 +121,11 @@ def is_training_checkpoint(path):
     return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
 
 
-def choose_directory(path, weights=best_weights.BEST):
-    """Returns the directory of the weights that a command without training uses.
+def open_weights(path, weights):
+    """Returns the `OutputDirectory` of the weights that a command without training uses.
 
-    The result is best/ in the output directory if `weights` is "best" and the training kept its best weights.
-    In this case, the choice is logged. In all other cases, the result is the output directory itself.
+    It is best/ in the output directory if `weights` is "best" and the training kept its best weights. In this
+    case, the choice is logged. In all other cases, it is the output directory itself.
 
     Args:
       path: output directory of a training.
@@ -132,11 +137,9 @@ def choose_directory(path, weights=best_weights.BEST):
     if weights not in (best_weights.BEST, best_weights.LAST):
         raise ValueError(f"weights={weights!r} is unknown. Pass {best_weights.BEST!r} or "
                          f"{best_weights.LAST!r}.")
-    best = OutputDirectory(path).best if weights == best_weights.BEST else None
-    if best is None:
-        return path
-    best_weights.log_choice(best)
-    return os.path.join(path, best_weights.DIRECTORY)
+    directory = OutputDirectory(path)
+    return directory if directory.choose_best(weights) is None else OutputDirectory(
+        directory.join(best_weights.DIRECTORY))
 
 
 def training_directory(path):

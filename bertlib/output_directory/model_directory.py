@@ -105,9 +105,8 @@ def read(path, weights=best_weights.BEST):
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
-    path = directory.choose_directory(path, weights)
-    opened = directory.OutputDirectory(path)
-    checkpoint, record = opened.newest, opened.record
+    opened = directory.open_weights(path, weights)
+    path, checkpoint, record = opened.path, opened.newest, opened.record
     config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
                None if files.exists(config) else output_files.CONFIG)

@@ -339,8 +339,8 @@ def evaluated_weights(settings):
     """Returns the prefix of the weights that a run evaluates at its end: the best or the newest weights in
     --output_dir. The result is None if there are none. All replicas use what replica 0 finds.
 
-    Another process may be training in --output_dir. So a run without training uses the weights that it found
-    at its start.
+    Another process may be training in --output_dir. A run without training uses what it has read once (see
+    `Settings.directory`), so that all its results belong to the same weights.
 
     Args:
       settings: a `Settings`.
