@@ -94,12 +94,11 @@ class Classification(driver.Task):
     @property
     def records(self):
         return {"train": "train.tf_record", **{
-            split: _RECORDS[split.partition("_")[0]].format(self._suffix(split)) for split in self.inferred}}
+            split: _RECORDS[_part(split)].format(self._suffix(split)) for split in self.inferred}}
 
     def _suffix(self, split):
         """Returns the suffix of the names of the files of a split, such as "_mismatched"."""
-        _, *name = split.split("_", 1)
-        return self._of_task + "".join(f"_{part}" for part in name)
+        return self._of_task + split.removeprefix(_part(split))
 
     @functools.cached_property
     def _of_task(self):
@@ -110,7 +109,7 @@ class Classification(driver.Task):
         return suffix
 
     def result_names(self, split):
-        part, suffix = split.partition("_")[0], self._suffix(split)
+        part, suffix = _part(split), self._suffix(split)
         # An earlier run may have evaluated additional sets that this run does not have. Their results go.
         missing = [] if self.data is None or split != part else [
             other for other in self.inferred
@@ -219,9 +218,8 @@ class Classification(driver.Task):
 
     def _evaluate(self, split, inference, metrics):
         """Returns the result of `Inference.evaluate` for a split with labels."""
-        part, _, name = split.partition("_")
-        if part == "dev":
-            return inference.evaluate(metrics=metrics, name=name or None)
+        if _part(split) == "dev":
+            return inference.evaluate(metrics=metrics, name=self._suffix(split)[1:] or None)
         return inference.evaluate(metrics=metrics, name=f"test{self._of_task}",
                                   batch_size=self.settings.predict_batch_size)
 
@@ -247,7 +245,7 @@ class Classification(driver.Task):
         return self.data.in_order(split, inference.rows()), None
 
     def write(self, split, inference):
-        part, suffix = split.partition("_")[0], self._suffix(split)
+        part, suffix = _part(split), self._suffix(split)
         logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
                      len(self.data.examples[split]))
         predictions, metrics = self._predict(split, inference)
@@ -374,6 +372,11 @@ class Classification(driver.Task):
             logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
         else:
             logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
+
+
+def _part(split):
+    """Returns the part of the data to which a split belongs, such as "dev" for "dev_mismatched"."""
+    return split.partition("_")[0]
 
 
 def _read_all(batches):

@@ -1,8 +1,8 @@
 """Runs a command that trains a task. `run` contains the steps of each run, in one order for all tasks.
 
 The steps are: resolve the flags, look at what is in the output directory, read the data, check that the model
-fits, plan memory and disk, and write. So nothing is written before everything has been checked. A command
-describes its task in a subclass of `Task`.
+fits, plan memory and disk, and write. So nothing is written before everything has been checked. There is one
+exception: `Task.make_data`. A command describes its task in a subclass of `Task`.
 """
 
 import abc
@@ -66,6 +66,19 @@ class Task(abc.ABC):
           ValueError, OSError: a required flag is missing, or flags contradict each other.
         """
 
+    def resolve_run(self, folder, kind):
+        """Sets the flags that most tasks resolve in the same way: those of the phases, --output_dir, and
+        those that the training of the weights recorded. A method for `resolve`.
+
+        Args:
+          folder: name of the default --output_dir below output/.
+          kind: the kind of the head, see `run_record.inherit_settings`.
+        """
+        self.settings.choose_phases()
+        if self.settings.output_dir is None:
+            self.settings.set_default("output_dir", os.path.join("output", folder))
+        run_record.inherit_settings(self.settings, kind)
+
     def load_model(self):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
         self.config = model_config.load_config(self.settings)
@@ -94,14 +107,6 @@ class Task(abc.ABC):
           ValueError, OSError: a file is not usable.
         """
 
-    @abc.abstractmethod
-    def splits(self):
-        """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
-
-    def skipped_lines(self):
-        """Returns the list of `faults.Fault`, the lines that --skip_bad_lines left out."""
-        return []
-
     # --- The model
 
     @abc.abstractmethod
@@ -127,6 +132,11 @@ class Task(abc.ABC):
         """Returns the number of steps of the schedule."""
         return estimator_setup.count_steps(self.settings, self.num_examples(), self.noun)
 
+    def make_data(self):
+        """Writes and reads data that the run makes itself, such as records of a sample. It is called after
+        all checks that do not need these data."""
+        return
+
     @abc.abstractmethod
     def build_model(self, start, num_train_steps):
         """Returns the `estimator_setup.TrainableModel`.
@@ -146,6 +156,14 @@ class Task(abc.ABC):
         return {}
 
     # --- The run
+
+    def skipped_lines(self):
+        """Returns the list of `faults.Fault`, the lines that --skip_bad_lines left out."""
+        return []
+
+    @abc.abstractmethod
+    def splits(self):
+        """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
 
     def write_features(self, split, path):
         """Writes the features of a split to a TFRecord file. With replicas, only replica 0 calls this method.
@@ -247,6 +265,7 @@ def run(task):
     # Memory and disk.
     num_train_steps = task.num_train_steps()
     checks.check_disk(settings, num_train_steps, task.head_shapes(), task.config)
+    task.make_data()
     model = task.build_model(start, num_train_steps)
     description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
                    "trim_padding": estimator_setup.trim_padding(settings, model.trim_padding_by_default)}

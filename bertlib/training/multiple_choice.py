@@ -52,10 +52,7 @@ class MultipleChoice(driver.Task):
 
     def resolve(self):
         settings = self.settings
-        settings.choose_phases()
-        if settings.output_dir is None:
-            settings.set_default("output_dir", os.path.join("output", "swag"))
-        run_record.inherit_settings(settings, "multiple_choice")
+        self.resolve_run("swag", "multiple_choice")
         split_files.resolve(settings, "swag", _SAMPLE_DEFAULTS, lambda split: [[
             name + ending + packed for name in _FILES[split] for ending in tables.ENDINGS
             for packed in ("", ".gz")]])

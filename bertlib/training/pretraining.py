@@ -61,10 +61,7 @@ class Pretraining(driver.Task):
 
     def resolve(self):
         settings = self.settings
-        settings.choose_phases()
-        if settings.output_dir is None:
-            settings.set_default("output_dir", os.path.join("output", "pretraining"))
-        run_record.inherit_settings(settings, "pre-training")
+        self.resolve_run("pretraining", "pre-training")
         self._is_sample = (settings.input_file is settings.eval_file is settings.bert_config_file
                            is settings.init_checkpoint is None)
         if self._is_sample:
@@ -100,8 +97,8 @@ class Pretraining(driver.Task):
 
     def input_files(self):
         settings = self.settings
-        if self._is_sample:  # `read` writes these files
-            directory = settings.output_dir if settings.do_train else settings.results_dir
+        if self._is_sample:  # `make_data` writes these files
+            directory = getattr(settings, _directory_flag(settings))
             for split, flag in _FLAGS.items():
                 setattr(settings, flag, os.path.join(directory, f"{split}.tf_record"))
                 self.paths[split] = [getattr(settings, flag)]
@@ -115,9 +112,12 @@ class Pretraining(driver.Task):
         return ["eval_results.txt"]
 
     def read(self):
+        if not self._is_sample:
+            self._check_records()
+
+    def _check_records(self):
+        """Checks the records, and finds their vocabulary."""
         settings = self.settings
-        if self._is_sample:
-            make_sample(settings)
         for split, flag in _FLAGS.items():
             check_records(settings, flag, self.paths[split], self.config)
         self._vocabulary = vocabularies.resolve_from_records(
@@ -140,6 +140,11 @@ class Pretraining(driver.Task):
 
     def num_train_steps(self):
         return self.settings.num_train_steps
+
+    def make_data(self):
+        if self._is_sample:
+            make_sample(self.settings)
+            self._check_records()
 
     def build_model(self, start, num_train_steps):
         settings = self.settings
@@ -164,12 +169,11 @@ class Pretraining(driver.Task):
         settings = self.settings
         # In an evaluation, padding is not trimmed, because trimming sorts the examples by length. The first
         # --max_eval_steps batches would then contain too many of the long examples.
-        if not options["is_training"]:
-            options = {**options, "trim_padding": False}
-        options.pop("drop_remainder")
+        is_training = options["is_training"]
         return pretraining_head.input_fn_builder(
             self.paths[split], settings.max_seq_length, settings.max_predictions_per_seq,
-            vocab_size=self.config.vocab_size, type_vocab_size=self.config.type_vocab_size, **options)
+            is_training=is_training, trim_padding=is_training and options["trim_padding"],
+            vocab_size=self.config.vocab_size, type_vocab_size=self.config.type_vocab_size)
 
     def assist(self, split, inference):
         self.scores(split, inference)
@@ -238,6 +242,11 @@ def check_records(settings, flag, paths, config):
                                  "cannot be trimmed. Write the file again, or pass --trim_padding=false.")
 
 
+def _directory_flag(settings):
+    """Returns the name of the flag with the directory to which the records of the sample are written."""
+    return "output_dir" if settings.do_train else "results_dir"
+
+
 def make_sample(settings):
     """Writes records of the sample text to the files that --input_file and --eval_file name. With replicas,
     only replica 0 writes them.
@@ -245,19 +254,19 @@ def make_sample(settings):
     Raises:
       ValueError: the directory contains records of the sample text that were written with other settings.
     """
-    sample = sample_path("pretraining")
-    directory_flag = "output_dir" if settings.do_train else "results_dir"
+    sample, directory_flag = sample_path("pretraining"), _directory_flag(settings)
     directory = getattr(settings, directory_flag)
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
     if replica_group.is_first():
         files.make_directories(directory)
         with locks.lock_directory(directory):
-            for split, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
+            for split, passes in (("train", 10), ("dev", 2)):
                 recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
                                                  max_predictions_per_seq=settings.max_predictions_per_seq)
                 try:
                     pretraining_stream.write_training_data(
-                        [os.path.join(sample, f"{split}.txt")], [getattr(settings, flag)], tokenizer, recipe)
+                        [os.path.join(sample, f"{split}.txt")], [getattr(settings, _FLAGS[split])], tokenizer,
+                        recipe)
                 except pretraining_stream.OtherRunError as error:
                     raise ValueError(f"--{directory_flag}={directory} contains records of the sample text "
                                      f"with other settings: {error.changes}. Pass another "

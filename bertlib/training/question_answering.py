@@ -183,7 +183,6 @@ class QuestionAnswering(driver.Task):
         return len(self.examples.get("train", ()))
 
     def build_model(self, start, num_train_steps):
-        self._num_train_steps = num_train_steps
         model_fn = squad_head.model_fn_builder(
             self.config, init_checkpoint=start, use_one_hot_embeddings=False,
             **estimator_setup.training_arguments(self.settings, num_train_steps))
@@ -209,7 +208,7 @@ class QuestionAnswering(driver.Task):
         logging.info("%s: %s, %s.", path, terminal.counted(len(examples), "question"),
                      terminal.counted(windows, "window"))
         if is_training:
-            log_windows_seen(settings, self._num_train_steps, len(examples), windows)
+            log_windows_seen(settings, self.num_train_steps(), len(examples), windows)
 
     @property
     def _lengths(self):

@@ -17,7 +17,6 @@ from bertlib.runs import (
     head_labels,
     model_config,
     results,
-    run_record,
 )
 from bertlib.runs.settings import require_file
 from bertlib.system import files, fingerprints, terminal
@@ -225,10 +224,7 @@ class Tagging(driver.Task):
 
     def resolve(self):
         settings = self.settings
-        settings.choose_phases()
-        if settings.output_dir is None:
-            settings.set_default("output_dir", os.path.join("output", "ner"))
-        run_record.inherit_settings(settings, "tagging")
+        self.resolve_run("ner", "tagging")
         split_files.resolve(settings, "ner", _SAMPLE_DEFAULTS, lambda split: [
             [name + ending for name in _FILES[split] for ending in endings]
             for endings in (_ENDINGS, _JSON_ENDINGS)])

@@ -1,8 +1,15 @@
-"""Log lines about lengths of texts and about examples of predictions."""
+"""Log lines about lengths of texts and about examples of predictions; the folders of summaries."""
 
+import json
+import types
+
+import model_directories
 import pytest
 
 from bertlib.runs.classification import classification_splits
+from bertlib.runs.settings import Settings
+from bertlib.tasks.classification.classifier_data import get_processor
+from bertlib.training.classification import Classification
 
 
 @pytest.mark.parametrize("lengths, said", [
@@ -22,3 +29,15 @@ def test_lengths_in_words(lengths, said):
     ([0, 1, 1], [0, 1, 2]), ([], [])])
 def test_one_is_right_and_one_wrong_if_there_are_such(right, expected):
     assert classification_splits.choose_samples([bool(value) for value in right]) == expected
+
+
+@pytest.mark.parametrize("trained, split, folder", [
+    ("mrpc", "dev", None), ("mrpc", "test", "test"), ("cola", "dev", "mrpc"), ("cola", "test", "test_mrpc")])
+def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(trained, split, folder,
+                                                                              tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(model_directories.record(["0", "1"], task=trained)))
+    task = Classification(Settings({"do_train": False, "results_dir": str(tmp_path), "task_name": "MRPC",
+                                    "predict_batch_size": 8}))
+    task.processor, task.data = get_processor("mrpc"), types.SimpleNamespace(has_labels=lambda split: True)
+    inference = types.SimpleNamespace(evaluate=lambda metrics, name, batch_size=None: name)
+    assert task.scores(split, inference) == folder

@@ -405,3 +405,12 @@ def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_
     assert refused.code == 1 and "Traceback" not in refused.err, refused.err
     assert (f"error: {path}, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must "
             "be finite and at least 0. Write the file again, or leave the record out.\n") in refused.err
+
+
+def test_no_records_of_the_sample_are_written_beside_the_weights_of_another_model(scripts, tiny_model,
+                                                                                  tmp_path):
+    tiny.write_training(tmp_path, tiny_model.weights, step=3)
+    before = sorted(tmp_path.iterdir())
+    done = scripts.run("run_pretraining.py", *tiny.flags(output_dir=tmp_path), cwd=tmp_path)
+    assert done.code == 1 and "contains checkpoints that do not fit this run" in done.err, done.err
+    assert sorted(tmp_path.iterdir()) == before
