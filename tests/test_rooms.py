@@ -124,6 +124,13 @@ def test_each_room_is_in_a_layer():
     assert set(FILES) == set(TABLE)
 
 
+def test_each_room_is_in_the_list_of_installed_packages():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.MULTILINE | re.DOTALL)[1])
+    assert sorted(listed) == sorted([  # "bertlib.samples" is the folder samples/
+        "bertlib", "bertlib.samples", *(room for room in FILES if room.startswith(("bertlib.", "tf1")))])
+
+
 # The room of the commands is left out, because it has a module for each command.
 @pytest.mark.parametrize("room", sorted(room for room in FILES if room.startswith(("bertlib", "tf1"))
                                         and room != "bertlib.commands"))
