@@ -70,7 +70,10 @@ def serve(files):
             if self.path.startswith("/api/models/org/tiny/"):
                 siblings = [{"rfilename": name} for name in files]
                 body, code = json.dumps({"id": "org/tiny", "sha": COMMIT, "siblings": siblings}).encode(), 200
-            elif self.path.startswith("/org/tiny/resolve/main/"):
+                if "/tree/" in self.path:
+                    body = json.dumps([{"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+                                       for name, content in files.items()]).encode()
+            elif self.path.startswith(f"/org/tiny/resolve/{COMMIT}/"):
                 body, code = files[self.path.split("/")[-1]], 200
                 headers = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
             elif self.path.startswith("/api/models/"):
