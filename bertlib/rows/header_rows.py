@@ -80,17 +80,11 @@ def looks_like_header(first, others, texts, labels, kind):
     3. The label of the first row is a name but not a known label, and all other rows have known labels
        (numbers for a regression). If no other row has been read yet, all texts of the first row must also be
        names. This happens at the start of input from a pipe.
-    4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
-       numbers.
-    5. All texts and the label of the first row are names. The labels of the other rows repeat: about 90% of
+    4. All texts and the label of the first row are names. The labels of the other rows repeat: about 90% of
        these rows, or more, have a label that also occurs in a second one of these rows.
-    6. All texts of the first row are names. Each of these texts has fewer words than each text of the same
-       column in the other rows. If the file has no labels, each text of the first row must have one word, and
-       each text of the other rows must have at least three words.
 
-    If a text of the first row is not a name, for example because it is too long, only rules 1, 2 and 3 can
-    apply. If the label of the first row is a known label, or is also the label of another row, only rule 1
-    can apply.
+    If the label of the first row is a known label, or is also the label of another row, only rule 1 can
+    apply.
 
     Args:
       first: values of the first row, list of str.
@@ -109,37 +103,19 @@ def looks_like_header(first, others, texts, labels, kind):
         return False
     foreign = [place for place in labels if states[place] is False]
     if any(first[place].strip().lower() in LABELS for place in labels) or any(
-            is_name(first[place]) and all(map(kind.is_label, columns[place])) for place in foreign):
+            _is_name(first[place]) and all(map(kind.is_label, columns[place])) for place in foreign):
         return True
-    if not all(is_name(first[place]) for place in texts):
+    if not all(_is_name(first[place]) for place in texts):
         return False
     if not others:
-        return any(is_name(first[place]) and kind.is_label(first[place]) is False for place in labels)
-    return (_has_names_over_numbers(first, others)
-            or _has_names_over_texts(first, others, texts, bool(foreign)) or any(
-                is_name(first[place]) and _has_repeated_labels(columns[place]) for place in foreign))
+        return any(_is_name(first[place]) and kind.is_label(first[place]) is False for place in labels)
+    return any(_is_name(first[place]) and _has_repeated_labels(columns[place]) for place in foreign)
 
 
-def is_name(value):
+def _is_name(value):
     """Returns whether a value can be the name of a column."""
     return bool(_NAME.fullmatch(value.strip())) and len(value.split()) <= 4 and (
         value.strip().lower() not in _MISSING)
-
-
-def _has_names_over_numbers(first, others):
-    """Returns whether a column has a name in the first row and numbers in all other rows."""
-    return len(others) > 1 and any(
-        is_name(name) and all(parse_number(row[place].strip()) is not None for row in others)
-        for place, name in enumerate(first))
-
-
-def _has_names_over_texts(first, others, texts, has_label):
-    """Returns whether the texts of the first row are as short as rule 6 of `looks_like_header` requires. The
-    length of a text is its number of words."""
-    words = [(len(first[place].split()), min((len(row[place].split()) for row in others), default=0))
-             for place in texts]
-    return len(others) > 2 and all(number < least if has_label else number == 1 and least >= 3
-                                   for number, least in words)
 
 
 def _has_repeated_labels(values):
