@@ -27,7 +27,7 @@ _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
 DISCARD_SECONDS = 5
 # The errors of /predict, as they appear in the OpenAPI description of the interface.
 _ERRORS = {
-    400: "The body is not complete, is not UTF-8 or is not valid JSON.",
+    400: "The body is not UTF-8 or is not valid JSON.",
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another site.",
     408: "The body of the request did not arrive in time.",

@@ -7,7 +7,6 @@ This module needs the packages of requirements-serve.txt.
 import asyncio
 import errno
 import ipaddress
-import json
 import math
 import socket
 import threading
@@ -93,42 +92,18 @@ class _Protocol(h11_impl.H11Protocol):
     not read the answer in time. `http_app` limits two other times: for receiving the body of a request, and
     for computing the answer."""
 
-    request_seconds = max_connections = None  # set by `serve`
+    request_seconds = None  # set by `serve`
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self._timer, self._is_refused = None, False
+        self._timer = None
         self._restart_timer(self.request_seconds)
-        if len(self.connections) > self.max_connections:
-            transport.abort()
-
-    def data_received(self, data):
-        if not self._is_refused:
-            super().data_received(data)
 
     def send_400_response(self, msg):
-        # The method of uvicorn, which this method replaces, closes the connection at once. If the client is
-        # still sending, the operating system then discards the answer. So this method reads and ignores the
-        # rest of the request, until the client ends the connection or `_SEND_SECONDS` have passed.
-        is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        if is_answered:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # the answer to this request has already begun
             self.transport.close()
-            return
-        body = json.dumps({"detail": msg}).encode()
-        head = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
-        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        self.transport.write_eof()
-        self._is_refused = True
-        self.flow.resume_reading()
-        self._restart_timer(_SEND_SECONDS)
-
-    def eof_received(self):
-        # A client that has ended its side of the connection in the middle of a body can still read.
-        if self.conn.their_state is h11.SEND_BODY and not self._is_refused:
-            self.send_400_response("The body is not complete.")
 
     def handle_events(self):
         before = self.cycle
@@ -164,19 +139,19 @@ def serve(gate, server, limits, is_stopped):
     Args:
       gate: a `http_app.Gate`.
       server: a listening socket. It is closed at the end.
-      limits: a `http_app.Limits`. The largest number of open connections is twice the largest number of
-        requests. Further connections are closed.
+      limits: a `http_app.Limits`. If more connections are open than twice the largest number of
+        requests, requests are answered with 503.
       is_stopped: function without arguments, which returns a bool.
 
     Raises:
       RuntimeError: the server ended because of an error.
     """
-    protocol = type("Protocol", (_Protocol,), {
-        "request_seconds": limits.seconds, "max_connections": 2 * limits.requests})
+    protocol = type("Protocol", (_Protocol,), {"request_seconds": limits.seconds})
     config = uvicorn.Config(
         gate, http=protocol, ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS, backlog=socket.SOMAXCONN,
+        timeout_keep_alive=_IDLE_SECONDS, limit_concurrency=2 * limits.requests + 1,
+        backlog=socket.SOMAXCONN,
         timeout_graceful_shutdown=math.ceil(limits.seconds) + http_app.DISCARD_SECONDS + _SEND_SECONDS)
     runner = _Server(config)
     # uvicorn runs in a separate thread. In the main thread, it would replace this program's signal handlers.

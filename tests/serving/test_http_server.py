@@ -5,7 +5,6 @@ import concurrent.futures
 import hashlib
 import json
 import re
-import socket
 import threading
 import time
 
@@ -188,7 +187,6 @@ def test_a_byte_order_mark_is_accepted(server):
 @pytest.mark.parametrize("head", [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"GET\r\n\r\n",
     b"GET /health HTTP/1.1\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 5_000_000 + b"\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
@@ -210,16 +208,6 @@ def test_a_request_with_two_lengths_ends_its_connection(server, predictor):
         found = answer_of(client)
     assert found.startswith(b"HTTP/1.1 200 ") and found.count(b"HTTP/1.1") == 1
     assert b"connection: close" in found and predictor(**ASK)["label"].encode() in found
-
-
-@pytest.mark.parametrize("length", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-def test_a_body_that_ends_too_early_is_answered(length, server):
-    with server.connect() as client:
-        client.sendall(HEAD + length + b"\r\n\r\n" + b'5\r\n{"tex')
-        client.shutdown(socket.SHUT_WR)
-        found = answer_of(client)
-    assert found.startswith(b"HTTP/1.1 400 ") and b"The body is not complete." in found
-    assert server.ask(ASK)[0] == 200
 
 
 def test_the_window_limit_holds_for_long_texts(tiny_model, tmp_path):
@@ -277,6 +265,16 @@ def test_a_client_that_stops_sending_is_cut_off(sent, answer, predictor):
             found = b""
         assert found.startswith(answer) and (answer or not found)
         assert 0.4 < time.monotonic() - start < 15
+
+
+def test_what_is_no_http_after_an_answer_has_begun(server, caplog):
+    with server.connect() as client:
+        client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n" % 20_000 + b" " * 20_000)
+        assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
+        client.sendall(b"\r\nnot a size\r\n")
+        while client.recv(1000):
+            pass
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_client_that_closes_in_the_middle_of_its_body(server):
@@ -343,30 +341,13 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
 
 
-def test_more_connections_than_the_limit_are_closed(predictor):
+def test_with_more_connections_than_the_limit_requests_are_refused(predictor):
     with running(predictor, requests=2) as server:
         clients = [server.connect() for _ in range(12)]
-        time.sleep(0.5)
-        closed = 0
-        for client in clients:
-            client.setblocking(False)
-            try:
-                closed += client.recv(1) == b""
-            except BlockingIOError:
-                pass
-            except ConnectionResetError:
-                closed += 1
-        assert closed == 8
+        wait_until(lambda: server.request("GET", "/health")[0] == 503)
         for client in clients:
             client.close()
-        wait_until(lambda: _is_answered(server))
-
-
-def _is_answered(server):
-    try:
-        return server.ask(ASK)[0] == 200
-    except OSError:
-        return False
+        wait_until(lambda: server.ask(ASK)[0] == 200)
 
 
 def test_an_answer_that_is_late_is_504_and_leaves_the_queue(predictor):
