@@ -5,6 +5,7 @@ import pickle
 from typing import NamedTuple
 
 import ml_dtypes
+import msgpack
 import numpy as np
 import pytest
 
@@ -62,11 +63,15 @@ def test_another_value_is_refused(value):
 GOOD = value_encoding.encode({"a": np.arange(4), "b": [b"xyz"]})
 
 
+def extension(kind, *items):
+    return msgpack.packb(msgpack.ExtType(kind, msgpack.packb(items)))
+
+
 @pytest.mark.parametrize("message", [
-    b"", b"\0", b"\0\0\0\5{", b"\0\0\0\1x", GOOD[:-1], GOOD + b"x", pickle.dumps((1, 2)),
-    *(b"\0\0\0" + bytes([len(text)]) + text for text in (
-        b'["array","O",[1]]', b'["array","<f8",[-1]]', b'["array","nope",[]]', b'["run",1]', b'["bytes",-1]',
-        b'["dict",[[1]]]', b'["dict",[[["list",[]],1]]]', b'["list"]', b"[]", b'["objects",[3],[1]]'))])
+    b"", b"\0\0", GOOD[:-1], GOOD + b"x", pickle.dumps((1, 2)), b"\x81\x90\1", b"\xc1", b"\x91" * 2000,
+    extension(1), extension(0)[:-1], extension(2, [3], [1]), extension(3, "O", [1], b"\0" * 8),
+    extension(3, "<f8", [-1], b"x"), extension(3, "<f8", [2], b"\0" * 8), extension(3, "nope", [], b""),
+    extension(3, "<f8"), extension(9, 1)])
 def test_bytes_that_are_no_message_are_one_kind_of_error(message):
     with pytest.raises(ValueError):
         value_encoding.decode(message)
