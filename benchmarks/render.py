@@ -113,6 +113,14 @@ def place(result):
     return "; ".join(word.rstrip(".") for word in words if word)
 
 
+def origin(prefix):
+    """Returns a line with the machines, the dates and the files of the results that begin with a prefix."""
+    names = [name for name in results.names() if name.startswith(prefix)]
+    machines = "; ".join(dict.fromkeys(place(results.read(name)).replace("; ", ", ") for name in names))
+    file = f"{prefix}{'*' * (len(names) > 1)}.json"
+    return f"Measured on {machines}. Commands and rounds: `benchmarks/results/{file}`."
+
+
 def state(names):
     """Returns a warning if results were measured with older versions of the scripts, otherwise ""."""
     repeated = [results.read(name)["repeated"] for name in names]
@@ -312,12 +320,9 @@ def padding_table():
         rows.append([first["layers"], first["precision"],
                      *(f"{statistics.median(each):.0f}" for each in speeds),
                      f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"])
-    commands = "; ".join(f"`{result['command']}` ({place(result)})" for result in found)
-    return f"""{table(["layers", "precision", "real tokens per CPU second: padded", "without padding",
-                       "ratio (smallest–largest)"], sorted(rows))}
-
-The layers have the width of BERT-Base. Speeds and ratios are medians of the rounds. Measured by
-{commands}."""
+    titles = ["layers", "precision", "real tokens per CPU second: padded", "without padding",
+              "ratio (smallest–largest)"]
+    return f"{table(titles, sorted(rows))}\n\n{origin('pretraining_padding')}"
 
 
 def replica_rows(result):
@@ -366,13 +371,11 @@ def report_numbers_table():
              ", ".join(f"`{name}`" for name in row["not_computed"])] for row in result["rounds"]]
     titles = ["data", "rows of the table", "quality of the model", "numbers in `eval_results.json`",
               "numbers in the report", "largest difference", "not computed"]
-    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return f"{table(titles, rows)}\n\nMeasured by `{result['command']}` ({place(result)}; {packages})."
+    return f"{table(titles, rows)}\n\n{origin('report_numbers')}"
 
 
 def selection_table():
-    """Returns the text about a sweep: the table of its runs, the cost of choosing the best run, and a line
-    that names the command, the machine and the date of the measurement."""
+    """Returns the text about a sweep: the table of its runs, and the cost of choosing the best run."""
     result = results.read("selection_cost")
     *runs, cost = result["rounds"]
     columns = list(dict.fromkeys((run["train_batch_size"], run["learning_rate"]) for run in runs))
@@ -390,40 +393,32 @@ def selection_table():
 | the same run, measured on the second half | {cost["fair"]:.1f} |
 | all runs, measured on the second half | {cost["mean_run"]:.1f} |
 
-So the choice of the best run improves the accuracy by {
-        cost["fair"] - cost["mean_run"]:.1f} points, but its score on the first half suggests {
-        cost["chosen"] - cost["mean_run"]:.1f} points. The difference of {
-        cost["cost"]:.1f} points is the cost of the choice. It is smaller if the development set is larger.
+So the choice improves the accuracy by {cost["fair"] - cost["mean_run"]:.1f} points, but its score suggests {
+        cost["chosen"] - cost["mean_run"]:.1f}. The difference, {
+        cost["cost"]:.1f} points, is the cost of the choice.
 
-Measured by `{result["command"]}` ({place(result)})."""
+{origin("selection_cost")}"""
 
 
 def stability_table():
-    """Returns the results of benchmarks/stability.py: for each data set, a table with a row for each setting.
-    Below the tables, a sentence names the command and the machine of the measurement."""
-    titles, parts = {"published": "published recipe", "hugging_face": "Hugging Face"}, []
+    """Returns the results of benchmarks/stability.py: a table with a row for each data set and setting."""
+    titles, rows = {"published": "published recipe", "hugging_face": "Hugging Face"}, []
     for result in map(results.read, STABILITY):
         summaries = [row for row in result["rounds"] if "seed" not in row]
-        of_all = f" with `{result['flags']}`" * bool(result["flags"])
-        for data in dict.fromkeys(row["data"] for row in summaries):
-            of_data, rows = rows_of({"rounds": summaries}, data=data), []
-            metric = of_data[0]["metric"].removeprefix("eval_")
-            for row in of_data:
-                runs = [run for run in rows_of(result, data=data, setting=row["setting"]) if "seed" in run]
-                each = [f"{run[row['metric']]:.3f}" if row["metric"] in run else "–" for run in runs]
-                failed = sum(run["failed"] for run in runs)
-                rows.append([
-                    titles.get(row["setting"], f"`{row['flags']}`"),
-                    interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
-                    interval(row, "difference", "difference_low", "difference_high"),
-                    p_value(row["p_value"]) if "p_value" in row else "", ", ".join(each)])
-            parts.append(table([f"{data}, {of_data[0]['runs']} seeds{of_all}: flags",
-                                f"{metric}: mean [95 % interval]", "degenerate runs",
-                                "difference from the published recipe", "p", "each seed"], rows))
-        others = sorted({run["origin"] for run in result["rounds"] if "origin" in run})
-        parts.append(f"Measured by `{result['command']}` ({place(result)})."
-                     + f" Some runs are of other machines or days: {', '.join(others)}." * bool(others))
-    return "\n\n".join(parts)
+        for row in summaries:
+            of_all = f", `{result['flags']}`" * bool(result["flags"])
+            failed = sum(run["failed"] for run in rows_of(result, data=row["data"], setting=row["setting"])
+                         if "seed" in run)
+            rows.append([
+                f"{row['data']}, {row['metric'].removeprefix('eval_')}{of_all}",
+                titles.get(row["setting"], f"`{row['flags']}`"),
+                interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
+                interval(row, "difference", "difference_low", "difference_high"),
+                p_value(row["p_value"]) if "p_value" in row else ""])
+    return f"""{table(["data, metric", "flags", "mean [95 % interval]", "degenerate",
+                       "difference from the published recipe", "p"], rows)}
+
+{origin("stability")}"""
 
 
 def p_value(value):
@@ -439,9 +434,8 @@ def interval(row, value, low, high):
 
 
 def server_table():
-    """Returns the text about the server. It consists of three parts: a table of the speed; the memory, the
-    threads and the open files, before and after malformed requests; and a line that names the command, the
-    machine and the date of the measurement."""
+    """Returns the text about the server: a table of the speed; and the memory, the threads and the open
+    files, before and after malformed requests."""
     result, rows = results.read("server_load"), []
     names = {("loop", 1): "loop over the predictor, one text in a call",
              ("loop", 32): "loop over the predictor, 32 texts in a call",
@@ -458,83 +452,63 @@ def server_table():
               "files" for state in (first, last)]
     titles = ["MRPC, installed model", "answers in a second", "p50, ms", "p99, ms", "CPU ms for each answer",
               "ratio of CPU time"]
-    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return f"""{table(titles, rows)}
 
-The figures are medians of {len(ratios)} rounds. A client sends its next request when it has the answer to
-the last one. The last column is the CPU time divided by that of the loop with one text in a call.
+Medians of {len(ratios)} rounds. A client sends its next request when it has the answer to the last one. The
+last column is relative to the first row.
 
-All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the server had
-{states[0]}; after them, {states[1]}.
+All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the server had {states[0]};
+after them, {states[1]}.
 
-Measured by `{result["command"]}` ({place(result)}; {packages})."""
+{origin("server_load")}"""
 
 
 def onnx_table():
-    """Returns one table for each machine, as text. A table shows the CPU time of predictions with ONNX files
-    of a model for MRPC."""
-    fields = {"a call, CPU ms": "a call with one pair", "an answer of many, CPU ms": "one of many pairs"}
-    titles = ["CPU ms", *(title for name in fields.values()
-                          for title in (name, f"compared with {OURS}", f"compared with {PEER}"))]
-    parts = []
+    """Returns a table of the CPU time of predictions with ONNX files of a model for MRPC, on each machine."""
+    fields = {"a call, CPU ms": "a call with one pair, CPU ms",
+              "an answer of many, CPU ms": "one of many, CPU ms"}
+    rows = []
     for result in map(results.read, SERVING_ONNX):
-        rows = []
         for side in dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row):
-            rows.append([side])
+            rows.append([special_instructions(result), side])
             for field in fields:
                 milliseconds = values_of(result, field, side=side)
-                rows[-1] += [f"{statistics.median(milliseconds):.1f}", *onnx_ratios(result, field, side)]
-        parts += [table(titles, rows), onnx_origin(result)]
-    return "\n\n".join([*parts, "The model is a classifier of MRPC, trained from the installed model. All "
-                        "sides have one core and one thread, and\nfp32 where int8 is not named. Ratios are "
-                        "medians of the rounds, with the smallest and the largest."])
+                rows[-1] += [f"{statistics.median(milliseconds):.1f}", ratio_to_ours(result, field, side)]
+    titles = ["CPU with", "program", *(title for name in fields.values() for title in (name, "ratio"))]
+    return f"""{table(titles, rows)}
+
+One core and one thread; fp32 where int8 is not named. {origin("serving_onnx")}"""
 
 
 def onnx_base_table():
-    """Returns one table for each result, as text. A table contains the CPU time of predictions with
-    BERT-Base, and the ratios of the CPU times of the programs."""
-    titles = ["BERT-Base", "precision", "CPU ms for each pair", f"compared with {OURS}",
-              f"compared with {PEER}"]
-    parts = []
+    """Returns a table of the CPU time of predictions with BERT-Base, on each machine."""
+    rows = []
     for result in map(results.read, COMPARE_PREDICT):
         # compare.py describes the settings as "batch_size 32, fp32, sdpa": the second one is the precision.
         precisions = {row["side"]: row["settings"].split(", ")[1]
                       for row in rows_of(result, work="predict") if "side" in row}
-        rows = [[side, precision, f"{1000 * statistics.median(values_of(result, 'cpu', side=side)):.0f}",
-                 *onnx_ratios(result, "cpu", side)] for side, precision in precisions.items()]
-        parts += [table(titles, rows), onnx_origin(result)]
-    return "\n\n".join([*parts, "The pairs are a part of MRPC's development set, in batches of 32. All "
-                        "sides have two threads."])
+        rows += [[special_instructions(result), side, precision,
+                  f"{1000 * statistics.median(values_of(result, 'cpu', side=side)):.0f}",
+                  ratio_to_ours(result, "cpu", side)] for side, precision in precisions.items()]
+    return f"""{table(["CPU with", "program", "precision", "CPU ms for each pair", "ratio"], rows)}
+
+Batches of 32 pairs of MRPC, two threads. {origin("compare_predict")}"""
 
 
-def onnx_ratios(result, field, side):
-    """Returns two ratios as texts. The first ratio is the value of a program divided by the value of this
-    project. The second ratio is the value of the program divided by the value of Hugging Face's program. Each
-    text contains the median, the minimum and the maximum.
-
-    Args:
-      result: the stored result.
-      field: name of the compared value, such as "cpu".
-      side: name of the program.
-    """
-    texts = []
-    for other in (OURS, PEER):
-        ratios = [mine / theirs for mine, theirs in zip(values_of(result, field, side=side),
-                                                        values_of(result, field, side=other))]
-        texts.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
-    return texts
+def ratio_to_ours(result, field, side):
+    """Returns a value of a program divided by the value of this project, as text: the median of the rounds,
+    the smallest and the largest."""
+    ratios = [mine / ours for mine, ours in zip(values_of(result, field, side=side),
+                                                values_of(result, field, side=OURS))]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
-def onnx_origin(result):
-    """Returns two sentences as text: the first says which instructions for int8 and bf16 the CPU has, and the
-    second says how the table was measured."""
+def special_instructions(result):
+    """Returns which instructions for int8 and bf16 the CPU of a result has, as text."""
     has = set(result["machine"]["instructions"])
-    found = [name for name, flags in (("int8 (VNNI)", {"avx512_vnni"}), ("bf16", {"avx512_bf16", "amx_bf16"}))
+    found = [name for name, flags in (("VNNI", {"avx512_vnni"}), ("bf16", {"avx512_bf16", "amx_bf16"}))
              if has & flags]
-    missing = [name for name in ("int8 (VNNI)", "bf16") if name not in found]
-    texts = [f"instructions for {' and '.join(found)}"] * bool(found) + [
-        f"no instructions for {' or '.join(missing)}"] * bool(missing)
-    return f"This CPU has {', but '.join(texts)}. Measured by `{result['command']}` ({place(result)})."
+    return " and ".join(found) or "neither"
 
 
 def domain_table():
@@ -553,44 +527,26 @@ def domain_table():
     seeds = sorted({row["seed"] for row in result["rounds"] if "seed" in row})
     titles = ["model", "masked words: accuracy", "masked words: loss",
               f"period: accuracy, mean (seeds {', '.join(map(str, seeds))})"]
-    return f"""{table(titles, rows)}
-
-Measured by `{result["command"]}` ({place(result)})."""
+    return f"{table(titles, rows)}\n\n{origin('domain')}"
 
 
 def onnx_quality_table():
-    """Returns the table of the quality of ONNX files, with a row for each training."""
-    found, rows = [results.read(name) for name in ONNX_QUALITY], []
-    for result in found:
-        for ours, plain, int8 in zip(*(rows_of(result, side=side)
-                                       for side in ("TensorFlow", "ONNX", "ONNX, int8")), strict=True):
-            rows.append([ours["task"], ours["seed"], f"{ours['examples']:,}",
-                         *(f"{row['quality']:.1f}" for row in (ours, plain, int8)),
-                         f"{ours['quality'] - int8['quality']:.1f}", plain["differing"], int8["differing"],
-                         f"{int8['cpu'] / ours['cpu']:.2f}"])
-    titles = ["task", "seed", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
-              "predictions that differ: ONNX", "int8", "CPU time of int8, ratio to TensorFlow"]
-    commands = "; ".join(f"`{result['command']}` ({place(result)})" for result in found)
-    return f"""{table(titles, sorted(rows, key=lambda row: row[0]))}
-
-The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each row is
-another training of the installed model. The trainings of a task differ only in their seed.
-
-Measured by {commands}."""
-
-
-def origins_table():
-    """Returns the table that shows the command, the machine and the date of each measurement."""
+    """Returns the table of the quality of ONNX files, with a row for each task."""
     rows = []
-    for name, (_, files) in TABLES.items():
-        if not files or name in ON_OTHER_PAGES:
-            continue
-        entries = []
-        for result in map(results.read, files):
-            mark = "" if result["repeated"] else "; *not repeated*"
-            entries.append(f"`{result['command']}` ({place(result)}{mark})")
-        rows.append([name, "; ".join(entries)])
-    return table(["table", "command, machine and date"], rows)
+    for result in map(results.read, ONNX_QUALITY):
+        ours, plain, int8 = (rows_of(result, side=side) for side in ("TensorFlow", "ONNX", "ONNX, int8"))
+        losses = [before["quality"] - after["quality"] for before, after in zip(ours, int8, strict=True)]
+        means = [statistics.mean(row["quality"] for row in some) for some in (ours, plain, int8)]
+        rows.append([ours[0]["task"], len(ours), f"{ours[0]['examples']:,}",
+                     *(f"{mean:.1f}" for mean in means),
+                     f"{min(losses):.1f} to {max(losses):.1f}",
+                     *(", ".join(str(row["differing"]) for row in some) for some in (plain, int8))])
+    titles = ["task", "trainings", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
+              "predictions that differ: ONNX", "int8"]
+    return f"""{table(titles, rows)}
+
+Accuracy of MRPC and CoLA, F1 of the entities of CoNLL-2003 (ner): means of trainings that differ in their
+seed. {origin("onnx_quality")}"""
 
 
 # Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One entry of
@@ -599,8 +555,6 @@ ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, SQUAD, STABILITY, PADDING = (
     [name for name in results.names() if name.startswith(prefix)]
     for prefix in ("onnx_quality", "serving_onnx", "compare_predict", "squad", "stability",
                    "pretraining_padding"))
-ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
-                  "selection", "server", "stability")
 # {name of a table: (function that returns the text of the table, names of the results in this text)}. A page
 # marks the place of a table by a comment with this name.
 TABLES = {
@@ -624,8 +578,7 @@ TABLES = {
     "onnx": (onnx_table, SERVING_ONNX),
     "domain": (domain_table, ["domain"]),
     "onnx_base": (onnx_base_table, COMPARE_PREDICT),
-    "onnx_quality": (onnx_quality_table, ONNX_QUALITY),
-    "origins": (origins_table, [])}
+    "onnx_quality": (onnx_quality_table, ONNX_QUALITY)}
 
 
 # --- The pictures ----------------------------------------------------------------------------------------

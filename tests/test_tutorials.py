@@ -104,7 +104,7 @@ def test_the_program_of_keras_is_short():
 
 
 def test_the_commands_of_the_tutorials_are_found():
-    assert len(TUTORIALS) == 9
+    assert len(TUTORIALS) == 8
     for page in TUTORIALS:
         program = program_of(page)
         assert program.count("python ") >= 2 and "download.py" not in program and "docker" not in program
