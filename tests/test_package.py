@@ -39,8 +39,7 @@ def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     expected.add("bertlib/py.typed")
     expected |= {f"bertlib/kernels/cpp/{path.name}"
                  for path in (ROOT / "bertlib" / "kernels" / "cpp").iterdir()}
-    expected |= {f"bertlib/server/pages/{path.name}"
-                 for path in (ROOT / "bertlib" / "server" / "pages").iterdir()}
+    expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "bertlib").rglob("*.html")}
     expected |= {f"bertlib/{path.relative_to(ROOT)}" for path in (ROOT / "samples").rglob("*.*")
                  if path.suffix != ".pyc"}
     assert installed == expected | {f"bin/{command}" for command in COMMANDS}

@@ -8,6 +8,7 @@ _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
 _BAR = 50  # length of the longest bar of a text chart, in characters
 _LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels
+_MAX_LABEL = 44  # largest number of characters in the label of a group of numbers
 _MAX_POINTS = 2000  # largest number of points that a chart draws
 
 
@@ -127,23 +128,18 @@ def loss_chart(title, points):
     size = math.ceil(len(points) / _MAX_POINTS)
     groups = [points[start:start + size] for start in range(0, len(points), size)]
     drawn = [[sum(column) / len(group) for column in zip(*group)] for group in groups]
-    return _curve(title, drawn, "training steps", 0)
+    return curve_chart(title, drawn, "training steps", 0)
 
 
-def curve_chart(title, points, x_label):
+def curve_chart(title, points, x_label, *shown):
     """Returns a chart of a curve as SVG. The y axis begins near the smallest y, and not always at 0.
 
     Args:
       title: str.
       points: list of (x, y), finite numbers; not empty. x is at least 0, and ascending.
       x_label: str, the description of the x axis.
+      *shown: values that the y axis includes even if the curve does not reach them.
     """
-    return _curve(title, points, x_label)
-
-
-def _curve(title, points, x_label, *shown):
-    """Returns a chart of a curve as SVG. `shown` contains values that the y axis includes even if the curve
-    does not reach them."""
     x_ticks = _round_numbers(0, points[-1][0])
     y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
     places = ["{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points]
@@ -156,7 +152,8 @@ def strip_chart(title, rows, x_label):
 
     Args:
       title: str.
-      rows: list of (label, list of finite numbers), one for each group. No list is empty.
+      rows: list of (label, list of finite numbers), one for each group. No list is empty. The end of a long
+        label is left out.
       x_label: str, the description of the x axis.
     """
     ticks = _round_numbers(*_bounds([value for _, values in rows for value in values]))
@@ -172,7 +169,8 @@ def strip_chart(title, rows, x_label):
     for index, (label, values) in enumerate(rows):
         y = 54 + 24 * index
         mean = place(sum(values) / len(values))
-        parts += [_text(left - 12, y + 5, label, "end"),
+        shown = label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL - 1]}…"
+        parts += [_text(left - 12, y + 5, shown, "end"),
                   f'<path d="M{mean},{y - 9}V{y + 9}" stroke="{_COLORS[1]}" stroke-width="3"/>',
                   f'<g fill="{_COLORS[0]}" fill-opacity="0.6">',
                   *(f'<circle cx="{place(value)}" cy="{y}" r="4.5"/>' for value in values), "</g>"]

@@ -1,9 +1,12 @@
 """Writes HTML pages for a browser. A page is one file without scripts, and it loads no other file.
 
+The folder `templates` contains the templates of pages.
+
 All texts that come from data are escaped. A page has at most `MAX_BYTES`: long texts are truncated, and if
 there are too many examples, only some of them are shown. In both cases, a note on the page tells the reader.
 """
 
+import functools
 import html
 import re
 
@@ -18,65 +21,39 @@ MAX_TABLE_ROWS = 200
 
 # Matches control characters and halves of surrogate pairs. An HTML file must not contain these characters.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-# Charts are drawn in black on white. The rules for "svg" replace these colors by the colors of the page.
-_STYLE = """
-:root { color-scheme: light dark; --line: #8885; --right: #2e9e5b; --partly: #d99a00; --wrong: #d0463b;
-        --predicted: #ffd54f; }
-body { font: 16px/1.6 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
-h3 { font-size: 1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }
-p { margin: .4rem 0; overflow-wrap: anywhere; } .text { white-space: pre-wrap; unicode-bidi: plaintext; }
-.note { opacity: .75; font-size: .9rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--line);
-         vertical-align: top; overflow-wrap: anywhere; max-width: 36rem; min-width: 5rem; }
-thead th { vertical-align: bottom; overflow-wrap: normal; }
-tbody th { font-weight: normal; min-width: 7rem; }
-.number { text-align: right; min-width: 3rem; } td.number { white-space: nowrap; }
-.matrix td { text-align: right; padding: .15rem .5rem; min-width: 2.5rem; border: 1px solid var(--line); }
-.matrix th { padding: .15rem .5rem; min-width: 0; max-width: 14rem; overflow: hidden;
-             text-overflow: ellipsis; white-space: nowrap; overflow-wrap: normal; }
-.matrix thead th { max-height: 14rem; }
-.matrix .long { writing-mode: vertical-rl; text-align: end; vertical-align: middle; }
-.matrix tr > th:first-child { position: sticky; left: 0; background: Canvas; }
-.dense { font-size: .85rem; } .dense td { padding: .1rem .25rem; min-width: 1.2rem; }
-.share { width: 18rem; height: 1rem; margin-top: .3rem;
-         background: linear-gradient(to right, #4878a8 calc(var(--share) * 100%), #8882 0); }
-data, .unbroken { white-space: nowrap; }
-.text + .text { border-top: 1px dashed var(--line); padding-top: .4rem; }
-.hit { background: rgb(46 158 91 / var(--share)); } .miss { background: rgb(208 70 59 / var(--share)); }
-article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;
-          padding: .8rem 1rem; margin: 1rem 0; content-visibility: auto; contain-intrinsic-size: auto 9rem; }
-.right { --color: var(--right); } .partly { --color: var(--partly); } .wrong { --color: var(--wrong); }
-article.right, article.partly, article.wrong { border-left-color: var(--color); }
-mark { background: none; color: inherit; }
-.predicted { background: var(--predicted); color: #000; border-radius: .15rem; }
-.gold { border-bottom: .18rem solid var(--right); }
-.found { background: rgb(46 158 91 / .35); } .false { background: rgb(208 70 59 / .35); }
-.missed { border-bottom: .18rem dashed var(--wrong); }
-.type { padding: 0 .2rem; font-weight: bold; }
-.bar { display: flex; height: 1.2rem; margin: 1rem 0; border-radius: .3rem; overflow: hidden; }
-.bar span { background: var(--color); }
-summary { cursor: pointer; }
-@media (max-width: 40rem) { body { margin: 1rem auto; } table { font-size: .85rem; }
-  td, th { padding-right: .5rem; } tbody th { min-width: 5.5rem; }
-  .matrix tr > th:first-child { max-width: 7rem; } .share { width: 4rem; } }
-svg { max-width: 100%; min-width: 38rem; height: auto; }
-svg rect[fill="white"] { fill: none; } svg text[fill="black"] { fill: currentColor; }
-svg path[stroke="#ddd"] { stroke: var(--line); }
-"""
-
-
 class Html(str):
-    """A str that contains HTML. `escape` returns it unchanged. All other texts are escaped."""
+    """A str that contains HTML. `escape` and templates leave it unchanged. All other texts are escaped."""
+
+    def __html__(self):
+        return self
+
+
+@functools.cache
+def _templates():
+    # Imported here, because the import takes 0.1 CPU seconds.
+    import jinja2
+
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("bertlib.reports"), autoescape=True,
+                                     finalize=escape, undefined=jinja2.StrictUndefined, trim_blocks=True,
+                                     lstrip_blocks=True)
+    environment.globals.update(number=number, table=table, chart=chart)
+    return environment
+
+
+def render(template, values):
+    """Returns the `Html` of a template.
+
+    Args:
+      template: name of a file in the folder `templates`. All templates can use `chart`, `number` and `table`.
+      values: {name in the template: value}. Texts are escaped.
+    """
+    return Html(_templates().get_template(template).render(values))
 
 
 def escape(text):
     """Returns the `Html` of a text. A text that is already `Html` is returned unchanged. Control characters
     become visible symbols. Half of a surrogate pair becomes the replacement character U+FFFD."""
-    if isinstance(text, Html):
+    if hasattr(text, "__html__"):
         return text
     return Html(html.escape(_UNPRINTABLE.sub(_visible_character, str(text))))
 
@@ -143,28 +120,7 @@ def table(header, rows):
       header: list of str, the names of the columns; None for a table without names of columns.
       rows: list of lists. The first cell is the name of the row. Numbers are written by `number`.
     """
-    header = header or []
-    head = "".join(f"<th{_css(cell)}>{escape(title)}</th>"
-                   for title, cell in zip(header, rows[0] if rows else header))
-    body = "".join(f"<tr>{_row(row)}</tr>\n" for row in rows[:MAX_TABLE_ROWS])
-    note = ""
-    if len(rows) > MAX_TABLE_ROWS:
-        note = paragraph(f"The table shows {MAX_TABLE_ROWS} of {len(rows):,} rows.")
-    thead = f"<thead><tr>{head}</tr></thead>\n" if header else ""
-    return Html(f'<div class="scroll"><table>{thead}<tbody>\n{body}</tbody></table></div>\n{note}')
-
-
-def _css(cell):
-    is_number = isinstance(cell, (int, float)) or isinstance(cell, Html) and cell.startswith("<data")
-    return ' class="number"' if is_number else ""
-
-
-def _row(row):
-    cells = [f"<th>{escape(row[0])}</th>"]
-    for cell in row[1:]:
-        content = number(cell) if isinstance(cell, (int, float)) else escape(cell)
-        cells.append(f"<td{_css(cell)}>{content}</td>")
-    return "".join(cells)
+    return render("table.html", {"header": header, "rows": rows, "most": MAX_TABLE_ROWS})
 
 
 def bar(share):
@@ -223,13 +179,4 @@ def write_page(path, title, parts):
       title: str.
       parts: list of `Html`, the content below the title.
     """
-    content = Html(
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        # With this policy, the browser runs no script and loads nothing, even if a text of the data became
-        # HTML by mistake.
-        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; """
-        """style-src 'unsafe-inline'">\n"""
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head><body>\n"
-        f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body></html>\n")
-    files.write_text(path, content)
+    files.write_text(path, render("page.html", {"title": title, "parts": parts}))

@@ -1,5 +1,6 @@
 """Makes the parts of a report that all tasks share: metrics, accuracy by length, curves and settings."""
 
+import itertools
 import json
 import math
 from typing import Any, NamedTuple
@@ -94,32 +95,14 @@ def _groups_of_lengths(values):
 
 def training_sections(facts):
     """Returns the `Html` of the parts about the training: the learning curve and the settings."""
-    return report_page.Html(_curve_section(facts.curve, facts.losses) + _settings_section(facts.record))
-
-
-def _curve_section(curve, losses):
-    drawn = []
-    if any(curve.values()):
-        drawn.append(charts.line_chart("Evaluations during the training", curve))
-    losses = [(step, loss) for step, loss in losses if math.isfinite(loss)]
-    if losses:
-        drawn.append(charts.loss_chart("Training loss", losses))
-    if not drawn:
-        return ""
-    return report_page.section("Learning curve", *map(report_page.chart, drawn))
-
-
-def _settings_section(record):
-    if record is None:
-        return report_page.section("Settings of the training", report_page.paragraph(
-            "The model's directory has no run.json, so the settings of its training are unknown."))
-    rows = [[report_page.name(name), report_page.Html(f"<code>{report_page.escape(text)}</code>")]
-            for name, text in list(_flatten("", record))[:_MAX_SETTINGS]]
-    table = report_page.table(None, rows)
-    return report_page.section(
-        "Settings of the training",
-        report_page.Html("<details><summary>Settings, files and fingerprints of the data, from run.json"
-                         f"</summary>\n{table}</details>\n"))
+    losses = [(step, loss) for step, loss in facts.losses if math.isfinite(loss)]
+    settings = None if facts.record is None else [
+        [report_page.name(name), report_page.Html(f"<code>{report_page.escape(text)}</code>")]
+        for name, text in itertools.islice(_flatten("", facts.record), _MAX_SETTINGS)]
+    return report_page.render("training.html", {
+        "evaluations": any(facts.curve.values()) and charts.line_chart("Evaluations during the training",
+                                                                       facts.curve),
+        "losses": losses and charts.loss_chart("Training loss", losses), "settings": settings})
 
 
 def _flatten(prefix, values):
