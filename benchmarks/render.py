@@ -1,4 +1,4 @@
-"""Writes the tables of the pages in docs, and the pictures in docs/development, from benchmarks/results.
+"""Writes the tables of the pages in docs, and the picture of README.md, from benchmarks/results.
 
     python benchmarks/render.py            after a result was added or changed
     python benchmarks/render.py --check    changes nothing; exits with 1 if a table or a picture differs
@@ -14,12 +14,12 @@ import re
 import statistics
 import sys
 
-import drawing
 import results
 
 sys.path.insert(0, results.ROOT)
 
 from bertlib.comparison import paired_tests  # noqa: E402 (needs the path above)
+from bertlib.reports import charts  # noqa: E402
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
 OURS, PEER = "this project", "Hugging Face"
@@ -584,51 +584,18 @@ TABLES = {
 # --- The pictures ----------------------------------------------------------------------------------------
 
 
-def mrpc_bars(*names):
-    """Returns the bars of CPU seconds for the named results of whole trainings on MRPC."""
-    bars = []
-    for name in names:
-        side = PEER if "hugging" in name else drawing.PUBLISHED if "published" in name else OURS
-        seconds = run_seconds(results.read(name))
-        bars.append((side, seconds, f"{seconds:,.0f} s ({'bf16' if 'bf16' in name else 'fp32'})"))
-    return bars
-
-
-def short_picture():
-    """Returns three bars as SVG: the CPU seconds of the fastest training of each program."""
-    bars = mrpc_bars("mrpc_bf16", "mrpc_hugging_face_bf16", "mrpc_published_code")
-    return drawing.bar_panels([("CPU seconds of one training: less is better",
-                                [("real MRPC, 3 epochs, 6 layers, two cores", bars)])])
-
-
 def picture():
-    """Returns the comparison as SVG: CPU seconds, peak memory, and the largest batch on a card."""
-    compared = {work: comparison(results.read("compare"), work) for work in WORKS}
-    runs = mrpc_bars("mrpc_bf16", "mrpc_fp32", "mrpc_hugging_face_bf16", "mrpc_published_code")
-    speed, memory = [("MRPC, whole fine-tuning", runs)], []
-    for work, title in WORKS.items():
-        row = compared[work]
-        if work == "finetune":
-            title = "MRPC, whole fine-tuning, bf16"
-        else:
-            speed.append((title, [(OURS, row["cpu"], f"{row['cpu']:.4g} s an example"),
-                                  (PEER, row["peer_cpu"], f"{row['peer_cpu']:.4g} s an example")]))
-        memory.append((title, [(OURS, row["peak"], f"{row['peak']:.2f} GB"),
-                               (PEER, row["peer_peak"], f"{row['peer_peak']:.2f} GB")]))
-    authors, simulated = results.read("memory_measured_by_its_authors"), results.read("published_memory")
-    card = []
-    for length in sorted(set(values_of(simulated, "length")))[-2:]:
-        measured = values_of(authors, "largest_batch", length=length)[0]
-        ours = values_of(simulated, "largest_batch", length=length,
-                         program="this project, --recompute=layers")[0]
-        card.append((f"{length} tokens", [(OURS, ours, f"{ours} (simulated, recomputed)"), (
-            drawing.PUBLISHED, measured, f"{measured} (measured by its authors)")]))
-    return drawing.bar_panels([
-        ("CPU seconds: less is better", speed), ("Peak memory: less is better", memory),
-        ("Largest batch of BERT-Base on a 12 GB card: more is better", card)])
+    """Returns three bars as SVG: the CPU seconds of the fastest training of each program."""
+    rows = []
+    for index, (program, name) in enumerate(((OURS, "mrpc_bf16"), (PEER, "mrpc_hugging_face_bf16"),
+                                             ("published code", "mrpc_published_code"))):
+        seconds = run_seconds(results.read(name))
+        rows.append((program, seconds, f"{seconds:,.0f} s ({'bf16' if 'bf16' in name else 'fp32'})", index))
+    return charts.bar_chart("CPU seconds of one training: real MRPC, 3 epochs, 6 layers, two cores. Less is "
+                            "better.", rows)
 
 
-PICTURES = {"compare.svg": picture, "training.svg": short_picture}
+PICTURES = {"training.svg": picture}
 
 # --- Pages -----------------------------------------------------------------------------------------------
 

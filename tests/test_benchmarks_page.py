@@ -47,7 +47,7 @@ def test_a_changed_cell_and_a_changed_result_are_seen(monkeypatch):
         return result
 
     monkeypatch.setattr(results, "read", another)
-    assert "9.99" in render.rendered(page) and "9.99 GB" in render.picture()
+    assert "9.99" in render.rendered(page)
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
