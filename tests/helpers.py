@@ -49,6 +49,17 @@ class Recording:
         tiny.load(session, tf.trainable_variables(), self.group("var"))
 
 
+def tensors_of(prefix):
+    """Returns {name: array} of a checkpoint, or of the newest checkpoint in a directory."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def snapshot(directory):
+    """Returns {path: content} of everything in a directory. The content of a directory is None."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
+
+
 def ancestors(op):
     """Returns all ops that must run before an op: its inputs and control inputs, their inputs, and so on."""
     seen, waiting = set(), [op]

@@ -256,14 +256,6 @@ def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
     assert_same(computed, train_in_numpy(4, clip_norm=0.5, rate=lambda step: 0.05, decay=0.1))
 
 
-def test_no_variable_is_decayed_unless_asked_for():
-    _, loss, _ = build_problem()
-    optimizer = optimization.AdamWeightDecayOptimizer(learning_rate=0.05)
-    tvars = tf.trainable_variables()
-    update = optimizer.apply_gradients(zip(tf.gradients(loss, tvars), tvars))
-    assert_same(train(update, 3), train_in_numpy(3, clip_norm=np.inf, rate=lambda step: 0.05, decay=0.0))
-
-
 def test_the_published_helpers_of_the_optimizer_are_there():
     optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01,
                                                       exclude_from_weight_decay=["bias$"])
@@ -484,18 +476,6 @@ def test_slots_of_adamw_are_the_default_and_a_model_alone_has_no_optimizer():
 
 
 # --- Order: nothing is left to the scheduler ----------------------------------------------------------------
-
-
-def test_a_run_repeats_bit_for_bit():
-    recording = Recording("relu")
-    recording.config.hidden_dropout_prob = recording.config.attention_probs_dropout_prob = 0.1
-    recording.config.num_hidden_layers = 1
-    tf.train.get_or_create_global_step()
-    _, loss = recording.build_loss(recording.build_model())
-    train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
-    first, second = (train(train_op, 6, load_weights=recording.load_weights) for _ in range(2))
-    for name, values in first.items():
-        assert values.tobytes() == second[name].tobytes(), name
 
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])

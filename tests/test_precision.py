@@ -6,6 +6,7 @@ import re
 import shutil
 import types
 
+from helpers import tensors_of
 import numpy as np
 import pytest
 from scripts import run_fresh
@@ -331,11 +332,6 @@ def train(model_dir, max_steps, bad=(), loss_scaling=True, wide=False, micro_bat
                                                           gradient_accumulation_steps=micro_batches),
                       {"loss_scaling": loss_scaling, "wide": wide})
     return model.train(input_fn, max_steps=max_steps)
-
-
-def tensors_of(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def assert_same_tensors(found, expected):

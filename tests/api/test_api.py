@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from helpers import ROOT
+from helpers import ROOT, tensors_of
 from model_directories import linear, write
 import numpy as np
 import pytest
@@ -26,12 +26,6 @@ def rows(size, seed):
     chance = random.Random(seed)
     texts = [tiny.sentence(chance) for _ in range(size)]
     return [(text, "animal" if ANIMALS & set(text.split()) else "none") for text in texts]
-
-
-def weights_in(directory):
-    """Returns {name: array} of the newest checkpoint."""
-    reader = tf.train.load_checkpoint(str(directory))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,7 +86,7 @@ def test_the_command_gives_the_same_bits(trained, settings, scripts):
     done = scripts.run("run_classifier.py", *tiny.flags(**flags, train_file=train_file, do_train=True,
                                                         output_dir=here / "command"), cwd=here)
     assert done.code == 0, done.err
-    ours, commands = weights_in(here / "model"), weights_in(here / "command")
+    ours, commands = tensors_of(here / "model"), tensors_of(here / "command")
     assert ours.keys() == commands.keys() and ours["global_step"] == 3
     assert all(np.array_equal(array, commands[name]) for name, array in ours.items())
 
@@ -412,9 +406,9 @@ def interrupt(number, settings, directory):
                            json.dumps({**plain, "num_train_epochs": 1000}), str(int(number))], cwd=ROOT,
                           capture_output=True, encoding="utf-8")
     deadline = time.monotonic() + 60
-    while not weights_in(directory)["global_step"] and time.monotonic() < deadline:
+    while not tensors_of(directory)["global_step"] and time.monotonic() < deadline:
         time.sleep(0.5)  # the training writes its first checkpoint before the first step
-    return done, weights_in(directory)["global_step"]
+    return done, tensors_of(directory)["global_step"]
 
 
 @pytest.mark.slow(reason="a process of its own that trains; tests/commands/test_signals.py tests the command")

@@ -5,12 +5,12 @@ import json
 import re
 import shutil
 
+from helpers import snapshot, tensors_of
 import ml_dtypes
 import model_directories
 import numpy as np
 import pytest
 from safetensors import numpy as safetensors
-import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
@@ -50,11 +50,6 @@ def their_arrays(arrays):
     return {**others, **heads}
 
 
-def tensors_of(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def assert_same(found, expected):
     """Checks that two dicts of arrays are equal, bit for bit."""
     assert set(found) == set(expected)
@@ -71,11 +66,6 @@ def write_published(directory, arrays, config=tiny.CONFIG):
     (directory / "bert_config.json").write_text(json.dumps(config))
     (directory / "vocab.txt").write_text("".join(word + "\n" for word in tiny.VOCABULARY))
     return directory
-
-
-def snapshot(directory):
-    """Returns {path: content} of everything in a directory. The content of a directory is None."""
-    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import csv
 import json
 import shutil
 
+from outputs import contents
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
@@ -36,10 +37,6 @@ def records_in(path):
     return sorted(tf.python_io.tf_record_iterator(str(path)))
 
 
-def read(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
-
-
 @pytest.fixture(scope="module")
 def trained(scripts, tiny_model, tmp_path_factory):
     """A training with --dev_fraction=0.2 --seed=7, and its flags."""
@@ -67,16 +64,6 @@ def again(scripts, trained, here, rows=None, **changes):
         name: value for name, value in flags.items() if value is not None}), cwd=here)
 
 
-def test_the_rows_are_stored_and_recorded(trained):
-    lines = (trained["output_dir"] / "dev_rows.txt").read_text().splitlines()[2:]
-    expected = dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows
-    assert lines == [f"{row.line}\t{dev_split.row_digest(row)}" for row in expected] and len(lines) == 12
-    record = json.loads((trained["output_dir"] / "run.json").read_text())
-    assert {**record["dev_rows"], "fingerprint": None} == {"rows": 12, "of": 60, "fingerprint": None}
-    found = {name: set(records_in(trained["output_dir"] / f"{name}.tf_record")) for name in ("train", "eval")}
-    assert [len(found[name]) for name in ("train", "eval")] == [48, 12] and not found["train"] & found["eval"]
-
-
 def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_they_are(
         scripts, trained, tmp_path):
     """The training file has two new rows, and a new row with the text of a development row.
@@ -91,7 +78,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
     assert finished.err.count("has 63 rows, but it had only 60 rows when the training in") == 1
     assert records_in(tmp_path / "results" / "eval.tf_record") == records_in(
         trained["output_dir"] / "eval.tf_record")
-    assert read(tmp_path / "output") == read(trained["output_dir"])
+    assert contents(tmp_path / "output") == contents(trained["output_dir"])
 
 
 def change_record(directory, **changes):
@@ -106,8 +93,6 @@ def change_record(directory, **changes):
                                          "was trained with --dev_fraction=0.2"),
     (lambda directory: change_record(directory, dev_rows=None, settings={"dev_fraction": None}), ROWS,
      dict(dev_fraction=0.2), "was trained on all rows of its training file"),
-    (None, [[text, "x"] for text in TEXTS[:30]] + ROWS[30:], {}, "rows that OUTPUT/dev_rows.txt lists. "
-     "When the training started, one of these rows began in line "),
     (lambda directory: (directory / "dev_rows.txt").write_text(
         "# \nline\tdigest\n2\t" + dev_split.row_digest(part_of(ROWS).rows[0]) + "\n"), ROWS, {},
      "OUTPUT/dev_rows.txt was changed after the training wrote it")])
@@ -116,11 +101,11 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
     shutil.copytree(trained["output_dir"], tmp_path / "output")
     if damage:
         damage(tmp_path / "output")
-    before = read(tmp_path / "output")
+    before = contents(tmp_path / "output")
     finished = again(scripts, trained, tmp_path, rows, **flags)
     assert finished.code == 1 and "Traceback" not in finished.err, finished.err
     assert expected.replace("OUTPUT", str(tmp_path / "output")) in finished.err
-    assert read(tmp_path / "output") == before and not (tmp_path / "results").exists()
+    assert contents(tmp_path / "output") == before and not (tmp_path / "results").exists()
 
 
 # --- Files of the same name, and of the same rows --------------------------------------------------------

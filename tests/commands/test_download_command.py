@@ -81,12 +81,10 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    (b"", "train-v1.1.json: the server sent an empty file"),
-    (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: the server sent a web page"),
     (b"{}", 'because it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'),
     (b'{"data": []}', "because it contains no question"),
     (SQUAD[:-20], "because it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")],
-    ids=range(6))
+    ids=range(4))
 def test_what_is_not_squad_is_not_done(run, tmp_path, content, says):
     with Server({**FILES, TRAIN: content}) as server:
         done = run("--data=squad1.1", f"--base_url={server.address}")
@@ -106,8 +104,7 @@ def test_what_an_earlier_version_took_for_done_is_not(run, tmp_path):
 @pytest.mark.parametrize(("name", "path", "content", "says"), [
     ("AX", "/glue/data/AX.tsv", b"not found", "because its first line does not consist of 3 or more columns"),
     ("RTE", "/glue/data/RTE.zip", zip_of({f"{name}.tsv": b"x" for name in ("train", "dev", "test")}),
-     "its file train.tsv cannot be used, because its first line does not consist of 3 or more columns"),
-    ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or is not a zip")])
+     "its file train.tsv cannot be used, because its first line does not consist of 3 or more columns")])
 def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
     with Server({path: content}) as server:
         done = run(f"--data={name}", f"--base_url={server.address}")

@@ -69,11 +69,6 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
 
 @pytest.mark.parametrize(("flags", "message"), [
     ({}, "--model_dir is required. Pass the output directory of a training."),
-    (dict(model_dir="model/export"), "model/export has no checkpoint, so it is not the output "
-     "directory of a training with this version. Pass another directory, or continue the training in this "
-     "directory: the training writes missing files."),
-    (dict(model_dir="model", task="tagging"), "task tagging: the model in model was trained for "
-     "classification. Its tasks are classification and vectors."),
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
      "directory. Name another directory."),
     (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect on a "

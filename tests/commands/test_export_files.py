@@ -57,16 +57,3 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
     done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8", cwd=tmp_path)
     assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err
     assert "on texts made of words of the vocabulary: 40 inputs: " in done.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(("flags", "message"), [
-    (dict(model_dir="model", engine="onnx"), "model/export_onnx contains no export. Run export.py with "
-     "--model_dir=model --format=onnx."),
-    (dict(model_dir="model.onnx"), "model.onnx: . has no export.json, so this file was not written by "
-     "export.py. Pass the directory of an export, which also contains the tokenizer and the labels.")])
-def test_a_file_that_cannot_answer_is_refused(flags, message, scripts, model_dir, tmp_path):
-    (tmp_path / "model.onnx").write_bytes(b"")
-    done = scripts.run("predict.py", *tiny.flags(input_file="dev.csv", output_file="answers", **flags),
-                       cwd=tmp_path)
-    assert done.code == 1 and done.err.splitlines()[-1] == f"predict.py: error: {message}"
-    assert not (tmp_path / "answers").exists()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 
+from helpers import snapshot
 import pytest
 import tiny
 
@@ -94,10 +95,6 @@ CASES = {
         input="model/bert_model.ckpt", vocab_file="converted/vocab.txt", output="converted", force=True),
         "would overwrite converted/vocab.txt, which --vocab_file reads"),
 }
-
-
-def snapshot(directory):
-    return {str(path): path.read_bytes() if path.is_file() else None for path in directory.rglob("*")}
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

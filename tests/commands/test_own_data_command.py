@@ -8,7 +8,7 @@ import re
 import shutil
 
 import numpy as np
-from outputs import scores, table
+from outputs import contents, scores, table
 import pytest
 from rows import ROWS
 from safetensors import numpy as safetensors
@@ -91,10 +91,10 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(flags, e
     (work.directory / "alike.csv").write_text("text,label\na cat,no\na dog,no\u200b\n", encoding="utf-8")
     (work.directory / "old").mkdir()
     (work.directory / "old" / "skipped_lines.csv").write_text("text,label\na cat,x\na dog,y\n")
-    before = {path: path.read_bytes() for path in work.directory.rglob("*") if path.is_file()}
+    before = contents(work.directory)
     finished = work.train(**{"text_column": "text", **flags})
     assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err, finished.err
-    assert {path: path.read_bytes() for path in work.directory.rglob("*") if path.is_file()} == before
+    assert contents(work.directory) == before
 
 
 def test_labels_that_a_model_comes_with_are_those_of_a_prediction(scripts, tiny_model, tmp_path):

@@ -3,6 +3,7 @@
 The promise `replicas` in tests/conformance compares the bits of --num_replicas=2 with two micro-batches.
 """
 
+from helpers import tensors_of
 import numpy as np
 import pytest
 from rows import ROWS
@@ -70,9 +71,7 @@ def broken(scripts, tmp_path):
         flags = [*tiny.flags(output_dir=output, **changes), *(f"--bad_step={step}" for step in bad)]
         done = scripts.run(tmp_path / "train.py", *flags, cwd=tmp_path)
         newest = tf.train.latest_checkpoint(str(output))
-        reader = tf.train.load_checkpoint(newest)
-        return done, int(newest.rpartition("-")[2]), {
-            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        return done, int(newest.rpartition("-")[2]), tensors_of(newest)
     return run
 
 

@@ -99,7 +99,6 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(untrained, tin
 @pytest.mark.parametrize(("changes", "message"), [
     (dict(bert_hub_module_handle=None), "--bert_hub_module_handle is required"),
     (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: The hub module nothing was not"),
-    (dict(bert_hub_module_handle="data"), "has no saved_model.pb. Name the directory"),
     (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
     (dict(freeze_layers=1), "--freeze_layers=1: a hub module is used with its own weights"),
     (dict(vocab_file="vocab.txt"), "--vocab_file=vocab.txt: the hub module has its own vocabulary"),

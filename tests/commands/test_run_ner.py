@@ -155,11 +155,9 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flag
     ("train.txt", "a B-X\n\nb O\nc I-X\n\nd B-X\n",
      "train.txt:4: the tag I-X after O is not valid in the scheme IOB2, which fits most of data/train.txt; "
      "the right tag is B-X."),
-    ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is not valid in the scheme IOB2"),
     ("dev.txt", "a B-X\n",
      "--data_dir=data contains dev.txt and dev.conll. Choose one of these files with --dev_file."),
-    ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, "),
-    ("train.txt", "a B-X\n", "1 sentence and --num_train_epochs=3.0 make no batch")])
+    ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, ")])
 def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, tiny_model, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -176,8 +174,7 @@ def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, 
 @pytest.mark.parametrize("flags, message", [
     (dict(do_predict=True, test_file="data/test.txt"), "--output_dir=out has no labels.txt"),
     (dict(do_train=True, do_eval=True, train_file="data/train.txt"),
-     "--dev_file or --data_dir is required."),
-    (dict(data_dir="none"), "--data_dir=none: there is no such directory.")])
+     "--dev_file or --data_dir is required.")])
 def test_flags_that_cannot_be_right(flags, message, scripts, tiny_model, tmp_path):
     write_conll(tmp_path / "data" / "test.txt", 2)
     done = scripts.run("run_ner.py", *tiny.flags(**{**tiny_model.flags, "output_dir": "out", **flags}),

@@ -6,7 +6,7 @@ import json
 import re
 import types
 
-from helpers import comparable
+from helpers import comparable, tensors_of
 import numpy as np
 import pytest
 from scripts import ROOT
@@ -198,11 +198,6 @@ def trained(pretraining, shards):
                                            max_eval_steps=2, eval_batch_size=3, eval_file=shards[2])
     assert pretraining.finished.code == 0, pretraining.finished.err
     return pretraining
-
-
-def tensors_of(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def results_of(directory):

@@ -131,7 +131,6 @@ def test_questions_without_answers_are_pointed_out(workspaces, tmp_path, answers
 @pytest.mark.parametrize("changes, complaint", [
     (dict(train_file=None), "--train_file is required"),
     (dict(max_query_length=29), "leaves no room for a context"),
-    (dict(max_seq_length=64), "max_position_embeddings=40"),
     (dict(train_batch_size=64), "make no batch")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(workspaces, tmp_path, changes, complaint):
     work = workspaces(ROW, untrained=True).copy(tmp_path / "work")

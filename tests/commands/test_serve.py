@@ -47,18 +47,14 @@ def error_of(done):
     (["--model_dir={model}", "--host=192.0.2.1", f"--token={TOKEN}"], "not an address of this machine"),
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
     (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
-    (["--model_dir={model}", "--port={used}"], "another program uses this port"),
-    (["--model_dir={model}", "--port=0", "--task=tagging"], "was trained for classification"),
-    (["--model_dir={model}", "--port=0", "--engine=onnx"], "export_onnx contains no export. Run export.py"),
-    (["--model_dir={model}/labels.onnx"], "{model} has no export.json, so this file was not written by")])
+    (["--model_dir={model}", "--port={used}"], "another program uses this port")])
 def test_errors_of_one_line(flags, words, model, scripts, tmp_path):
     (tmp_path / "evaluated").mkdir()
     (tmp_path / "evaluated" / "eval_results.json").write_text("{}")
-    (model / "labels.onnx").touch()
     with socket.create_server(("127.0.0.1", 0)) as used:
         values = {"model": model, "used": used.getsockname()[1]}
         done = scripts.run("serve.py", *(flag.format(**values) for flag in flags), cwd=tmp_path)
-    assert words.format(model=model) in error_of(done)
+    assert words in error_of(done)
 
 
 def test_a_missing_package_is_named_with_its_extra(model, scripts, tmp_path):

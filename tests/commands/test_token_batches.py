@@ -175,19 +175,11 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
     np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)
 
 
-# --- The commands ----------------------------------------------------------------------------------------
+# --- The command ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row, changes, expected", [
-    ("pairs", dict(tokens_per_micro_batch=19),
-     "is below --max_seq_length=20: a long example would not fit. Pass at least 20."),
-    ("pairs", dict(tokens_per_micro_batch=20, gradient_accumulation_steps=2),
-     "Pass --gradient_accumulation_steps=4 or --tokens_per_micro_batch=40."),
-    ("pairs", dict(trim_padding=False), "Pass --trim_padding=true, or leave --tokens_per_micro_batch out."),
-    ("SQuAD 1.1", {}, "--tokens_per_micro_batch needs --trim_padding=true")])
-def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(row, changes, expected,
-                                                                                 workspaces, tmp_path):
-    work = workspaces(ROWS[row], untrained=True).copy(tmp_path / "work")
-    finished = work.train(**{"tokens_per_micro_batch": 40, **changes})
-    assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err, finished.err
+def test_a_command_that_trims_no_padding_refuses_the_flag(workspaces, tmp_path):
+    work = workspaces(ROWS["SQuAD 1.1"], untrained=True).copy(tmp_path / "work")
+    refused = work.train(tokens_per_micro_batch=40)
+    assert refused.code == 1 and "--tokens_per_micro_batch needs --trim_padding=true" in refused.err
     assert not work.output.exists()

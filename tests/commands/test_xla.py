@@ -4,7 +4,7 @@ import json
 import sys
 
 import conftest  # noqa: F401  sets the module path, also in the process that `run` starts
-from helpers import comparable
+from helpers import comparable, tensors_of
 import numpy as np
 import pytest
 from scripts import ROOT, run_fresh
@@ -124,8 +124,7 @@ def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
         assert done.code == 0, done.err
         graph = tf.MetaGraphDef.FromString((tmp_path / name / "model.ckpt-3.meta").read_bytes()).graph_def
         calls.append(sum(node.op == "PartitionedCall" for node in graph.node))
-        reader = tf.train.load_checkpoint(str(tmp_path / name))
-        weights.append({key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
+        weights.append(tensors_of(tmp_path / name))
     assert calls[0] == 0 < calls[1]
     plain, compiled = weights
     assert plain.keys() == compiled.keys()

@@ -997,13 +997,6 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, ca
         path: state for path, state in before.items() if "tfevents" not in path.name}
 
 
-def test_a_missing_checkpoint_is_named(trained):
-    os.remove(f"{trained.model_dir}/model.ckpt-3.index")
-    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
-                       r"but the directory contains no model.ckpt-3.index"):
-        trained.train(endless, steps=1)
-
-
 def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
     unique = "0123456789abcdef" * 2
     for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp",
@@ -1379,14 +1372,6 @@ def test_an_error_between_two_micro_batches_loses_nothing(tmp_path):
     model.train(micro_batches_from_step, max_steps=6)
     assert_same(checkpoint_values(f"{model.model_dir}/model.ckpt-6"),
                 checkpoint_values(f"{expected.model_dir}/model.ckpt-6"))
-
-
-def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
-    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .*30 or 35 examples.* 4 or 8"):
-        accumulating(tmp_path, 5, batch_size=32)
-    with pytest.raises(ValueError, match="2 examples cannot be split into 4 .*a batch of 4 examples.* into 2 "
-                       "micro-batches\\."):
-        accumulating(tmp_path, 4, batch_size=2)
 
 
 def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):

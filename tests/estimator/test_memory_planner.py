@@ -108,9 +108,6 @@ def test_the_choice_takes_the_least_time_of_what_fits():
     assert needed.total <= everything * 0.6 and found == dataclasses.replace(step, recompute="attention")
     found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
     assert found == dataclasses.replace(step, gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="are usable, but the setting that needs least memory, "
-                       "recompute=attention with micro-batches of 1, needs"):
-        choose(step, 10_000, needs_of_step, modes)
 
 
 def test_advice_names_the_flags_that_would_fit():
@@ -229,7 +226,6 @@ def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch
     (dict(batch_size=3, output_file="chart.svg"), "--batch_size and --output_file cannot be combined"),
     (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
     (dict(gpu_memory_gb="nan"), "must be a number from 0 to 1e+06"),
-    (dict(reserve_gb="nan"), "must be a number of at least 0"),
     (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
 def test_the_script_refuses(scripts, tmp_path, changes, complaint):
     config = tmp_path / "config.json"

@@ -6,10 +6,18 @@ import pytest
 
 from bertlib.tasks.classification import classifier_data, glue_submission_files
 
-# {task: (header of the training and the development file, a row of these files, header of the test file, a
-# row of this file, texts and label of the first row)}.
+# {task: (header of the training and the development file or None, a row of these files, header of the test
+# file, a row of this file, texts and label of the first row)}.
 PAIR = ["index", "sentence1", "sentence2"]
+MRPC = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
+MNLI = ["index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2"]
 LAYOUTS = {
+    "mrpc": (["Quality", *MRPC], ["1", "10", "11", 'He said " no', "A b ."], ["index", *MRPC],
+             ["7", "10", "11", 'He said " no', "A b ."], ('He said " no', "A b .", "1")),
+    "mnli": ([*MNLI, "label1", "gold_label"], [*"01234567", "A", "B", "neutral", "entailment"], MNLI,
+             [*"01234567", "A", "B"], ("A", "B", "entailment")),
+    "cola": (None, ["gj04", "1", "", "Fine it is ."], ["index", "sentence"], ["0", "Fine it is ."],
+             ("Fine it is .", None, "1")),
     "sst-2": (["sentence", "label"], ["good film ", "1"], ["index", "sentence"], ["0", "good film "],
               ("good film ", None, "1")),
     "qqp": (["id", "qid1", "qid2", "question1", "question2", "is_duplicate"], [*"789", "A?", "B?", "1"],
@@ -23,11 +31,12 @@ LAYOUTS = {
                "sentence2", "score"], [*"0123456", "A", "B", "3.800"],
               ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1",
                "sentence2"], [*"0123456", "A", "B"], ("A", "B", 3.8))}
+BY_NUMBER = "mrpc", "mnli", "cola"  # the columns of these tasks are found by number
 
 
 def write(path, *rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    path.write_text("".join("\t".join(row) + "\n" for row in rows if row), encoding="utf-8")
     return path
 
 
@@ -38,11 +47,13 @@ def described(examples):
 @pytest.mark.parametrize("task", sorted(LAYOUTS))
 def test_a_task_is_read_as_it_is_distributed(task, tmp_path):
     header, row, test_header, test_row, expected = LAYOUTS[task]
-    for name in ("train.tsv", "dev.tsv"):
-        write(tmp_path / name, header, row, row)
-    write(tmp_path / "test.tsv", test_header, test_row)
     processor = classifier_data.get_processor(task)
-    assert described(processor.get_train_examples(tmp_path)) == [expected] * 2
+    for part in ("train", "dev"):
+        write(tmp_path / processor.files[part], header, row, row)
+    write(tmp_path / processor.files["test"], test_header, test_row)
+    examples = processor.get_train_examples(tmp_path)
+    assert described(examples) == [expected] * 2
+    assert examples[0].guid == f"train-{0 if task in ('mnli', 'cola') else 1}"
     assert described(processor.get_dev_examples(tmp_path)) == [expected] * 2
     stand_in = 0.0 if task == "sts-b" else processor.get_labels()[0]
     assert described(processor.get_test_examples(tmp_path)) == [(*expected[:2], stand_in)]
@@ -52,8 +63,8 @@ def test_a_task_is_read_as_it_is_distributed(task, tmp_path):
 @pytest.mark.parametrize("task", sorted(LAYOUTS))
 def test_a_test_file_with_labels_gives_them(task, tmp_path):
     header, row, _, _, expected = LAYOUTS[task]
-    write(tmp_path / "test.tsv", header, row)
     processor = classifier_data.get_processor(task)
+    write(tmp_path / processor.files["test"], header, row)
     assert described(processor.get_test_examples(tmp_path))[0][:2] == expected[:2]
     assert processor.get_test_labels(tmp_path) == [expected[2]]
 
@@ -68,9 +79,6 @@ def test_the_diagnostic_set_has_the_labels_of_mnli_and_nothing_to_train_on(name,
     for read in (processor.get_train_examples, processor.get_dev_examples):
         with pytest.raises(NotImplementedError):
             read(tmp_path)
-
-
-MNLI = ["index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2"]
 
 
 def test_mnli_has_mismatched_sets_besides(tmp_path):
@@ -144,11 +152,13 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
     header, row = LAYOUTS[task][:2] if split == "dev" else LAYOUTS[task][2:4]
     processor = classifier_data.get_processor(task)
     read = getattr(processor, f"get_{split}_examples")
-    path = write(tmp_path / f"{split}.tsv", header, row, row[:-1])
+    path = write(tmp_path / processor.files[split], header, row, row[:-1])
     if (task, split) != ("qqp", "dev"):
-        message = f"{path}:3: the row has {len(row) - 1} .* at least {len(row)} are needed"
+        message = f"{path}:{3 if header else 2}: the row has {len(row) - 1} .* at least {len(row)} are needed"
         with pytest.raises(ValueError, match=message):
             read(tmp_path)
+    if task in BY_NUMBER:
+        return
     wrong = [*header[:-1], "other"]
     write(path, wrong, row)
     message = f"{path}:1: the header row has no column '{header[-1]}', only {', '.join(wrong)}"

@@ -10,10 +10,8 @@ import json
 import os
 import pathlib
 import random
-import subprocess
-import sys
 
-from helpers import DATA, ROOT
+from helpers import DATA
 import numpy as np
 import plain_pretraining
 import pytest
@@ -552,12 +550,6 @@ def test_output_that_cannot_be_written(tmp_path):
     assert contents([source, file]) == [b"d0s0w0 d0s0w1\nd0s1w0 d0s1w1\n\nd1s0w0 d1s0w1\nd1s1w0 "
                                         b"d1s1w1\n\nd2s0w0 d2s0w1\n"
                                         b"d2s1w0 d2s1w1\n", b"\n"]
-
-
-def test_workers_do_without_tensorflow():
-    code = ("import sys; from bertlib.tasks.pretraining import pretraining_stream; "
-            "assert 'tensorflow' not in sys.modules")
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- The script ------------------------------------------------------------------------------------------

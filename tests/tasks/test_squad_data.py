@@ -8,8 +8,6 @@ import gzip
 import itertools
 import json
 import re
-import subprocess
-import sys
 
 from helpers import DATA, ROOT
 from hypothesis import given, settings
@@ -300,12 +298,6 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
         assert feature.input_ids == [5, 2, 5, 3, 5, 0, 0, 0, 0, 0]
     else:
         assert feature.tokens == ["[CLS]", "o", "f", "[SEP]", "t", "h", "e", "[SEP]"]
-
-
-def test_workers_do_without_tensorflow():
-    code = ("import sys; from bertlib.tasks.squad import squad_data; "
-            "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------

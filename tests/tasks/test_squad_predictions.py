@@ -186,12 +186,6 @@ def test_without_candidates_the_published_placeholder_is_the_answer():
     assert [prediction.nbest for prediction in select(*null_only())] == [[Answer("empty", 0.0, 0.0, 1.0)]] * 2
 
 
-def test_threshold_decides_which_answer_is_final():
-    null, cat = Answer("", 1.0, 1.0, 0.3), Answer("cat", 1.0, 2.0, 0.7)
-    prediction = Prediction("q", [cat, null], cat, null, -1.0)
-    assert prediction.final_answer(-1.0) is cat and prediction.final_answer(-1.5) is null
-
-
 # --- Streaming -------------------------------------------------------------------------------------------
 
 
@@ -289,17 +283,6 @@ def test_offsets_are_those_of_the_context_with_its_own_white_space(span, text, p
     logits[0, 4 + span[0]] = logits[1, 4 + span[1]] = 9.0
     answer = select([question], [window(0, words)], [RawResult(0, *logits)])[0].answer
     assert (answer.text, (answer.start, answer.end)) == (text, place)
-
-
-def test_part_of_a_word_has_its_own_offsets():
-    question = example("q", "?", "\t\n(The  \u202f cat's) café")
-    feature = window(0, ["(", "the", "cat", "'", "s", ")", "cafe"])
-    feature.token_to_orig_map = dict(zip(feature.token_to_orig_map, [0, 0, 1, 1, 1, 1, 2]))
-    logits = np.zeros((2, 12))
-    logits[0, 5] = logits[1, 6] = 9.0
-    answer = select([question], [feature], [RawResult(0, *logits)])[0].answer
-    assert (answer.text, answer.start, answer.end) == ("The cat", 3, 13)
-    assert question.context[3:13] == "The  \u202f cat"
 
 
 def test_an_example_without_offsets_gives_none(recording, tmp_path):
@@ -402,12 +385,6 @@ def test_no_threshold_is_better_than_the_one_found(scored):
         assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(-4.5, 5.0, 0.5)))
 
 
-def test_threshold_withholds_all_answers_where_that_is_best():
-    predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
-    assert predictions[0].final_answer(squad_metrics.find_null_threshold(
-        {"q": []}, predictions)).text == ""
-
-
 def test_gold_answers_of_a_file(recording, tmp_path):
     path = tmp_path / "dev.json"
     path.write_bytes(b"\xef\xbb\xbf" + (DATA / "squad_v2.json").read_bytes())
@@ -416,17 +393,6 @@ def test_gold_answers_of_a_file(recording, tmp_path):
     assert sum(not answers for answers in gold.values()) == 14
     for question in recording.examples:
         assert all(question.context[start:start + len(text)] == text for text, start in gold[question.qas_id])
-
-
-@pytest.mark.parametrize("content, complaint", [
-    ("", "dev.json: the file is empty"), ("[]", "dev.json: the file should contain one JSON object"),
-    ('{"data": 3}', "dev.json: 'data' should be a list"),
-    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}', r"dev.json: data.*qas\[0\]: "
-     r"question q has no")])
-def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
-    (tmp_path / "dev.json").write_text(content)
-    with pytest.raises(ValueError, match=complaint):
-        squad_data.read_gold(str(tmp_path / "dev.json"))
 
 
 # --- Report ----------------------------------------------------------------------------------------------
