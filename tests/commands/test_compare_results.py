@@ -19,9 +19,12 @@ LABELS = ["no", "yes"]
 COUNT = 60
 
 
-def write(directory, rows):
-    """Writes eval_predictions.csv, and returns the directory."""
+def write(directory, rows, as_json=False):
+    """Writes eval_predictions.csv or eval_predictions.jsonl, and returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
+    if as_json:
+        (directory / "eval_predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return directory
     with open(directory / "eval_predictions.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -141,10 +144,9 @@ def test_other_tasks_have_their_metrics(tmp_path):
         "f1": pytest.approx([125 / 3, 250 / 3]), "exact_match": pytest.approx([100 / 3, 200 / 3])}
 
     for name, value in (("g", ["x"]), ("h", ["x", "y"])):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "eval_predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [
+        write(tmp_path / name, [
             {"text": "1", "label": ["x", "y"], "prediction": value, "probabilities": {"x": 0.9, "y": 0.6}},
-            {"text": "2", "label": [], "prediction": [], "probabilities": {"x": 0.1, "y": 0.2}}]))
+            {"text": "2", "label": [], "prediction": [], "probabilities": {"x": 0.1, "y": 0.2}}], True)
     found = compare(tmp_path / "g", tmp_path / "h")
     assert {entry["metric"]: entry["values"] for entry in found["metrics"]} == {
         "eval_f1_micro": pytest.approx([200 / 3, 100]), "eval_f1_macro": [50.0, 100.0]}
@@ -170,9 +172,7 @@ def test_run_json_decides_the_task_and_not_the_names_of_the_columns(tmp_path):
 def test_a_guessed_task_is_said_and_a_prediction_of_nan_is_an_error(tmp_path, caplog):
     rows = [{"text": "t", "label": number / 2, "prediction": number, "is_right": None} for number in range(4)]
     for name, last in (("a", 3.0), ("b", 2.5), ("nan", None)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "eval_predictions.jsonl").write_text("".join(
-            json.dumps(row) + "\n" for row in [*rows[:3], {**rows[3], "prediction": last}]))
+        write(tmp_path / name, [*rows[:3], {**rows[3], "prediction": last}], True)
     with caplog.at_level("INFO", logger="absl"):
         compare("a", "b")
     assert "is guessed from the columns: regression, with the metrics eval_pearson, " in caplog.text
@@ -180,9 +180,7 @@ def test_a_guessed_task_is_said_and_a_prediction_of_nan_is_an_error(tmp_path, ca
     record(tmp_path / "a", None, "regression")
     compare("a", "b")
     assert "guessed" not in caplog.text
-    said = refused("a", "nan")
-    assert "nan/eval_predictions.jsonl: the prediction None in row 4 is not a finite" in (
-        said), said
+    assert "nan/eval_predictions.jsonl: the prediction None in row 4 is not a finite" in refused("a", "nan")
 
 
 @pytest.mark.parametrize("labels, reason", [
@@ -200,8 +198,7 @@ def test_a_metric_with_another_meaning_is_not_compared(labels, reason, tmp_path)
     assert values == {"eval_accuracy": [50, 100], "eval_matthews": [0, 100]}
     assert list(found["refused"]) == ["eval_f1"] and reason in found["refused"]["eval_f1"]
     assert f"eval_f1: not compared, because {found['refused']['eval_f1']}" in found["conclusion"]
-    said = refused("a", "b", metric="f1")
-    assert reason in said
+    assert reason in refused("a", "b", metric="f1")
 
 
 def test_several_labels_of_models_with_other_labels(tmp_path):
@@ -214,29 +211,25 @@ def test_several_labels_of_models_with_other_labels(tmp_path):
     assert [entry["metric"] for entry in found["metrics"]] == ["eval_f1_micro"]
     assert "eval_f1_macro is the mean of the F1 of x, y for" in found["refused"]["eval_f1_macro"]
     write(tmp_path / "b", [{"text": "0", "label": "x", "prediction": "w"}] * 2)
-    said = refused("b", "a")
-    assert "'text' contains" in said, said
+    assert "'text' contains" in refused("b", "a")
 
 
 def test_labels_and_texts_are_not_compared_as_numbers(tmp_path):
     for name, label in (("a", "1"), ("b", "01")):
         rows = [{"text": str(number), "label": label, "prediction": label} for number in range(3)]
         record(write(tmp_path / name, rows), ["01", "1"])
-    said = refused("a", "b")
-    assert "the column 'label' contains '1' in the first file, and '01' in" in said
+    assert "the column 'label' contains '1' in the first file, and '01' in" in refused("a", "b")
     # A score is a number, in CSV and in JSON Lines.
     write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": label} for label in (1, 2.50, 3)])
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "eval_predictions.jsonl").write_text("".join(
-        json.dumps({"text": "1e3", "label": label, "prediction": label}) + "\n" for label in (1.0, 2.5, 3.0)))
+    write(tmp_path / "d", [{"text": "1e3", "label": label, "prediction": label} for label in (1.0, 2.5, 3.0)],
+          True)
     for name in "cd":
         record(tmp_path / name, None, "regression")
     found = compare("c", "d")
     assert [entry["values"] for entry in found["metrics"]] == [pytest.approx([100, 100])] * 2
     write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": answer}
                            for label, answer in ((1, 1), (2.5, "nan"), (3, 2))])
-    said = refused("c", "d")
-    assert "the prediction 'nan' in row 2 is not a finite number" in said
+    assert "the prediction 'nan' in row 2 is not a finite number" in refused("c", "d")
 
 
 def test_the_metrics_are_those_of_the_evaluation(two, tmp_path):
@@ -248,12 +241,11 @@ def test_the_metrics_are_those_of_the_evaluation(two, tmp_path):
     (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
     found = compare("a", b)
     assert found["metrics"][1]["values"][0] == pytest.approx(100 * good["eval_f1"])
-    said = refused("a", b, metric="recall_bad")
-    assert "Other metrics cannot be computed from a table of predictions" in said
+    assert "Other metrics cannot be computed from a table of predictions" in refused("a", b,
+                                                                                     metric="recall_bad")
     good["eval_f1"] -= 0.01
     (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
-    said = refused("a", b)
-    assert "files belong to different evaluations. Evaluate the model again." in said
+    assert "files belong to different evaluations. Evaluate the model again." in refused("a", b)
 
 
 def test_questions_have_the_metrics_of_their_scorer(tmp_path):
@@ -311,11 +303,9 @@ def test_sweeps_are_compared_on_the_same_data_and_by_the_same_metric(tmp_path):
     assert found["compared"] == {"training data": ["t1", "t2"]}
     assert "compared setting: training data = t1 and t2" in found["conclusion"]
     c = own_sweep(tmp_path / "c", [1e-5], range(2), "eval_f1", dev_data={"fingerprint": "d2"})
-    said = refused(a, c)
-    assert "were evaluated on different development data" in said
+    assert "were evaluated on different development data" in refused(a, c)
     d = own_sweep(tmp_path / "d", [1e-5], range(2), "eval_f1", labels=["yes", "no"])
-    said = refused(a, d)
-    assert "eval_f1 is the F1 of yes for the first model, and the F1 of no" in said
+    assert "eval_f1 is the F1 of yes for the first model, and the F1 of no" in refused(a, d)
 
 
 def sweep(directory, rate, values, seeds=None, failed=()):
@@ -383,11 +373,9 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record(tmp_path):
     assert default["metrics"][0]["values"] == pytest.approx([3.2, 4.225])
 
     c = write_sweep("c", "5e-05", high, "other rows")
-    said = refused(a, c)
-    assert "are not predictions for the same examples" in said
+    assert "are not predictions for the same examples" in refused(a, c)
     (tmp_path / "c" / "sweep.json").write_text('{"flags": 3}')
-    said = refused(a, c)
-    assert "is not the record of a sweep. Restore the file." in said
+    assert "is not the record of a sweep. Restore the file." in refused(a, c)
 
 
 def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
@@ -414,10 +402,9 @@ def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
     (tmp_path / "cut" / "eval_predictions.csv").write_text("text,label,prediction\na,no,no\nb,no\n")
     assert "cut/eval_predictions.csv: row 2 has more or fewer fields than the header" in (
         refused(tmp_path / "cut", a))
-    (tmp_path / "key").mkdir()
-    (tmp_path / "key" / "eval_predictions.jsonl").write_text(
-        '{"text": "a", "label": "no", "prediction": "no"}\n{"text": "b", "label": "no"}\n')
-    assert "the column 'prediction' is missing in row 2" in refused(tmp_path / "key", a)
+    key = write(tmp_path / "key", [{"text": "a", "label": "no", "prediction": "no"},
+                                   {"text": "b", "label": "no"}], True)
+    assert "the column 'prediction' is missing in row 2" in refused(key, a)
     scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}])
     assert "belongs to the task classification, and " in refused(a, scores)
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
