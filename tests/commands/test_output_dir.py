@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 
-from outputs import contents, record, results
+from outputs import contents, results
 import pytest
 from rows import ROWS
 import tiny
@@ -17,7 +17,7 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import build_vocab
 from bertlib.output_directory import model_writer
-from bertlib.system import fingerprints, locks
+from bertlib.system import locks
 
 TRAIN = dict(do_eval=False, do_predict=False)
 EVALUATE = dict(do_train=False, do_predict=False)
@@ -27,10 +27,6 @@ EVALUATE = dict(do_train=False, do_predict=False)
 def copy(workspaces, tmp_path):
     """A copy of a trained workspace."""
     return workspaces(ROWS["pairs"]).copy(tmp_path / "copy")
-
-
-def change_record(work, **changes):
-    (work.output / "run.json").write_text(json.dumps({**record(work.output), **changes}))
 
 
 def warnings_of(finished):
@@ -60,15 +56,6 @@ def test_a_directory_that_is_in_use_is_evaluated_elsewhere(copy):
 
 
 # --- Another run's directory -----------------------------------------------------------------------------
-
-
-def test_other_labels_are_refused(copy):
-    change_record(copy, labels=["1", "0"])
-    (copy.output / "labels.txt").write_text("1\n0\n")
-    before = contents(copy.output)
-    refused = copy.train(**EVALUATE)
-    assert refused.code == 1 and 'labels: ["1", "0"] -> ["0", "1"]. Use another' in refused.err
-    assert contents(copy.output) == before
 
 
 def test_the_same_command_again_says_which_run_trained(copy):
@@ -135,41 +122,6 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
     assert re.search(r"WARNING: The results above are those of the earlier training in \S+\. No step was "
                      r"trained with the new values: .*learning_rate: 0\.0002 -> 0\.02.* To train with them, "
                      r"pass another --output_dir\.$", done.err.splitlines()[-1]), done.err
-
-
-def test_a_record_that_cannot_be_read_is_said(copy):
-    (copy.output / "run.json").write_text("[]")
-    refused = copy.train()
-    assert refused.code == 1 and "error: output/run.json is not a record of format 1" in refused.err
-    assert "emove " in refused.err
-
-
-# --- Fingerprints ----------------------------------------------------------------------------------------
-
-
-def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprints, "_SAMPLED_BYTES", 64)
-    monkeypatch.setattr(fingerprints, "_BLOCK", 8)
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_bytes(bytes(range(200)))
-    two.write_bytes(b"short")
-
-    def fingerprint():
-        return fingerprints.hash_files([str(one), str(two)])["fingerprint"]
-
-    first = fingerprints.hash_files([str(one), str(two)])
-    assert first == {"files": 2, "bytes": 205, "fingerprint": fingerprint()}
-    seen = {first["fingerprint"]}
-    for content in (b"x" + bytes(range(1, 200)), bytes(range(199)) + b"x", bytes(range(201))):
-        one.write_bytes(content)
-        seen.add(fingerprint())
-    two.write_bytes(b"shorT")
-    seen.add(fingerprint())
-    assert len(seen) == 5
-
-    (tmp_path / "huge").touch()
-    os.truncate(tmp_path / "huge", 2**40)  # a sparse file: one terabyte that takes no space on the disk
-    assert fingerprints.hash_files([str(tmp_path / "huge")])["bytes"] == 2**40
 
 
 # --- Files -----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 import scripts as runs
 import tiny
 
-from bertlib.system import locks
 from bertlib.tasks.multiple_choice import choice_head
 import modeling
 
@@ -70,15 +69,6 @@ def test_a_bad_line_leaves_an_older_file_of_answers_unchanged(predict, tmp_path)
     assert (tmp_path / "answers.jsonl").read_text() == "complete"
 
 
-def test_bad_lines_may_be_skipped(predict):
-    done, answers = predict(b"the cat\n\xff\n\na dog\n", skip_bad_lines=True)
-    assert done.code == 0, done.err
-    assert ["label" in answer for answer in answers] == [True, False, False, True]
-    assert answers[1]["error"].startswith("line 2: byte 0xff at offset 8 is not UTF-8")
-    assert answers[2]["error"] == "line 3: text_a is empty."
-    assert "Lines answered: 2; lines that could not be used: 2." in done.err
-
-
 def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     content = gzip.compress(b"text_a\nthe cat\na dog\n")
     done, answers = predict(content, "lines.tsv.gz")
@@ -133,20 +123,6 @@ def test_the_columns_of_a_training_are_found(predict, pair_dir):
     assert (answers[0]["id"], answers[0]["first"], answers[0]["kind"]) == ("1", "the cat", "yes")
     done, plain = predict("the cat ||| a dog\n", model_dir=pair_dir)
     assert answers[0]["probabilities"] == plain[0]["probabilities"]
-
-
-def test_two_runs_do_not_write_one_file(predict, tmp_path):
-    with locks.lock_file(str(tmp_path / "answers.jsonl")):
-        done, _ = predict("the cat\n", output_file="answers.jsonl")
-    assert done.code == 1 and "answers.jsonl" in done.err.splitlines()[-1]
-    assert not (tmp_path / "answers.jsonl").exists()
-
-
-def test_another_task_and_named_columns(predict):
-    done, answers = predict("number\twords\n1\tthe cat\n", "lines.tsv", task="vectors", text_column="words")
-    assert done.code == 0, done.err
-    assert len(answers[0]["vector"]) == tiny.CONFIG["hidden_size"]
-    assert (answers[0]["number"], answers[0]["words"]) == ("1", "the cat")
 
 
 @pytest.mark.parametrize("flags, problem", [

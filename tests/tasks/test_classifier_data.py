@@ -98,31 +98,11 @@ def test_windows_without_the_number_of_tokens_are_the_same(tokenizer):
                                                     counts_tokens=False) == (expected, None)
 
 
-def test_pair_is_cut_to_leave_three_places():
-    features = convert("a bb ccc dddd", "aa bbb cccc", length=8)
-    assert features.input_ids == [5, 1, 2, 3, 5, 2, 3, 5]
-    assert features.segment_ids == [0, 0, 0, 0, 0, 1, 1, 1]
-    assert features.input_mask == [1] * 8
-
-
 @pytest.mark.parametrize("text_b", [0, 5, 0.0, float("nan")])
 def test_a_number_is_no_second_text(text_b, tokenizer):
     example = classifier_data.InputExample("train-3", "a cat", text_b, "x")
     with pytest.raises(ValueError, match="example train-3: Text must be str or UTF-8 bytes, not"):
         classifier_data.convert_single_example(9, example, ["x"], 8, tokenizer)
-
-
-@pytest.mark.parametrize("text_b", ["", "  ", None])
-def test_second_text_without_tokens_leaves_a_single_text(text_b):
-    features = convert("a bb ccc", text_b, length=5)
-    assert features.input_ids == [5, 1, 2, 3, 5]
-    assert features.segment_ids == [0] * 5
-
-
-def test_second_text_cut_to_nothing_has_no_separator():
-    features = convert("a bb", "ccc dddd", length=4)
-    assert features.input_ids == [5, 1, 5, 0]
-    assert features.input_mask == [1, 1, 1, 0]
 
 
 def test_too_short_a_sequence_is_refused():
@@ -132,11 +112,6 @@ def test_too_short_a_sequence_is_refused():
     assert convert("a", length=2).input_ids == [5, 5]
     with pytest.raises(ValueError, match="need 2"):
         convert("a", length=1)
-
-
-def test_unknown_label_names_the_example():
-    with pytest.raises(ValueError, match="example g: label 'z' is not one of w, x"):
-        convert("a", label="z")
 
 
 def test_padding_example_is_all_zeros_and_not_real():
@@ -162,13 +137,9 @@ def info(monkeypatch):
     return messages
 
 
-@pytest.mark.parametrize("to_file", [False, True])
-def test_first_examples_and_progress_are_logged(to_file, info, tokenizer, tmp_path):
-    arguments = [some_examples(10001), ["0", "1"], 8, tokenizer]
-    if to_file:
-        classifier_data.file_based_convert_examples_to_features(*arguments, str(tmp_path / "train.tf_record"))
-    else:
-        assert len(classifier_data.convert_examples_to_features(*arguments)) == 10001
+def test_first_examples_and_progress_are_logged(info, tokenizer):
+    features = classifier_data.convert_examples_to_features(some_examples(10001), ["0", "1"], 8, tokenizer)
+    assert len(features) == 10001
     assert info == ["Example train-0, label 0 (id 0): [CLS] w ##0 a [SEP] b [SEP]",
                     "Example train-1, label 1 (id 1): [CLS] w ##1 a [SEP] b [SEP]",
                     "Converting example 10000 of 10001"]

@@ -151,13 +151,6 @@ def test_a_column_without_a_name_holds_the_labels_where_most_are_known(second_co
     assert found.is_labelled == is_labelled
 
 
-@pytest.mark.parametrize("needs_labels", [True, False])
-def test_a_header_is_noticed_by_the_labels_that_are_known(needs_labels, tmp_path):
-    path = written(tmp_path, "test.csv", [["was", "kind"], ["cats", "x"], ["dogs", "y"]], None)
-    with pytest.raises(ValueError, match="test.csv:1: .*looks like a header row: was, kind"):
-        row_examples.ExampleReader("classification", [1], [2]).read(path, needs_labels, known=["x", "y", "z"])
-
-
 @pytest.mark.parametrize("rows, labels, known", [
     ([["Great", "z"], *ONCE], [2], None), ([["Great", "x"], *ONCE], [2], None),
     ([["Great movie, really!", "once"], *ONCE], [2], None),

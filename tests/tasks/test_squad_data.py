@@ -184,19 +184,6 @@ def test_answers_are_narrowed_to_their_tokens(answer, first, last, expected, tok
 # --- Lengths ---------------------------------------------------------------------------------------------
 
 
-def test_a_stride_beyond_the_window_skips_no_token(tokenizer):
-    example = example_of("who", " ".join("abcdefghij"))
-    features = features_of([example], tokenizer, LENGTHS(8, 100, 1), False)
-    assert [feature.tokens[3:-1] for feature in features] == [list("abcd"), list("efgh"), list("ij")]
-    assert all(all(feature.token_is_max_context.values()) for feature in features)
-
-
-def test_a_long_question_is_cut_at_its_end(tokenizer):
-    example = example_of("one two three four", "a b")
-    feature, = features_of([example], tokenizer, LENGTHS(10, 2, 2), False)
-    assert feature.tokens == ["[CLS]", "one", "two", "[SEP]", "a", "b", "[SEP]"]
-
-
 @pytest.mark.parametrize("context", ["", " \n\t", "\u200b \x00"])
 def test_a_context_without_tokens_makes_no_window_and_a_warning(context, tokenizer, tmp_path, caplog):
     examples = [example_of("who", "a b")] * 3
