@@ -221,12 +221,11 @@ def _describe(data):
 
 
 def _frame_rows(frame, argument):
-    names = [str(name) for name in frame.columns]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{argument} has two columns with the name {twice!r}. Rename one of them.")
-    columns = [frame.iloc[:, place].tolist() for place in range(len(names))]
-    return [dict(zip(names, map(plain_value, values))) for values in zip(*columns)]
+    names = frame.columns.map(str)
+    if not names.is_unique:
+        raise ValueError(f"{argument} has two columns with the name {names[names.duplicated()][0]!r}. Rename "
+                         "one of them.")
+    return list(map(plain_value, frame.to_dict("records")))
 
 
 def _with_names_as_text(row, where):

@@ -168,7 +168,6 @@ def _flush_help():
 
 
 def _outcome_of_exit(end):
-    """Returns the `Outcome` of a command that ended with a SystemExit."""
     error = end.__context__
     if isinstance(error, flags.UnrecognizedFlagError):
         similar = difflib.get_close_matches(error.flagname, FLAGS, 1)
@@ -311,7 +310,6 @@ def _resume_advice(resumable):
 
 
 def _end(outcome):
-    """Ends the process with an `Outcome`."""
     _report(outcome)
     sys.exit(outcome.exit_code)
 

@@ -52,12 +52,12 @@ class Table(NamedTuple):
     separator: str
 
 
-def find_table(path, name=TABLE):
+def find_table(path):
     """Returns the path of the table of predictions in a directory; None if the directory has no table. If
     `path` is a file, returns `path`."""
     if not files.is_directory(path):
         return path
-    candidates = [os.path.join(path, f"{name}.{ending}") for ending in prediction_files.FORMATS]
+    candidates = [os.path.join(path, f"{TABLE}.{ending}") for ending in prediction_files.FORMATS]
     found = [candidate for candidate in candidates if files.exists(candidate)]
     if len(found) > 1:
         raise ValueError(f"{path} contains {' and '.join(map(os.path.basename, found))}. Name one of these "

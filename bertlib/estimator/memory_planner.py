@@ -155,7 +155,6 @@ def rewrite(train_op):
 
 
 def _virtual_gpu():
-    """Returns a cluster with a single virtual GPU."""
     # The virtual GPU has so much memory that Grappler, TensorFlow's optimizer of graphs, never plans to move
     # tensors from the GPU to the host's memory. The clock, the cores and the bandwidth are those of a GTX
     # Titan X (Pascal).

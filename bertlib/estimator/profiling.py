@@ -15,6 +15,7 @@ from bertlib.graph import tensorflow_internals
 # In a CPU trace, an event with the name `_RUN_BY_XLA` is one run of a function that XLA compiled. The table
 # in the log lists all such events as the type `_COMPILED_BY_XLA`.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
+_TABLE_ROWS = 10  # number of types of ops in the table
 
 
 class ProfileHook(tf.train.SessionRunHook):
@@ -135,14 +136,14 @@ def _op_type(plane, event):
     return next((match.group(1) for match in matches if match), None)
 
 
-def _table_of(times, rows=10):
+def _table_of(times):
     """Returns a table of the types of ops that took the most time. Each type is one line of text."""
     total = sum(seconds for seconds, _ in times.values()) or 1.0
     ordered = sorted(times.items(), key=lambda item: -item[1][0])
-    table = [(kind, *values) for kind, values in ordered[:rows]]
-    if ordered[rows:]:
-        table.append((f"{len(ordered) - rows} other types",
-                      *map(sum, zip(*(values for _, values in ordered[rows:])))))
+    table = [(kind, *values) for kind, values in ordered[:_TABLE_ROWS]]
+    if ordered[_TABLE_ROWS:]:
+        table.append((f"{len(ordered) - _TABLE_ROWS} other types",
+                      *map(sum, zip(*(values for _, values in ordered[_TABLE_ROWS:])))))
     return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
                      for kind, seconds, calls in table)
 

@@ -65,7 +65,6 @@ def _extension(value):
 
 
 def _value(kind, content):
-    """Returns the value of an extension type."""
     if kind == _INTEGER:
         return int(content)
     items = decode(content)

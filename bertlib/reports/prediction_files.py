@@ -127,7 +127,6 @@ def _cells(row, fields, probabilities, details, separator):
 
 
 def _json_object(row, renamed):
-    """Returns a row as a dict."""
     found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
              "label": row.label, "prediction": row.prediction}
     numbers = row.probabilities

@@ -596,7 +596,6 @@ class TextReader:
         return len(row) <= place or row[place] == value
 
     def _read_list(self, line, row):
-        """Returns the `TextRow` for a list of values."""
         place = self.place
         if self._layout:
             if len(row) < self._layout.width:

@@ -113,7 +113,6 @@ def looks_like_header(first, others, texts, labels, kind):
 
 
 def _is_name(value):
-    """Returns whether a value can be the name of a column."""
     return bool(_NAME.fullmatch(value.strip())) and len(value.split()) <= 4 and (
         value.strip().lower() not in _MISSING)
 

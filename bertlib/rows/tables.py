@@ -238,7 +238,6 @@ def _encoding_advice(line, number, encoding):
 
 
 def _nul_row(text, encoding):
-    """Returns the `BadRow` for a line with a NUL character."""
     advice = "convert it to UTF-8" if encoding is None else "convert it to UTF-8 or pass --encoding=utf-16"
     return BadRow(f"the line contains a NUL character. If the file is UTF-16, {advice}; otherwise remove the "
                   "character.", "NUL character", text)

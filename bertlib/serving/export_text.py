@@ -41,6 +41,7 @@ _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
 _MAX_BYTES = 4  # largest number of bytes of a character in UTF-8
 _COMPARED_AT_A_TIME = 1000
+_MOST_SHOWN = 3  # largest number of texts in the field `first` of `Differences`
 # Beginning of the names of graph collections. Each contains one input of the encoder in each signature, in
 # the order in which the signatures are built.
 _COMPARED = "text_export/"
@@ -370,13 +371,12 @@ class Differences(NamedTuple):
     first: list
 
 
-def compare_tokens(tokenizer, texts, most=3):
+def compare_tokens(tokenizer, texts):
     """Compares the tokens of a `GraphTokenizer` with the tokens of the tokenizer, for each text.
 
     Args:
       tokenizer: a `tokenization.FullTokenizer`.
       texts: iterable of str.
-      most: largest number of texts in the field `first` of the result.
 
     Returns:
       a `Differences`.
@@ -391,10 +391,10 @@ def compare_tokens(tokenizer, texts, most=3):
             return [(text, tokenizer.tokenize(text), tokenizer.convert_ids_to_tokens(row))
                     for text, row in zip(batch, found)]
 
-        return _differences(texts, compare, most)
+        return _differences(texts, compare)
 
 
-def compare_export(model, directory, texts, most=3):
+def compare_export(model, directory, texts):
     """Compares the tokens that the encoder gets in an exported graph with those in `predict.py`, for each
     text.
 
@@ -404,7 +404,7 @@ def compare_export(model, directory, texts, most=3):
     Args:
       model: the `model_directory.ModelDirectory` that was exported.
       directory: the directory of the exported version.
-      texts, most: see `compare_tokens`.
+      texts: iterable of str.
 
     Returns:
       a `Differences`. If the tokens differ only in a pair, `first` contains both texts, separated by " ||| ".
@@ -433,7 +433,7 @@ def compare_export(model, directory, texts, most=3):
             return [pair if pair and all(equal[index:index + 2]) else row
                     for index, (row, pair) in enumerate(itertools.zip_longest(alone, pairs))]
 
-        return _differences(texts, compare, most)
+        return _differences(texts, compare)
 
 
 def _expected_tokens(model, texts, is_tagged):
@@ -458,12 +458,12 @@ def _encoded(texts):
     return [text.encode("utf-8", "replace") for text in texts]
 
 
-def _differences(texts, compare, most):
+def _differences(texts, compare):
     """Returns the `Differences` of texts. `compare` takes a list of texts. For each text, it returns (text,
     tokens of the tokenizer, tokens of the graph)."""
     compared, number, first, texts = 0, 0, [], iter(texts)
     while batch := list(itertools.islice(texts, _COMPARED_AT_A_TIME)):
         different = [row for row in compare(batch) if row[1] != row[2]]
         compared, number = compared + len(batch), number + len(different)
-        first = [*first, *different][:most]
+        first = [*first, *different][:_MOST_SHOWN]
     return Differences(compared, number, first)

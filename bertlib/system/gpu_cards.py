@@ -48,18 +48,17 @@ def _logged(title, lowest, highest=None):
                    f"one log: {lowest:,} MiB")
 
 
-def _calculated(title, total, compute_capability):
+def _calculated(title, total):
     """Returns the `GpuCard` of a card for which no logs were found. Its usable memory is calculated.
 
     Args:
-      title: str.
+      title: str, a card of compute capability 8.
       total: total MiB that nvidia-smi shows.
-      compute_capability: see `tensorflow_reserve`.
     """
     # On the cards for which logs were found, the driver and the CUDA context take 370 to 1,300 MiB.
     # nvidia-smi shows 513 MiB for the driver on an idle A10G.
     driver_and_context = 1024
-    reserve = tensorflow_reserve(compute_capability)
+    reserve = tensorflow_reserve(8)
     return GpuCard(title, total - driver_and_context - reserve,
                    f"formula: {total:,} MiB - {driver_and_context:,} MiB for driver and CUDA context "
                    f"- {reserve:,} MiB that TensorFlow reserves")
@@ -70,7 +69,7 @@ CARDS = {
     "rtx3080ti": _logged("GeForce RTX 3080 Ti, 12 GB", 9436),
     "rtx2080ti": _logged("GeForce RTX 2080 Ti, 11 GB", 9454, 9637),
     "rtx3060": _logged("GeForce RTX 3060, 12 GB", 9491, 9709),
-    "rtx4070": _calculated("GeForce RTX 4070, 12 GB", 12282, 8),
+    "rtx4070": _calculated("GeForce RTX 4070, 12 GB", 12282),
     "titan-x": _logged("TITAN X (Pascal), 12 GB", 11380, 11549),
     "rtx5070ti": _logged("GeForce RTX 5070 Ti, 16 GB", 13123),
     "rtx4080": _logged("GeForce RTX 4080, 16 GB", 13508, 13512),
@@ -78,7 +77,7 @@ CARDS = {
     "rtx4060ti-16": _logged("GeForce RTX 4060 Ti, 16 GB", 13689),
     "v100-16": _logged("Tesla V100, 16 GB", 14518, 14784),
     "p100": _logged("Tesla P100, 16 GB", 15397, 15511),
-    "a10": _calculated("A10 and A10G, 24 GB", 23028, 8),
+    "a10": _calculated("A10 and A10G, 24 GB", 23028),
     "l4": _logged("L4, 24 GB", 20549, 20967),
     "rtx4090": _logged("GeForce RTX 4090, 24 GB", 21286, 22288),
     "rtx3090": _logged("GeForce RTX 3090, 24 GB", 21342, 22455),

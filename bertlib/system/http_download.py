@@ -68,7 +68,7 @@ class Source(NamedTuple):
     problem_in: object = None
 
 
-def download(source, root, base_url=None, timeout=60):
+def download(source, root, base_url=None):
     """Downloads the files of a source, unless all of them exist.
 
     Args:
@@ -76,7 +76,6 @@ def download(source, root, base_url=None, timeout=60):
       root: the local directory that contains the directory of the source.
       base_url: URL that replaces the scheme and the host in the address of the source; None to use the
         published address.
-      timeout: seconds to wait for an answer of the server.
 
     Returns:
       bool, True if this call downloaded or unpacked files.
@@ -102,13 +101,13 @@ def download(source, root, base_url=None, timeout=60):
         address = base_url.rstrip("/") + urllib.parse.urlsplit(address).path
     if not source.address.endswith(".zip"):
         name = source.files[0]
-        fetch(address, os.path.join(directory, name), timeout, lambda path: problem_in(path, name))
+        fetch(address, os.path.join(directory, name), problem_in=lambda path: problem_in(path, name))
         return True
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
         raise FileExistsError(f"{directory} already exists, but lacks {', '.join(missing)}. Move this "
                               "directory to another place, or name another destination.")
     archive = f"{directory}.zip"
-    was_fetched = fetch(address, archive, timeout)
+    was_fetched = fetch(address, archive)
     try:
         unpack(archive, directory, source.files, problem_in)
     except DamagedError as error:

@@ -283,7 +283,6 @@ def _listen(descriptors):
 
 
 def _execute(command):
-    """Replaces this process by a command."""
     # The Python interpreter ignores these signals, and a command inherits ignored signals. This loop restores
     # the default.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
