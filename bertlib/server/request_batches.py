@@ -3,9 +3,6 @@ requests. A single thread computes the batches.
 
 This thread tokenizes the inputs in the order of their requests, until a batch is full. If a batch is not
 full, the thread waits for more inputs, but only for a limited time after the arrival of the first input.
-
-The inputs of a large request are tokenized by another thread. So small requests do not wait for the
-tokenization of large requests.
 """
 
 import collections
@@ -17,9 +14,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-# A request is large if its texts need more than this number of bytes in memory.
-_LARGE_BYTES = 16_384
-# The thread that computes stops tokenizing inputs for a batch after this number of seconds, or after the
+# The thread stops tokenizing inputs for a batch after this number of seconds, or after the
 # longest wait of an input, whichever is longer.
 _TOKENIZING_SECONDS = 0.02
 
@@ -72,15 +67,15 @@ class _Waiting(NamedTuple):
 
 
 class RequestBatches:
-    """A queue of requests, and the threads that answer them. Close this object after use, or use it in a
+    """A queue of requests, and the thread that answers them. Close this object after use, or use it in a
     `with` statement.
 
     Attributes:
-      is_alive: whether the thread that computes is running.
+      is_alive: whether the thread is running.
     """
 
     def __init__(self, predictor, batch_size, max_wait, max_queue, max_windows, max_bytes=2**26):
-        """Starts the threads.
+        """Starts the thread.
 
         Args:
           predictor: a `serving.Predictor`. The caller must not close the predictor before this object is
@@ -96,11 +91,9 @@ class RequestBatches:
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
         self._max_queue, self._max_windows, self._max_bytes = max_queue, max_windows, max_bytes
         self._changed = threading.Condition()  # protects the next four attributes
-        # `_requests` contains the small requests, and for each large request the list of its `_Waiting`.
         self._requests, self._is_closed = collections.deque(), False
         self._unanswered = self._bytes = 0
         self._waiting = collections.deque()  # contains `_Waiting` objects; only `self._thread` uses it
-        self._tokenizer = concurrent.futures.ThreadPoolExecutor(1, "large requests")
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
@@ -131,18 +124,15 @@ class RequestBatches:
             if (self._unanswered + len(inputs) > self._max_queue
                     or self._bytes and self._bytes + size > self._max_bytes):
                 raise QueueFull
-            if size > _LARGE_BYTES:
-                self._tokenizer.submit(lambda: self._add(self._prepare(request)))
-            else:
-                self._add(request)
+            self._requests.append(request)
+            self._changed.notify()
             self._unanswered += len(inputs)
             self._bytes += size
             request.future.add_done_callback(lambda _: self._release(request, size))
         return request.future
 
     def close(self):
-        """Answers the requests in the queue, and ends the threads."""
-        self._tokenizer.shutdown()
+        """Answers the requests in the queue, and ends the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -154,19 +144,13 @@ class RequestBatches:
     def __exit__(self, *error):
         self.close()
 
-    def _add(self, request):
-        """Adds a request, or the list of `_Waiting` of a large request, to the queue."""
-        with self._changed:
-            self._requests.append(request)
-            self._changed.notify()
-
     def _release(self, request, size):
         with self._changed:
             self._unanswered -= len(request.answers)
             self._bytes -= size
         request.inputs.clear()  # a cancelled request remains in the queue, but its texts use no memory
 
-    # --- The threads ---
+    # --- The thread ---
 
     def _run(self):
         while batch := self._next_batch():
@@ -196,7 +180,7 @@ class RequestBatches:
             if request is None:
                 break
             end = end or time.monotonic() + max(self._max_wait, _TOKENIZING_SECONDS)
-            self._waiting.extend(request if isinstance(request, list) else self._prepare(request))
+            self._waiting.extend(self._prepare(request))
         batch, windows = [], 0
         while self._waiting and (not batch or windows + self._waiting[0].windows <= self._batch_size):
             batch.append(self._waiting.popleft())

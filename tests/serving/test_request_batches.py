@@ -109,18 +109,6 @@ def test_a_full_queue_refuses_until_answers_are_given():
         assert batches.submit(inputs("e", "f", "g")).result(30)
 
 
-def test_small_requests_do_not_wait_for_the_tokenization_of_large_requests():
-    predictor = Echo()
-    with batches_of(predictor) as batches:
-        large = [batches.submit(inputs("held" + "x" * 100_000)) for _ in range(3)]
-        assert batches.submit(inputs("small")).result(30) == [{"said": "small"}]
-        assert not any(future.done() for future in large)
-        large[1].cancel()
-        predictor.release.set()
-        assert [len(large[number].result(30)[0]["said"]) for number in (0, 2)] == [100_004] * 2
-    assert sum(map(len, predictor.batches)) == 3
-
-
 def test_the_bytes_of_waiting_texts_are_limited():
     predictor = Echo(is_open=False)
     with batches_of(predictor, max_bytes=10_000) as batches:
