@@ -14,7 +14,7 @@ import optimization
 
 FREEZE = dict(freeze_layers=1, layer_decay=0.5, adam_bias_correction=True, precision="bf16",
               gradient_accumulation_steps=2, recompute="layers")
-TWO_LAYERS = dict(bert_config_file="model/bert_config.json", do_predict=False)
+TWO_LAYERS = dict(bert_config_file="model/bert_config.json", do_eval=False, do_predict=False)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from runs import interrupt, predict
 import tensorflow.compat.v1 as tf
 
 ODD = "a [1], (\\ b*? ü 文"
-BEST = dict(eval_every_steps=3, eval_each_checkpoint=None)
+TRAIN = dict(do_eval=False, do_predict=False)
 
 
 def best_line(output, row):
@@ -83,20 +83,20 @@ def assert_near(found, trained, **tolerance):
 @promises.of("accumulation")
 def test_accumulation(row, trained, workspaces):
     # SQuAD's training is not trimmed. Without trimming, the dropout masks of both ways are the same bits.
-    whole = workspaces(row, trim_padding=False)
+    whole = workspaces(row, trim_padding=False, **TRAIN)
     assert_near(workspaces(row, trim_padding=False, gradient_accumulation_steps=2), whole, rtol=1e-4)
 
 
 @promises.of("recomputation")
 def test_recomputation(row, trained, workspaces):
-    found = workspaces(row, recompute="layers")
+    found = workspaces(row, recompute="layers", **TRAIN)
     np.testing.assert_allclose(list(losses(found.output).values()), list(losses(trained.output).values()),
                                rtol=1e-5)
 
 
 @promises.of("bf16")
 def test_bf16(row, trained, workspaces):
-    assert_near(workspaces(row, precision="bf16"), trained, rtol=0.05)
+    assert_near(workspaces(row, precision="bf16", **TRAIN), trained, rtol=0.05)
 
 
 @promises.of("speed flags")
@@ -116,7 +116,7 @@ def longer(row):
 
 @promises.of("changed weights flags")
 def test_changed_weights_flags(row, copy):
-    done = copy.train(**longer(row), learning_rate=0.002, do_eval=False, do_predict=False)
+    done = copy.train(**longer(row), learning_rate=0.002, **TRAIN)
     assert done.code == 0, done.err
     assert "learning_rate: 0.0002 -> 0.002" in done.err and f"step {STEPS + 1}/12" in done.err
     assert f"step {STEPS}/12" not in done.err
@@ -136,7 +136,7 @@ def test_changed_data(row, copy):
         if (copy.directory / row.train_file).is_dir():
             shutil.rmtree(copy.directory / row.train_file)
         row.data(copy.directory / "data", "train", SIZES["train"], random.Random("other"))
-    done = copy.train(**longer(row), do_eval=False, do_predict=False)
+    done = copy.train(**longer(row), **TRAIN)
     assert "Traceback" not in done.err
     assert "training data" in done.err, done.err
     if done.code == 0:
@@ -195,7 +195,7 @@ def test_kept_results(row, copy):
 def test_odd_paths(row, trained, tmp_path):
     odd = trained.copy(tmp_path / ODD)
     shutil.rmtree(odd.output)
-    done = odd.train(save_checkpoints_steps=2, keep_checkpoint_max=2)
+    done = odd.train(save_checkpoints_steps=2, keep_checkpoint_max=2, do_predict=False)
     assert done.code == 0, done.err
     kept = {path.name for path in odd.output.glob("model.ckpt-*.index")}
     assert kept == {"model.ckpt-6.index", f"model.ckpt-{STEPS}.index"}
@@ -254,7 +254,7 @@ def test_skipped_line(row, trained, untrained):
     lines = path.read_bytes().splitlines(keepends=True)
     place = 0 if path.suffix == ".conll" else 1
     path.write_bytes(b"".join([*lines[:place], bad, *lines[place:]]))
-    done = untrained.train(skip_bad_lines=True, do_eval=False, do_predict=False)
+    done = untrained.train(skip_bad_lines=True, **TRAIN)
     assert done.code == 0, done.err
     (skipped,) = table(untrained.output / "skipped_lines.csv")
     assert row.train_file in " ".join(skipped.values()) and str(place + 1) in skipped.values()

@@ -1,4 +1,4 @@
-"""`estimator`: TensorFlow's semantics on tiny models, and directories after killed processes and full disks.
+"""`estimator`: TensorFlow's semantics on tiny models, and directories after interrupted trainings.
 
 `counting_model` counts its steps in a variable, so the value of the variable shows how many steps were
 trained. `regression_model` has an optimizer with slots, and data that depend on the step, like the scripts.
@@ -9,12 +9,10 @@ import fcntl
 import functools
 import glob
 from logging import WARNING
-import multiprocessing
 import os
 import pathlib
 import pty
 import re
-import resource
 import shutil
 import struct
 import sys
@@ -184,17 +182,6 @@ class Listener(tf.train.CheckpointSaverListener):
 
     def end(self, session, global_step_value):
         self.calls.append(f"listener.end {global_step_value}")
-
-
-class AtStep(tf.train.SessionRunHook):
-    """Calls a function after a training step."""
-
-    def __init__(self, step, function):
-        self.step, self.function = step, function
-
-    def after_run(self, run_context, run_values):
-        if run_context.session.run(tf.train.get_global_step()) == self.step:
-            self.function()
 
 
 @pytest.fixture
@@ -583,14 +570,6 @@ def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
 
 
 # --- Which weights a call starts from -----------------------------------------------------------------
-
-
-def test_init_checkpoint_beats_random(counting, trained_dir, log):
-    init_checkpoint = str(trained_dir / "model.ckpt-3")
-    model = counting({"init_checkpoint": init_checkpoint}).train(endless, steps=1)
-    assert checkpoint_values(f"{model.model_dir}/model.ckpt-0") == {"total": 3, "global_step": 0}
-    assert model.get_variable_value("total") == 4
-    assert f"Starting weights: 1 of 1 variables from {init_checkpoint}; random: none." in log.text
 
 
 def test_a_checkpoint_in_model_dir_beats_init_checkpoint(counting, trained_dir, log):
@@ -1172,30 +1151,9 @@ def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
     assert os.path.isdir(temporary) and Estimator(counting_model).model_dir != temporary
 
 
-# --- Killed processes ---------------------------------------------------------------------------------
+# --- Interrupted trainings ---------------------------------------------------------------------------------
 
 LAST_STEP, SAVE_STEPS, KEPT = 8, 2, 2
-# A process that has loaded TensorFlow but never used it. To fork it takes almost no time.
-_FORKSERVER = multiprocessing.get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(["tensorflow.compat.v1", export_output.__name__, "pytest"])
-
-
-def _in_child(function, arguments):
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    tf.disable_v2_behavior()
-    tf.enable_resource_variables()
-    function(*arguments)
-
-
-def exit_code_of(function, *arguments):
-    """Runs a function in a new process. Returns the exit code; -N means that signal N ended the process."""
-    child = _FORKSERVER.Process(target=_in_child, args=(function, arguments))
-    child.start()
-    child.join(120)
-    if child.is_alive():
-        child.kill()
-        pytest.fail("The child did not end.")
-    return child.exitcode
 
 
 def killable(model_dir, **settings):
@@ -1205,10 +1163,6 @@ def killable(model_dir, **settings):
     """
     config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
     return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
-
-
-def limit_file_size(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 @pytest.fixture(scope="module")
@@ -1236,31 +1190,6 @@ def assert_finishes_as_if_nothing_had_happened(model_dir, left_at, uninterrupted
     assert f"step {left_at or 0} to step {LAST_STEP}" in log.text
     assert_same(checkpoint_values(checkpoint_formats.latest_checkpoint(model_dir)), uninterrupted[LAST_STEP])
     assert not [name for name in os.listdir(model_dir) if "temp" in name or ".tmp" in name]
-
-
-# --- Full disks ---------------------------------------------------------------------------------------
-
-
-def train_on_a_full_disk(model_dir, report, estimator_of, limit, full_after):
-    """Trains, and writes the error to `report`.
-
-    After the step `full_after`, no file can become larger than `limit` bytes.
-    """
-    try:
-        estimator_of(model_dir).train(examples_from_step, max_steps=LAST_STEP,
-                                      hooks=[AtStep(full_after, lambda: limit_file_size(limit))])
-    except Exception as error:
-        limit_file_size(resource.RLIM_INFINITY)
-        pathlib.Path(report).write_text(f"{type(error).__name__}: {error}")
-        raise SystemExit(3) from None
-
-
-def test_a_disk_that_holds_the_tensors_but_not_the_graph_keeps_the_checkpoint(tmp_path, uninterrupted, log):
-    model_dir, report = str(tmp_path / "model"), tmp_path / "report"
-    assert exit_code_of(train_on_a_full_disk, model_dir, report, killable, 3000, 3) == 3
-    assert report.read_text().startswith("OSError: ") and f"in {model_dir} " in report.read_text()
-    assert not [name for name in os.listdir(model_dir) if "ckpt-4.meta" in name]
-    assert_finishes_as_if_nothing_had_happened(model_dir, 4, uninterrupted, log)
 
 
 def test_a_checkpoint_that_cannot_be_listed_is_removed(tmp_path, uninterrupted, log, monkeypatch):
@@ -1335,18 +1264,6 @@ def accumulating(model_dir, steps, batch_size=8, **config):
     return Estimator(accumulating_model, str(model_dir), RunConfig(
         gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []},
                      train_batch_size=batch_size)
-
-
-def test_loss_hooks_and_checkpoints_are_those_of_whole_batches(tmp_path, log):
-    losses = []
-    for steps in (1, 4):
-        model = accumulating(tmp_path / str(steps), steps, log_step_count_steps=1)
-        log.clear()
-        model.train(micro_batches_from_step, steps=4)
-        losses.append([float(text) for text in re.findall(r"step \d+/4  loss (\S+)", log.text)])
-        assert steps_of(model.model_dir) == [0, 3, 4]
-    assert len(losses[0]) == 4
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 
 def test_a_step_whose_input_ends_in_its_middle_is_dropped(tmp_path):
