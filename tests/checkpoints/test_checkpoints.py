@@ -52,19 +52,8 @@ def write_tensorflow(prefix, arrays, use_resource=True, **options):
 
 
 def hugging_face(arrays, scope="bert."):
-    """Returns the arrays in the form of PyTorch's BertModel: its names, and transposed dense weights."""
-    theirs = {}
-    for name, values in arrays.items():
-        name = name.replace("bert/", scope).replace("/", ".").replace("layer_", "layer.")
-        if name.endswith(".kernel"):
-            values = np.ascontiguousarray(values.T)
-        elif name.endswith("_embeddings"):
-            name += ".weight"
-        for ours, other in ((".kernel", ".weight"), ("Norm.gamma", "Norm.weight"),
-                            ("Norm.beta", "Norm.bias")):
-            name = re.sub(re.escape(ours) + "$", other, name)
-        theirs[name] = values
-    return theirs
+    """Returns the arrays in the form of PyTorch's BertModel. Without a head, the scope is empty."""
+    return {name.replace("bert.", scope): values for name, values in tiny.hugging_face(arrays).items()}
 
 
 def assert_holds(checkpoint, arrays):
