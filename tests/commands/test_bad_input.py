@@ -211,13 +211,11 @@ def configuration_alone(given):
 
 
 @case("--do_lower_case=True does not suit", "cased_L-12_H-768_A-12 was trained on cased text. Pass "
-      "--do_lower_case=False", name="cased_L-12_H-768_A-12", do_lower_case=True)
-@case("--do_lower_case=False does not suit", "trained on lower-cased text. Pass --do_lower_case=True",
-      name="uncased_L-2_H-128_A-2", do_lower_case=False)
-def casing_against_the_models_name(given, name, do_lower_case):
-    renamed = given.model.rename(given.here / name)
+      "--do_lower_case=False")
+def casing_against_the_models_name(given):
+    renamed = given.model.rename(given.here / "cased_L-12_H-768_A-12")
     given.flags.update(vocab_file=renamed / "vocab.txt", bert_config_file=renamed / "bert_config.json",
-                       init_checkpoint=renamed / "bert_model.ckpt", do_lower_case=do_lower_case)
+                       init_checkpoint=renamed / "bert_model.ckpt", do_lower_case=True)
 
 
 @case("--do_lower_case=false", "{model}/hugging_face/tokenizer_config.json says", "Pass --do_lower_case=true")
