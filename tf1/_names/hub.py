@@ -46,8 +46,8 @@ class _Package:
 
 
 hub = Namespace("tensorflow_hub", dict(
-    **own_names(hub_module, "Module", "ModuleSpec", "create_module_spec", "load_module_spec"),
-    **own_names(hub_export, "add_signature", "attach_message")), _Package, _explain)
+    **own_names(hub_module, "Module ModuleSpec create_module_spec load_module_spec"),
+    **own_names(hub_export, "add_signature attach_message")), _Package, _explain)
 # With `__path__`, Python finds the modules of the installed package, such as `tensorflow_hub.module_v2`.
 _package = importlib.util.find_spec("tensorflow_hub")
 hub.__path__ = list(_package.submodule_search_locations or ()) if _package else []

@@ -48,15 +48,25 @@ class Namespace(types.ModuleType):
         return sorted({*self._own, *dir(self._base())})
 
 
-def own_names(module, *names):
-    """Returns the attributes of a module with the given names, as a dict {name: object}."""
-    return {name: getattr(module, name) for name in names}
+def own_names(module, names):
+    """Returns attributes of a module as a dict {name: object}. The names are separated by spaces."""
+    return {name: getattr(module, name) for name in names.split()}
 
 
 def defined_names(module):
     """Returns {name: object} of the public functions and classes that a module itself defines."""
     return {name: value for name, value in vars(module).items()
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
+
+
+def rows(text, columns=2):
+    """Returns the rows of a table: one row for each line, as a list of its columns.
+
+    Args:
+      text: the table. Spaces separate the columns. Only the last column can contain spaces.
+      columns: number of columns.
+    """
+    return [line.split(None, columns - 1) for line in text.strip().splitlines()]
 
 
 class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

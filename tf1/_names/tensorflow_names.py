@@ -10,17 +10,24 @@ import tensorflow.compat.v1 as _tf
 
 from bertlib.estimator import estimator as _estimator
 from tf1._names import canned, estimator_parts, examples, internals, keyed_random
-from tf1._names.namespace import Namespace, own_names
+from tf1._names.namespace import Namespace, own_names, rows
 from tf1._run import script_config, script_estimator
 
 # Maps a name of TensorFlow 0.x to the name that replaces it in TensorFlow 1.
-RENAMED = {
-    "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
-    "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
-    "tf.pack": "tf.stack", "tf.scalar_summary": "tf.summary.scalar", "tf.select": "tf.where",
-    "tf.sub": "tf.subtract", "tf.train.SummaryWriter": "tf.summary.FileWriter", "tf.unpack": "tf.unstack",
-    "tf.initialize_all_variables": "tf.global_variables_initializer",
-}
+RENAMED = dict(rows("""
+    tf.batch_matmul             tf.matmul
+    tf.inv                      tf.reciprocal
+    tf.merge_all_summaries      tf.summary.merge_all
+    tf.mul                      tf.multiply
+    tf.neg                      tf.negative
+    tf.pack                     tf.stack
+    tf.scalar_summary           tf.summary.scalar
+    tf.select                   tf.where
+    tf.sub                      tf.subtract
+    tf.train.SummaryWriter      tf.summary.FileWriter
+    tf.unpack                   tf.unstack
+    tf.initialize_all_variables tf.global_variables_initializer
+"""))
 
 
 def advice(name):
@@ -73,7 +80,7 @@ def _write(self, file_content):
 
 _FILE = _tf.gfile.GFile.__base__
 _write_text, _FILE.write = _FILE.write, _write
-DATA = own_names(keyed_random, "parallel_interleave", "shuffle_and_repeat")
+DATA = own_names(keyed_random, "parallel_interleave shuffle_and_repeat")
 app = _extended("app", dict(run=_run_app))
 nn = _extended("nn", dict(dropout=keyed_random.dropout))
 layers = _extended("layers", dict(dropout=keyed_random.layer_dropout, Dropout=keyed_random.LayerDropout))
@@ -86,19 +93,20 @@ internals.replace_tensorflow_of_cells(
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
 
 TPU = dict(RunConfig=estimator_parts.TPURunConfig,
-           **own_names(estimator_parts, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig",
-                       "TPUEstimator", "TPUEstimatorSpec"))
-STOPPING = own_names(estimator_parts, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
-                     "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
+           **own_names(estimator_parts, "CrossShardOptimizer InputPipelineConfig TPUConfig TPUEstimator "
+                       "TPUEstimatorSpec"))
+STOPPING = own_names(estimator_parts, "make_early_stopping_hook read_eval_metrics stop_if_higher_hook "
+                     "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook")
 _EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,
-               **own_names(internals.export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
+               **own_names(internals.export_output, "ClassificationOutput ExportOutput PredictOutput "
                            "RegressionOutput"),
-               **own_names(estimator_parts, "TensorServingInputReceiver",
-                           "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
-_HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
-          "GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook",
-          "ProfilerHook", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook",
-          "SessionRunValues", "StepCounterHook", "StopAtStepHook", "SummarySaverHook", "VocabInfo")
+               **own_names(estimator_parts, "TensorServingInputReceiver "
+                           "build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn"))
+_HOOKS = """
+    CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook LoggingTensorHook
+    NanLossDuringTrainingError NanTensorHook ProfilerHook SecondOrStepTimer SessionRunArgs SessionRunContext
+    SessionRunHook SessionRunValues StepCounterHook StopAtStepHook SummarySaverHook VocabInfo
+"""
 
 
 def _no_estimator(name):
@@ -108,15 +116,15 @@ def _no_estimator(name):
     return "not provided. `python -m tf1 --names` lists the available names."
 
 
-_CANNED = own_names(canned, "DNNClassifier", "DNNLinearCombinedClassifier", "LinearClassifier")
-_INPUTS = own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn")
+_CANNED = own_names(canned, "DNNClassifier DNNLinearCombinedClassifier LinearClassifier")
+_INPUTS = own_names(estimator_parts, "numpy_input_fn pandas_input_fn")
 _ESTIMATOR = dict(
     **_CANNED,
     Estimator=script_estimator.Estimator, RunConfig=script_config.RunConfig,
-    **own_names(_estimator, "EstimatorSpec", "ModeKeys"),
-    **own_names(estimator_parts, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
-                "TrainSpec", "WarmStartSettings", "train_and_evaluate"),
-    **own_names(_tf.train, *_HOOKS),
+    **own_names(_estimator, "EstimatorSpec ModeKeys"),
+    **own_names(estimator_parts, "BestExporter EvalSpec Exporter FinalExporter LatestExporter TrainSpec "
+                "WarmStartSettings train_and_evaluate"),
+    **own_names(_tf.train, _HOOKS),
     experimental=Namespace("tf.estimator.experimental", STOPPING, explain=_no_estimator),
     export=Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
     inputs=Namespace("tf.estimator.inputs", _INPUTS, explain=_no_estimator),

@@ -16,44 +16,47 @@ import tensorflow.compat.v1 as tf
 from tf1._contrib import others
 from tf1._contrib.contrib_parts import contrib
 from tf1._names import hub, tensorflow_names
-from tf1._names.namespace import ModuleFinder, Namespace, own_names
+from tf1._names.namespace import ModuleFinder, Namespace, own_names, rows
 from tf1._replicas import horovod
 from tf1._run import bert_package, keras_modules, ours
 
-# Maps each folder that TensorFlow 1.15 had below `tf.contrib` to the files in this folder. Old programs
+# Folders that TensorFlow 1.15 had below `tf.contrib`, and the files in each folder. Old programs
 # import these files as modules. In this project, such a module has all names of its part of `tf.contrib`. For
 # example, `tensorflow.contrib.crf.python.ops.crf` has all names of `tf.contrib.crf`.
 # `_ESTIMATOR_FILES` lists the files of the Estimator, which programs also import as modules.
-_CONTRIB_FILES = {
-    "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
-    "crf.python.ops": "crf",
-    "data.python.ops": "batching grouping interleave_ops iterator_ops readers shuffle_ops unique",
-    "distribute.python": "collective_all_reduce_strategy cross_device_ops cross_tower_ops mirrored_strategy "
-                         "one_device_strategy parameter_server_strategy tpu_strategy values",
-    "estimator.python.estimator": "early_stopping extenders hooks",
-    "framework.python.framework": "checkpoint_utils tensor_util",
-    "framework.python.ops": "arg_scope ops variables",
-    "layers.python.layers": "embedding_ops encoders feature_column initializers layers normalization "
-                            "optimizers regularizers summaries utils",
-    "learn.python": "learn",
-    "legacy_seq2seq.python.ops": "seq2seq",
-    "lookup": "lookup_ops",
-    "losses.python.losses": "loss_ops",
-    "metrics.python.ops": "metric_ops",
-    "mixed_precision.python": "loss_scale_manager loss_scale_optimizer",
-    "opt.python.training": "lazy_adam_optimizer moving_average_optimizer multitask_optimizer_wrapper "
-                           "variable_clipping_optimizer weight_decay_optimizers",
-    "predictor": "predictor predictor_factories saved_model_predictor",
-    "rnn.python.ops": "core_rnn_cell fused_rnn_cell gru_ops lstm_ops rnn rnn_cell",
-    "seq2seq.python.ops": "attention_wrapper basic_decoder beam_search_decoder beam_search_ops decoder "
-                          "helper loss",
-    "slim.python.slim": "data",
-    "summary": "summary summary_ops",
-    "tpu.python.ops": "tpu_ops",
-    "tpu.python.tpu": "bfloat16 tpu tpu_config tpu_context tpu_estimator tpu_function tpu_optimizer "
-                      "training_loop util",
-    "training.python.training": "bucket_ops evaluation hparam training",
-}
+_CONTRIB_FILES = """
+    cluster_resolver.python.training tpu_cluster_resolver cluster_resolver
+    crf.python.ops                   crf
+    data.python.ops                  batching grouping interleave_ops iterator_ops readers shuffle_ops
+    data.python.ops                  unique
+    distribute.python                collective_all_reduce_strategy cross_device_ops cross_tower_ops
+    distribute.python                mirrored_strategy one_device_strategy parameter_server_strategy
+    distribute.python                tpu_strategy values
+    estimator.python.estimator       early_stopping extenders hooks
+    framework.python.framework       checkpoint_utils tensor_util
+    framework.python.ops             arg_scope ops variables
+    layers.python.layers             embedding_ops encoders feature_column initializers layers normalization
+    layers.python.layers             optimizers regularizers summaries utils
+    learn.python                     learn
+    legacy_seq2seq.python.ops        seq2seq
+    lookup                           lookup_ops
+    losses.python.losses             loss_ops
+    metrics.python.ops               metric_ops
+    mixed_precision.python           loss_scale_manager loss_scale_optimizer
+    opt.python.training              lazy_adam_optimizer moving_average_optimizer
+    opt.python.training              multitask_optimizer_wrapper variable_clipping_optimizer
+    opt.python.training              weight_decay_optimizers
+    predictor                        predictor predictor_factories saved_model_predictor
+    rnn.python.ops                   core_rnn_cell fused_rnn_cell gru_ops lstm_ops rnn rnn_cell
+    seq2seq.python.ops               attention_wrapper basic_decoder beam_search_decoder beam_search_ops
+    seq2seq.python.ops               decoder helper loss
+    slim.python.slim                 data
+    summary                          summary summary_ops
+    tpu.python.ops                   tpu_ops
+    tpu.python.tpu                   bfloat16 tpu tpu_config tpu_context tpu_estimator tpu_function
+    tpu.python.tpu                   tpu_optimizer training_loop util
+    training.python.training         bucket_ops evaluation hparam training
+"""
 _ESTIMATOR_FILES = (
     "canned.baseline canned.dnn canned.dnn_linear_combined canned.head canned.linear canned.metric_keys "
     "canned.prediction_keys early_stopping estimator estimator_lib "
@@ -82,7 +85,7 @@ def _files():
     """Returns a dict. Each key is the dotted name of a module of TensorFlow 1. The value is an object whose
     attributes are the names that this module provides."""
     files = {}
-    for folder, names in _CONTRIB_FILES.items():
+    for folder, names in rows(_CONTRIB_FILES):
         part = folder.partition(".")[0]
         files.update({f"tensorflow.contrib.{name}": getattr(contrib, part) for name in _with_packages(
             f"{folder}.{name}" for name in names.split()) - {part}})
@@ -172,12 +175,12 @@ def _put_back():
     """Adds names to TensorFlow's own modules. Programs import these names, but later versions of TensorFlow
     removed them."""
     for module, names in {
-        "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices", "Tensor"),
+        "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices Tensor"),
         "tensorflow.python.framework.graph_util": own_names(
-            tf.graph_util, "convert_variables_to_constants", "extract_sub_graph", "must_run_on_cpu",
-            "remove_training_nodes", "tensor_shape_from_node_def_name"),
-        "tensorflow.python.ops.array_ops": own_names(tf, "parallel_stack", "stack", "unstack"),
-        "tensorflow.python.ops.control_flow_ops": own_names(tf, "Assert", "case", "cond", "while_loop"),
+            tf.graph_util, "convert_variables_to_constants extract_sub_graph must_run_on_cpu "
+            "remove_training_nodes tensor_shape_from_node_def_name"),
+        "tensorflow.python.ops.array_ops": own_names(tf, "parallel_stack stack unstack"),
+        "tensorflow.python.ops.control_flow_ops": own_names(tf, "Assert case cond while_loop"),
         "tensorflow.python.ops.variable_scope": {"variable": tf.Variable},
         "tensorflow.python.pywrap_tensorflow": own_names(tf.train, "NewCheckpointReader"),
     }.items():
