@@ -38,6 +38,7 @@ from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public nam
     model_fn_builder,
     read_examples,
 )
+from bertlib.training import model_checks
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
@@ -156,7 +157,7 @@ def main(_):
     config = model_config.load_config(settings)
     tokenizer = vocabularies.load_tokenizer(settings, config)
     indexes = layer_indexes(settings, config)
-    checks.check_fits(model_config.open_starting_weights(settings), config, {})
+    model_checks.check_fits(model_config.open_starting_weights(settings), config, {})
 
     def generate_features():
         examples = feature_extraction.generate_examples(settings.input_file)

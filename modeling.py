@@ -15,16 +15,18 @@ import collections
 import copy
 import dataclasses
 import functools
-import json
-import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints.bert_config import (  # noqa: F401  public names of this module
+    BertConfig,
+    check_activation,
+    variable_shapes,
+)
 from bertlib.estimator.step_config import RECOMPUTE, StepConfig
 from bertlib.graph import randomness, recompute_grad
 from bertlib.kernels import kernel_choice
-from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
+from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name
 from bertlib.kernels.packing import Packing
 
 # This number is added to the attention score of a masked position. It is far below any real score. The
@@ -32,70 +34,6 @@ from bertlib.kernels.packing import Packing
 _MASKED_SCORE = -10000.0
 # {value of `precision`: data type of the encoder's layers}.
 PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
-
-
-class BertConfig(object):
-    """The hyperparameters of a BERT encoder, as in `bert_config.json`."""
-
-    def __init__(self, vocab_size, hidden_size=768, num_hidden_layers=12, num_attention_heads=12,
-                 intermediate_size=3072, hidden_act="gelu", hidden_dropout_prob=0.1,
-                 attention_probs_dropout_prob=0.1, max_position_embeddings=512, type_vocab_size=16,
-                 initializer_range=0.02):
-        """Creates a configuration.
-
-        Args:
-          vocab_size: number of entries in the vocabulary.
-          hidden_size: W, the width of the encoder.
-          num_hidden_layers: number of encoder layers.
-          num_attention_heads: N. hidden_size must be a multiple of N.
-          intermediate_size: width of the feed-forward layer.
-          hidden_act: activation of the feed-forward layer, a name for `get_activation` or a function.
-          hidden_dropout_prob: dropout probability after the embeddings, and after the output projections of
-            attention and feed-forward layer.
-          attention_probs_dropout_prob: dropout probability of the attention probabilities.
-          max_position_embeddings: number of position embeddings, the length of the longest possible sequence.
-          type_vocab_size: number of segment ids.
-          initializer_range: standard deviation of the (truncated normal) initial weights.
-        """
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.hidden_act = hidden_act
-        self.intermediate_size = intermediate_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.max_position_embeddings = max_position_embeddings
-        self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
-
-    @classmethod
-    def from_dict(cls, json_object):
-        """Creates a configuration from a dict. Keys that are not arguments of the constructor become
-        attributes too.
-
-        The dict may be the content of a Hugging Face `config.json`. In such a file, "gelu" means the erf
-        form, which has the name "gelu_erf" here.
-        """
-        config = cls(vocab_size=None)
-        for key, value in json_object.items():
-            setattr(config, key, value)
-        if "model_type" in json_object or "transformers_version" in json_object:
-            config.hidden_act = _HUGGING_FACE_ACTIVATIONS.get(config.hidden_act, config.hidden_act)
-        return config
-
-    @classmethod
-    def from_json_file(cls, json_file):
-        """Creates a configuration from a JSON file in the published form or in Hugging Face's form."""
-        return cls.from_dict(checkpoint_formats.read_config(os.fspath(json_file)))
-
-    def to_dict(self):
-        """Returns a deep copy of the configuration as a dict."""
-        return copy.deepcopy(self.__dict__)
-
-    def to_json_string(self):
-        """Returns the configuration as indented JSON with sorted keys and a final newline."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
 class BertModel(object):
@@ -256,8 +194,6 @@ def gelu_erf(x):
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
-# {Hugging Face's name: our name}. All other names have the same meaning in both projects.
-_HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
 def get_activation(activation_string):
@@ -270,13 +206,8 @@ def get_activation(activation_string):
     """
     if not isinstance(activation_string, str):
         return activation_string
-    name = activation_string.lower()
-    if not name:
-        return None
-    if name not in _ACTIVATIONS:
-        known = ", ".join(sorted(_ACTIVATIONS))
-        raise ValueError(f"Unknown activation {activation_string!r}; known: {known}.")
-    return _ACTIVATIONS[name]
+    check_activation(activation_string)
+    return _ACTIVATIONS[activation_string.lower()] if activation_string else None
 
 
 def dropout(input_tensor, dropout_prob):
@@ -752,37 +683,6 @@ def _whole(encoder, rows):
 
 
 # --- Starting weights -----------------------------------------------------------------------------
-
-
-def variable_shapes(config, scope="bert"):
-    """Returns {name: shape} of the variables of a `BertModel`, without building the model. A shape is a tuple
-    of ints."""
-    width, inner = config.hidden_size, config.intermediate_size
-    shapes = {}
-
-    def dense(name, inputs, outputs):
-        shapes[f"{scope}/{name}/dense/kernel"] = (inputs, outputs)
-        shapes[f"{scope}/{name}/dense/bias"] = (outputs,)
-
-    def normalization(name):
-        shapes[f"{scope}/{name}/LayerNorm/beta"] = shapes[f"{scope}/{name}/LayerNorm/gamma"] = (width,)
-
-    shapes[f"{scope}/embeddings/word_embeddings"] = (config.vocab_size, width)
-    shapes[f"{scope}/embeddings/token_type_embeddings"] = (config.type_vocab_size, width)
-    shapes[f"{scope}/embeddings/position_embeddings"] = (config.max_position_embeddings, width)
-    normalization("embeddings")
-    for index in range(config.num_hidden_layers):
-        layer = f"encoder/layer_{index}"
-        for projection in ("query", "key", "value"):
-            shapes[f"{scope}/{layer}/attention/self/{projection}/kernel"] = (width, width)
-            shapes[f"{scope}/{layer}/attention/self/{projection}/bias"] = (width,)
-        dense(f"{layer}/attention/output", width, width)
-        normalization(f"{layer}/attention/output")
-        dense(f"{layer}/intermediate", width, inner)
-        dense(f"{layer}/output", inner, width)
-        normalization(f"{layer}/output")
-    dense("pooler", width, width)
-    return shapes
 
 
 def get_assignment_map_from_checkpoint(tvars, init_checkpoint):

@@ -12,6 +12,7 @@ import re
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints.bert_config import is_frozen, layer_index
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives
 from bertlib.graph.graph_keys import (
@@ -182,26 +183,6 @@ def _known(table, argument, name):
 
 
 # --- Layers ------------------------------------------------------------------------------------------------
-
-
-def layer_index(name):
-    """Returns the index of the encoder layer that contains a variable, −1 for a variable of the embeddings,
-    and None for all other variables, such as those of the pooler and of the head.
-
-    Args:
-      name: name of the variable, such as "bert/encoder/layer_3/output/dense/kernel".
-    """
-    layer = re.search(r"(?:^|/)encoder/layer_(\d+)/", name)
-    if layer:
-        return int(layer[1])
-    return -1 if re.search(r"(?:^|/)embeddings/", name) else None
-
-
-def is_frozen(name, freeze_layers=0, freeze_embeddings=False):
-    """Returns whether a variable is not trained. See `create_optimizer` for the arguments."""
-    index = layer_index(name)
-    return index is not None and (index < freeze_layers if freeze_layers else
-                                  freeze_embeddings and index == -1)
 
 
 def trained_variables(variables, freeze_layers=0, freeze_embeddings=False):

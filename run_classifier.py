@@ -20,12 +20,7 @@ from absl import flags
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.flag_table import training
-from bertlib.runs.classification.classification_run import (  # noqa: F401  public names of this script
-    get_labels,
-    read_examples,
-    train_steps,
-)
+from bertlib.tasks import targets
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
     create_model,
     file_based_input_fn_builder,
@@ -52,12 +47,17 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
     file_based_convert_examples_to_features,
     get_processor,
 )
-from bertlib.training import classification, driver
+from bertlib.tasks.classification.task import classification
+from bertlib.tasks.classification.task.classification_run import (  # noqa: F401  public names of this script
+    get_labels,
+    read_examples,
+)
+from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 
-ENTRIES = training.COMMANDS["run_classifier"]
+ENTRIES = targets.find_flags("run_classifier")
 
 common_flags.define(ENTRIES)
 

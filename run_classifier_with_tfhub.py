@@ -14,15 +14,15 @@ from absl import flags
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import hub_module
-from bertlib.flag_table import training
-from bertlib.tasks import head, hub_encoder
+from bertlib.tasks import head, hub_encoder, targets
 from bertlib.tasks.classification import classification_head
-from bertlib.training import driver, hub_classification
+from bertlib.tasks.classification.task import hub_classification
+from bertlib.training import driver
 import tokenization
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
-ENTRIES = training.COMMANDS["run_classifier_with_tfhub"]
+ENTRIES = targets.find_flags("run_classifier_with_tfhub")
 
 common_flags.define(ENTRIES)
 

@@ -17,7 +17,8 @@ from absl import flags
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.flag_table import training
+from bertlib.tasks import targets
+from bertlib.tasks.pretraining import task as pretraining
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
     BATCH_TOTALS,
     _decode_record,
@@ -29,10 +30,10 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
     metric_fn,
     model_fn_builder,
 )
-from bertlib.training import driver, pretraining
+from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
-ENTRIES = training.COMMANDS["run_pretraining"]
+ENTRIES = targets.find_flags("run_pretraining")
 
 common_flags.define(ENTRIES)
 

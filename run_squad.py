@@ -16,8 +16,9 @@ from absl import flags
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.flag_table import training
 from bertlib.runs import model_config
+from bertlib.tasks import targets
+from bertlib.tasks.squad import task as question_answering
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
     _compute_softmax,
@@ -44,11 +45,11 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
     model_fn_builder,
 )
 from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  a public name
-from bertlib.training import driver, question_answering
+from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
-ENTRIES = training.COMMANDS["run_squad"]
+ENTRIES = targets.find_flags("run_squad")
 
 common_flags.define(ENTRIES)
 

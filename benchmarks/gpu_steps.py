@@ -18,13 +18,13 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, memory_planner, profiling
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import graph_keys, tensorflow_internals
-from bertlib.runs import estimator_setup
 from bertlib.system import gpu_libraries
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.training import estimator_setup
 import modeling
 
 GPU = "GPU:0"
@@ -57,10 +57,10 @@ def trainable_model(task, config, init_checkpoint=None):
       config: dict, the model's bert_config.json.
       init_checkpoint: checkpoint or None.
     """
-    task_head, fields, totals = HEADS[task]
+    task_head, fields, _ = HEADS[task]
     bert_config = modeling.BertConfig.from_dict(config)
-    model_fn = head.model_fn_builder(task_head, bert_config, init_checkpoint, 2e-5, 1000, 1, False, False)
-    return estimator_setup.TrainableModel(bert_config, model_fn, fields, totals)
+    return estimator_setup.TrainableModel(bert_config, task_head, fields, lambda built: head.model_fn_builder(
+        built, bert_config, init_checkpoint, 2e-5, 1000, 1, False, False))
 
 
 def random_batch(fields, totals, size, config, full=True):

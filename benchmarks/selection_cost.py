@@ -51,7 +51,7 @@ def read_runs(sweep_dir, metric):
         if first is not None:
             paired_predictions.check_pairs(first, table)
         first = first or table
-        scored = paired_predictions.score(table, first.labels)
+        scored = table.target.score_table(table._replace(labels=first.labels))
         if metric not in scored.metrics:
             raise SystemExit(f"--metric={metric}: the predictions have only the metrics "
                              f"{', '.join(scored.metrics)}.")

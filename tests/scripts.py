@@ -198,7 +198,7 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)
     from bertlib.command_line import launch  # noqa: F401
 
-    from bertlib.runs import estimator_setup  # noqa: F401
+    from bertlib.training import estimator_setup  # noqa: F401
 
     if _serve():
         _run(sys.argv[0])

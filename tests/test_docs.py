@@ -123,6 +123,8 @@ def names_in(body):
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found[node.name] = node
+        if isinstance(node, ast.ImportFrom):  # a name that moved is still a public name of its old module
+            found.update({alias.asname or alias.name: node for alias in node.names})
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         found.update({target.id: node for target in targets if isinstance(target, ast.Name)})
     return found

@@ -16,7 +16,7 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 from bertlib.kernels import one_dnn
-from bertlib.runs import checks
+from bertlib.training import model_checks
 import modeling
 import optimization
 
@@ -421,7 +421,7 @@ def test_a_precision_that_the_processor_does_not_support_is_announced(
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
-        checks.check_precision(types.SimpleNamespace(precision=precision))
+        model_checks.check_precision(types.SimpleNamespace(precision=precision))
     assert [record.getMessage().split(":")[0]
             for record in caplog.records] == [f"--precision={precision}"] * warns
 

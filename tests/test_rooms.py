@@ -35,17 +35,16 @@ LAYERS = [
     {"bertlib.data", "bertlib.checkpoints", "bertlib.replicas", "bertlib.rows"},
     {"bertlib.estimator", "bertlib.kernels"},
     MODEL,
-    {"bertlib.tasks"},
-    {"bertlib.tasks.classification", "bertlib.tasks.tagging", "bertlib.tasks.squad",
-     "bertlib.tasks.pretraining"},
-    {"bertlib.tasks.multiple_choice", "bertlib.tasks.vectors"},
-    {"bertlib.reports"},
+    {"bertlib.reports", "bertlib.tasks"},
     {"bertlib.flag_table"},
     {"bertlib.output_directory"},
+    {"bertlib.runs"},
+    {"bertlib.tasks.classification", "bertlib.tasks.tagging", "bertlib.tasks.squad",
+     "bertlib.tasks.pretraining"},
+    {"bertlib.tasks.classification.task", "bertlib.tasks.multiple_choice", "bertlib.tasks.vectors"},
     {"bertlib.serving"},
-    {"bertlib.runs", "bertlib.api", "bertlib.downloads", "bertlib.server"},
-    {"bertlib.runs.classification", "bertlib.sweeps", "bertlib.comparison", "bertlib.keras"},
-    {"bertlib.training"},
+    {"bertlib.training", "bertlib.api", "bertlib.downloads", "bertlib.server"},
+    {"bertlib.sweeps", "bertlib.comparison", "bertlib.keras"},
     {"bertlib.command_line"},
     {"bertlib.commands"},
     PUBLISHED_COMMANDS | OUR_COMMANDS | {"tf1"} | TF1,
@@ -311,7 +310,7 @@ def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_pr
 @pytest.mark.slow(reason="interpreters of their own, each of which loads TensorFlow")
 @pytest.mark.parametrize("modules", [
     ["tensorflow", "bertlib.tasks.classification.classification_head", "modeling", "tf1", "run_squad",
-     "bertlib.runs.estimator_setup",
+     "bertlib.training.estimator_setup",
      "tokenization"],
     pytest.param(["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization",
                   "bertlib.estimator.estimator", "tensorflow"],
@@ -434,3 +433,37 @@ def test_docstrings_and_comments_name_what_modules_define():
     stale = {path.name: found for paths in FILES.values() for path in paths
              if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules, classes)))}
     assert not stale
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------
+
+_WITHOUT_TENSORFLOW = """
+import importlib, sys
+sys.modules["tensorflow"] = None
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+# Modules of tasks that build graphs, or make records with TensorFlow's readers.
+_WITH_TENSORFLOW = ("_head", "feature_extraction", "pretraining_beam")
+
+
+def test_tasks_readers_records_and_answers_load_no_tensorflow():
+    rooms = ["bertlib.rows", "bertlib.reports", "bertlib.flag_table", "bertlib.output_directory",
+             "bertlib.runs", "bertlib.comparison",
+             *(room for room in FILES if room.startswith("bertlib.tasks."))]
+    names = [f"{room}.{path.stem}" for room in rooms for path in FILES[room]
+             if path.stem != "__init__" and not path.stem.endswith(_WITH_TENSORFLOW)]
+    assert {"bertlib.tasks.squad.task", "bertlib.tasks.tagging.tagging_target"} <= set(names)
+    subprocess.run([sys.executable, "-c", _WITHOUT_TENSORFLOW, *names], cwd=ROOT, check=True)
+
+
+def test_only_a_task_and_the_registry_name_a_target():
+    """No other module compares the name of a target, of the answers of a task or of a head with a string."""
+    from bertlib.tasks import targets
+
+    names = {*targets.NAMES, *targets.ANSWERS}
+    found = [f"{path.relative_to(ROOT)}:{node.lineno}" for room, paths in FILES.items()
+             if not room.startswith(("bertlib.tasks", "tf1")) for path in paths for node in nodes_of(path)
+             if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
+             for part in ast.walk(side) if isinstance(part, ast.Constant) and part.value in names]
+    assert not found

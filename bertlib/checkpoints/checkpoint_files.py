@@ -13,12 +13,10 @@ import re
 import shutil
 import tempfile
 
-import tensorflow.compat.v1 as tf
-
-from bertlib.graph import tensorflow_internals
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.system import files
 
-_GLOB_CHARACTERS = re.compile(r"[*?\[\]\\]")
+GLOB_CHARACTERS = re.compile(r"[*?\[\]\\]")
 _ENDINGS = r"\.(index|meta|data-\d{5}-of-\d{5})"
 _numbers = itertools.count()
 
@@ -98,7 +96,7 @@ def escape_prefix(prefix):
     unchanged. Otherwise, symbolic links to the files of the checkpoint are created, and the prefix of these
     links is returned.
     """
-    if not _GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
+    if not GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
         return prefix
     links = os.path.join(_link_directory(), str(next(_numbers)))
     os.mkdir(links)
@@ -111,7 +109,7 @@ def escape_directory(path):
     """Returns a path without glob characters, so that TensorFlow can open the files of a directory. If `path`
     has such characters, the result is a symbolic link, which is valid until this process ends. A remote path
     is returned unchanged."""
-    if not _GLOB_CHARACTERS.search(path) or files.is_remote(path):
+    if not GLOB_CHARACTERS.search(path) or files.is_remote(path):
         return path
     link = os.path.join(_link_directory(), str(next(_numbers)))
     os.symlink(os.path.abspath(path), link)
@@ -124,18 +122,3 @@ def _link_directory():
     directory = tempfile.mkdtemp(prefix="checkpoint_links.")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
-
-
-class Saver(tensorflow_internals.Saver):
-    """TensorFlow's saver, but with a safe removal of old checkpoints.
-
-    TensorFlow's saver uses the path of an old checkpoint as a glob pattern, and removes all files that match.
-    If the path contains glob characters such as `*`, TensorFlow's saver could also remove the checkpoints of
-    a different directory. This saver removes only the files of the old checkpoint.
-    """
-
-    def removes(self, prefix):
-        return bool(_GLOB_CHARACTERS.search(prefix))
-
-    def remove(self, prefix):
-        remove(prefix)

@@ -19,9 +19,9 @@ import shlex
 from absl import logging
 import numpy as np
 from safetensors import SafetensorError, safe_open
-import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.system import files
 
 # Matches the names of the variables that a training adds. These variables do not belong to the model.
@@ -32,11 +32,13 @@ _MAX_DIFFERENCES_SHOWN = 12
 # One call of `session.run` loads at most this number of bytes of initial weights. A larger variable is loaded
 # alone.
 _BYTES_FED_AT_A_TIME = 64 * 2**20
-_HALF_PRECISION = (np.float16, tf.bfloat16.as_numpy_dtype)
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
-# Errors that TensorFlow's checkpoint reader raises. The reader raises an IndexError if the file is truncated.
-_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
+
+def _read_errors():
+    """Returns the errors that TensorFlow's checkpoint reader raises. The reader raises an IndexError if the
+    file is truncated."""
+    return tf.errors.OpError, IndexError, RuntimeError
 
 
 class DamagedError(ValueError):
@@ -81,10 +83,10 @@ class Checkpoint(object):
         """
         try:
             value = self._read(name)
-        except (*_READ_ERRORS, SafetensorError, OSError) as error:
+        except (*_read_errors(), SafetensorError, OSError) as error:
             raise DamagedError(self.path, f"{self.path} is damaged: {name} cannot be read "
                                f"({_first_line(error)}).") from error
-        return value.astype(np.float32) if value.dtype in _HALF_PRECISION else value
+        return value.astype(np.float32) if value.dtype in (np.float16, tf.bfloat16.as_numpy_dtype) else value
 
     def read_dtype(self, name):
         """Returns the `tf.DType` of the array that `read` returns."""
@@ -247,7 +249,7 @@ def _open_tensorflow(prefix):
     try:
         reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(prefix))
         shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    except (*_READ_ERRORS, ValueError) as error:
+    except (*_read_errors(), ValueError) as error:
         raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({_first_line(error)}): it is "
                            "truncated or damaged.") from error
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
@@ -258,11 +260,12 @@ def _without_ending(path):
     return re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
 
 
-# {name of a data type in safetensors: `tf.DType`}. Data types that are not used for BERT models are left out.
-_DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64,
-           "I32": tf.int32, "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool,
-           "F8_E4M3": tf.dtypes.experimental.float8_e4m3fn, "F8_E5M2": tf.dtypes.experimental.float8_e5m2}
-_WEIGHT_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+# {name of a data type in safetensors: its name in TensorFlow}. Data types that are not used for BERT models
+# are left out.
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64",
+           "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
+           "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+_WEIGHT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def _open_safetensors(path, paths):
@@ -283,7 +286,8 @@ def _open_safetensors(path, paths):
                 shape = tuple(view.get_shape())
                 tensors[name] = (handle, key, transpose)
                 shapes[name] = shape[::-1] if transpose else shape
-                dtypes[name] = _DTYPES.get(view.get_dtype())
+                known = _DTYPES.get(view.get_dtype())
+                dtypes[name] = known and tf.as_dtype(known)
     if "output_weights" in tensors and _is_multiple_choice(os.path.dirname(paths[0])):
         for table in (tensors, shapes, dtypes):
             table["cls/multiple_choice/output_weights"] = table.pop("output_weights")
@@ -432,7 +436,7 @@ def write_safetensors(path, checkpoint, names):
       names: published names of the tensors.
     """
     bare = all(name.startswith("bert/") for name in names)
-    codes = {dtype: code for code, dtype in _DTYPES.items()}
+    codes = {tf.as_dtype(name): code for code, name in _DTYPES.items()}
     keys = {name: hugging_face_name(name) for name in names}
     # A safetensors file has three parts: a number of 8 bytes, which is the length of the header; the header
     # in JSON; and the data.
@@ -602,7 +606,7 @@ def check_types(checkpoint, names):
       ValueError: a weight is not a floating-point number.
     """
     others = [name for name in names if name in checkpoint.shapes and name in checkpoint.dtypes
-              and checkpoint.dtypes[name] not in _WEIGHT_TYPES]
+              and getattr(checkpoint.dtypes[name], "name", None) not in _WEIGHT_TYPES]
     if not others:
         return
     dtype = checkpoint.dtypes[others[0]]

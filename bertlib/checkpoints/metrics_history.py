@@ -10,8 +10,8 @@ import os
 import time
 
 from absl import logging
-import tensorflow.compat.v1 as tf
 
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.system import files
 
 FILE = "metrics.jsonl"

@@ -11,8 +11,23 @@ import os
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.graph import collectives, graph_keys
+from bertlib.graph import collectives, graph_keys, tensorflow_internals
 from bertlib.system import files
+
+
+class Saver(tensorflow_internals.Saver):
+    """TensorFlow's saver, but with a safe removal of old checkpoints.
+
+    TensorFlow's saver uses the path of an old checkpoint as a glob pattern, and removes all files that match.
+    If the path contains glob characters such as `*`, TensorFlow's saver could also remove the checkpoints of
+    a different directory. This saver removes only the files of the old checkpoint.
+    """
+
+    def removes(self, prefix):
+        return bool(checkpoint_files.GLOB_CHARACTERS.search(prefix))
+
+    def remove(self, prefix):
+        checkpoint_files.remove(prefix)
 
 
 def create_checked_scaffold(spec, checkpoint, config):
@@ -35,7 +50,7 @@ def create_checked_scaffold(spec, checkpoint, config):
     scaffold = spec.scaffold or tf.train.Scaffold()
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
         saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
-        saver = checkpoint_files.Saver(
+        saver = Saver(
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)

@@ -6,7 +6,7 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
-from bertlib.flag_table import training
+from bertlib.tasks import targets
 
 
 class CommandFlags:
@@ -20,14 +20,14 @@ class CommandFlags:
         """Stores the command's flags with their defaults. The flags of this process do not change.
 
         Args:
-          command: one of `training.COMMANDS`.
+          command: one of `targets.COMMANDS`.
         """
         self._values = flags.FlagValues()
         process = common_flags.FLAGS
         for name in set(process) - set(common_flags.defined):  # the flags of absl
             if process[name].name == name and not name.startswith("help"):
                 self._values[name] = copy.deepcopy(process[name])
-        entries = training.COMMANDS[command]
+        entries = targets.find_flags(command)
         for entry in (*entries, *common_flags.COMMON):
             entry.define_in(self._values)
         self.names = [entry.name for entry in entries]

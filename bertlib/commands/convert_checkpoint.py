@@ -24,6 +24,7 @@ from bertlib.output_directory.directory import OutputDirectory, is_training_chec
 from bertlib.runs import checks, head_labels, model_config
 from bertlib.runs.settings import require_file
 from bertlib.system import files
+from bertlib.tasks import targets
 import modeling
 import tokenization
 
@@ -190,8 +191,8 @@ def read_config(settings, source):
     # The settings below describe a head. A setting is kept only if the model of --input has a head to which
     # the setting applies.
     is_meaningful = {"id2label": head_labels.label_names(content, path) is not None,
-                     "architectures": kind == "tagging",
-                     "problem_type": kind not in (None, "tagging")}
+                     "architectures": kind is not None and not targets.find(kind).problem_type,
+                     "problem_type": kind is not None and targets.find(kind).problem_type is not None}
     for name, is_kept in is_meaningful.items():
         if not is_kept or "output_bias" not in source.shapes:
             content.pop(name, None)
@@ -362,8 +363,9 @@ def hugging_face_config(config, source, names):
                      translated_activation, activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     head = head_labels.read_head(source)
-    if head and head.kind == "tagging":
-        architecture = "BertForTokenClassification"
+    target = targets.find(head.kind) if head and head.kind else None
+    if target and not target.variables:  # these targets share the names of their variables
+        architecture = target.architecture
     translated = {**config, "architectures": [architecture], "hidden_act": translated_activation,
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The Hugging Face class of the model is %s.", architecture)
@@ -374,8 +376,8 @@ def hugging_face_config(config, source, names):
             labels = [f"LABEL_{index}" for index in range(count)]
         translated.update(id2label=dict(enumerate(labels)),
                           label2id={label: index for index, label in enumerate(labels)})
-        if head.kind in ("regression", "multilabel"):
-            translated["problem_type"] = head_labels.PROBLEM_TYPES[head.kind]
+        if target and (target.is_score or target.is_multilabel):
+            translated["problem_type"] = target.problem_type
     if head and head.crf:
         logging.warning("The CRF is left out, because no Hugging Face class has a CRF. The converted model "
                         "predicts each tag separately, from the same scores.")

@@ -25,28 +25,27 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.flag_table import entries, shared
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
-from bertlib.runs import checks, final_export
-from bertlib.runs.classification import training_texts
+from bertlib.runs import checks, recorded_data
 from bertlib.runs.settings import require_file
 from bertlib.serving import (
-    answers,
     export_model,
     export_text,
     portable_model,
     predictor,
     warmup,
 )
+from bertlib.tasks import targets
+from bertlib.training import final_export
 
 TEXT_DIRECTORY = "export_text"
 # TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors are
 # written to a separate directory, and never replace the versions for the task of the training.
-_VECTORS = "_vectors"
 SAVED_MODEL = "saved_model"
 
 
 ENTRIES = entries.section("Model", None, [
     entries.Path("model_dir", None, "Output directory of a training."),
-    entries.Choice("task", None, list(answers.TASKS),
+    entries.Choice("task", None, list(targets.ANSWERS),
                    "Task of the exported model. The default is the task for which the model was trained. "
                    "Every model can also be exported with --task=vectors."),
     shared.WEIGHTS_TO_USE,
@@ -115,7 +114,7 @@ def _check_flags(settings):
 
 def _export_saved_model(settings, model):
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
-    name += _VECTORS if settings.task == "vectors" else ""
+    name += targets.find_answers(settings.task).folder_suffix if settings.task else ""
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     write = export_text.export if settings.text else export_model.export
     path = write(model, directory, settings.task, settings.warmup_requests)
@@ -161,13 +160,13 @@ def _inputs(settings, model, expected):
     else:
         source = "the development set"
         try:
-            found = training_texts.read_dev_set(model)
+            found = recorded_data.read_dev_set(model)
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
     # The development set of a tagger consists of lists of words. If a tagger is exported for another task,
     # such as vectors, each input must be a text. So the words of a list are joined.
-    if expected.task != "tagging":
+    if not expected.asked.takes_words:
         found = [(tuple(" ".join(text) if isinstance(text, list) else text for text in texts), label)
                  for texts, label in found]
     usable = [(texts, label) for texts, label in found if _is_usable(expected, texts)]
@@ -175,12 +174,12 @@ def _inputs(settings, model, expected):
         raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
                          "--compare_file.")
     inputs, labels = zip(*usable[::-(-len(usable) // settings.compare_examples)])
-    has_labels = expected.task == "classification" and None not in labels
+    has_labels = expected.asked.has_label and None not in labels
     return list(inputs), list(labels) if has_labels else None, source
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns up to 40 inputs without labels, in the form of `training_texts.read_dev_set`. Each text of the
+    """Returns up to 40 inputs without labels, in the form of `recorded_data.read_dev_set`. Each text of the
     first input consists of one word of the vocabulary, each text of the second input consists of two words,
     and so on."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
@@ -207,8 +206,8 @@ def _compare(settings, model, path):
       path: the directory of the exported version.
     """
     try:
-        texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
-            training_texts.read_training_texts(model))
+        texts = recorded_data.read_lines(settings.compare_file) if settings.compare_file else (
+            recorded_data.read_training_texts(model))
         differences = export_text.compare_export(model, path, texts)
     except (OSError, ValueError) as error:
         if settings.compare_file:

@@ -10,7 +10,6 @@ training, pass its --gradient_accumulation_steps. For your own model, pass --ber
 """
 
 import dataclasses
-import functools
 import itertools
 import os
 import time
@@ -26,14 +25,11 @@ from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
 from bertlib.flag_table import entries, shared
 from bertlib.reports import charts
-from bertlib.runs import checks, estimator_setup, model_config
+from bertlib.runs import checks, model_config
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
-from bertlib.tasks import head
-from bertlib.tasks.classification import classification_head, classifier_data
-from bertlib.tasks.multiple_choice import choice_data, choice_head
-from bertlib.tasks.squad import squad_data, squad_head
-from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks import head, targets
+from bertlib.training import estimator_setup, model_checks
 import modeling
 import optimization
 
@@ -43,15 +39,8 @@ MODELS = {
                   intermediate_size=4096, type_vocab_size=2),
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
-# Maps each value of --task to (head of the model, fields, batch totals). `fields` is a function that takes a
-# sequence length and returns the fields of a training example. For the batch totals, see
-# `input_pipeline.record_dataset`.
-TASKS = {
-    "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
-    "ner": (tagging_head.Tagger(9), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
-    "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
-    "swag": (choice_head.Choice(), choice_data.feature_fields, ()),
-}
+# {value of --task: target}.
+TASKS = {target.planned: target for target in targets.find_all() if target.planned}
 
 
 ENTRIES = entries.section("Model", None, [
@@ -187,16 +176,16 @@ def usable_memory(settings):
 
 def task_model(config, task):
     """Returns the `estimator_setup.TrainableModel` of a task, one of the keys of `TASKS`."""
-    task_head, fields, batch_totals = TASKS[task]
-    model_fn = head.model_fn_builder(task_head, config, None, 5e-5, 100, 10, False, False)
-    return estimator_setup.TrainableModel(config, model_fn, fields, batch_totals)
+    planned, fields = TASKS[task].planned_model()
+    return estimator_setup.TrainableModel(config, planned, fields, lambda task_head: head.model_fn_builder(
+        task_head, config, None, 5e-5, 100, 10, False, False))
 
 
 def build_prediction(model, step):
     """Builds the prediction of one batch in the current graph. Returns a tensor that is computed from all
     outputs of the model."""
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.batch.micro_batch_size,
-                                           model.batch_totals)
+                                           model.head.batch_totals)
     predictions = model.build_spec(features, ModeKeys.PREDICT, step).predictions
     # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would
     # remove the ops of the model, because nothing would use their outputs.
@@ -245,7 +234,7 @@ def main(_):
     lengths = parse_lengths(settings)
     check_flags(settings)
     config = load_config(settings, lengths)
-    checks.check_frozen_layers(settings, config)
+    model_checks.check_frozen_layers(settings, config)
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
         modes = ["none"]  # without gradients, nothing is recomputed

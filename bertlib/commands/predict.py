@@ -34,7 +34,6 @@ from bertlib.runs import checks, run_record
 from bertlib.runs.settings import refuse_directory, require_file
 from bertlib.serving import answer_tables, portable_model, prediction_inputs
 from bertlib.system import files, locks, terminal
-from bertlib.tasks.multiple_choice import choice_data
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.
@@ -215,7 +214,7 @@ def _create_table(settings, predictor, input_format):
     # The first answer determines the columns of the table. In plain text, a later line may have more texts
     # than the first line. So the names of all columns are passed.
     fields = predictor.fields if input_format == "text" else ()
-    labels = choice_data.labels_of_columns(fields) if predictor.task == "multiple_choice" else ()
+    labels = predictor.asked.columns_of_answers() if fields else ()
     return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                                      predictor.label_separator, labels)
 

@@ -12,11 +12,11 @@ in CoNLL columns:
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.flag_table import training
+from bertlib.tasks import targets
+from bertlib.tasks.tagging.task import Tagging
 from bertlib.training import driver
-from bertlib.training.tagging import Tagging
 
-ENTRIES = training.COMMANDS["run_ner"]
+ENTRIES = targets.find_flags("run_ner")
 
 
 def main(_):

@@ -12,11 +12,11 @@ This command trains and evaluates the installed model on the sample data. The ne
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.flag_table import training
+from bertlib.tasks import targets
+from bertlib.tasks.multiple_choice.task import MultipleChoice
 from bertlib.training import driver
-from bertlib.training.multiple_choice import MultipleChoice
 
-ENTRIES = training.COMMANDS["run_swag"]
+ENTRIES = targets.find_flags("run_swag")
 
 
 def main(_):

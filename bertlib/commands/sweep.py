@@ -15,9 +15,10 @@ import re
 from bertlib.command_line import command_flags, common_flags
 
 from bertlib.api import child_command
-from bertlib.flag_table import entries, shared, training
+from bertlib.flag_table import entries, shared
 from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
 from bertlib.system import child_processes, files
+from bertlib.tasks import targets
 
 # These flags name directories that runs cannot share.
 _DIRECTORIES = ("output_dir", "results_dir")
@@ -65,7 +66,7 @@ def _script_of(words):
                          "of sweep.py, for example: -- python run_classifier.py --task_name=MRPC.")
     rest = words[1:] if re.fullmatch(r"python[\d.]*", os.path.basename(words[0])) else words
     name = os.path.basename(rest[0]) if rest else ""
-    for command in training.COMMANDS:
+    for command in targets.COMMANDS:
         script = f"{command}.py"
         if name == child_command.program_name(script):
             return command, rest[1:]
@@ -75,7 +76,7 @@ def _script_of(words):
                 raise ValueError(f"{rest[0]} does not belong to this project. Pass the command of this "
                                  f"project: {ours}.")
             return command, rest[1:]
-    known = ", ".join(f"{command}.py" for command in training.COMMANDS)
+    known = ", ".join(f"{command}.py" for command in targets.COMMANDS)
     raise ValueError(f"{' '.join(words[:2])} is not a training command of this project. Begin the words "
                      f"after -- with python and one of {known}.")
 

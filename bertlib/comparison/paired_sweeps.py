@@ -11,6 +11,7 @@ from bertlib.flag_table import training
 from bertlib.output_directory import best_weights
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.system import files
+from bertlib.tasks import targets
 
 TABLE, RECORD = "sweep.csv", "sweep.json"
 _FINISHED, _NOT_GIVEN = "finished", "not given"
@@ -20,13 +21,6 @@ _OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started
 _SEEDS = ("seed",)
 # Matches the names of the SQuAD metrics, whose values are in percent.
 _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
-# Matches the names of metrics that are fractions from 0 to 1, for each kind of a head. Only these metrics are
-# shown in percent. The metrics of a task module may have any scale.
-_FRACTIONS = {
-    "classification": "eval_(accuracy|f1|matthews)", "regression": "eval_(pearson|spearman)",
-    "multilabel": "eval_(f1_micro|f1_macro|auc(_.*)?)", "multiple_choice": "eval_accuracy",
-    "tagging": "eval_(accuracy|((f1|precision|recall)(_.*)?))",
-    "pre-training": "(masked_lm|next_sentence)_(accuracy|baseline)"}
 
 
 def read_sweep(directory):
@@ -157,10 +151,10 @@ def _check_same_examples(outputs, records):
 
 
 def _check_same_metric(name, records):
-    """Checks that a metric has the same meaning in two sweeps; see `paired_predictions.describe_metric`."""
+    """Checks that a metric has the same meaning in two sweeps; see `targets.Target.describe_metric`."""
     known = [record for found in records for record in found if record and record.get("labels")]
     reason = len(known) == 2 and paired_predictions.explain_difference(name, [
-        paired_predictions.describe_metric(name, record["task_type"], record["labels"])
+        targets.find(record["task_type"]).describe_metric(name, record["labels"])
         for record in known])
     if reason:
         raise ValueError(f"The sweeps cannot be compared by this metric: {reason}. Pass another --metric.")
@@ -190,9 +184,9 @@ def _is_fraction(name, records, has_module):
       records: list of the records of the runs. If there are none, the kind of the head is unknown.
       has_module: whether the sweeps have a task module, which only a classification or regression can have.
     """
-    kinds = [record["task_type"] for record in records if record] or (
-        ("classification", "regression", "multilabel") if has_module else _FRACTIONS)
-    return any(re.fullmatch(_FRACTIONS[kind], name) for kind in kinds if kind in _FRACTIONS)
+    found = [targets.find(record["task_type"]) for record in records if record] or [
+        target for target in targets.find_all() if not has_module or target.takes_modules]
+    return any(re.fullmatch(target.fractions, name) for target in found if target.fractions)
 
 
 def _refuse_other_settings(directories, groups, keys):

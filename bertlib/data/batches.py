@@ -1,7 +1,12 @@
-"""Defines the batch of a training step. This module does not load TensorFlow."""
+"""Defines the batch of a training step, and reads the examples of batches of predictions. This module does
+not load TensorFlow."""
 
 import dataclasses
 import math
+
+# If a dataset changes the order of the examples, its batches have a feature of this name. The feature
+# contains the index of each example in the file.
+EXAMPLE_INDEX = "example_index"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,3 +67,36 @@ class Batch:
 def divisors(number):
     """Returns all divisors of a positive int, the smallest first."""
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def split_batch(batch):
+    """Yields the predictions of each example in a batch as a dict.
+
+    Args:
+      batch: {name: array [B, …]}.
+    """
+    sizes = {key: len(value) for key, value in batch.items()}
+    if len(set(sizes.values())) != 1:
+        raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
+                         "yield_single_examples=False to get whole batches.")
+    for index in range(next(iter(sizes.values()))):
+        yield {key: value[index] for key, value in batch.items()}
+
+
+def restore_file_order(results):
+    """Yields results in the order of the file, and removes `EXAMPLE_INDEX` from them.
+
+    Args:
+      results: iterable of dicts with the key `EXAMPLE_INDEX`. If the dicts lack this key, they are already in
+        order, and are yielded unchanged.
+    """
+    waiting, next_index = {}, 0
+    for result in results:
+        index = result.pop(EXAMPLE_INDEX, None)
+        if index is None:
+            yield result
+            continue
+        waiting[int(index)] = result
+        while next_index in waiting:
+            yield waiting.pop(next_index)
+            next_index += 1

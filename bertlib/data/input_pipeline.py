@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import record_files
-from bertlib.data.batches import Batch
+from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order  # noqa: F401  a public name
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
@@ -28,9 +28,6 @@ _FILES_AT_A_TIME = 8
 # Number of bytes before and after the content of a TFRecord. These bytes contain checksums and the length of
 # the content.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# If a dataset changes the order of the examples, its batches have a feature of this name. The feature
-# contains the index of each example in the file.
-EXAMPLE_INDEX = "example_index"
 # If micro-batches differ in size, each micro-batch has a feature of this name. The feature is a scalar: the
 # weight of the micro-batch's mean loss. The mean of the weights of a step is 1.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
@@ -539,25 +536,6 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     return dataset
 
 
-def restore_file_order(results):
-    """Yields results in the order of the file, and removes `EXAMPLE_INDEX` from them.
-
-    Args:
-      results: iterable of dicts with the key `EXAMPLE_INDEX`. If the dicts lack this key, they are already in
-        order, and are yielded unchanged.
-    """
-    waiting, next_index = {}, 0
-    for result in results:
-        index = result.pop(EXAMPLE_INDEX, None)
-        if index is None:
-            yield result
-            continue
-        waiting[int(index)] = result
-        while next_index in waiting:
-            yield waiting.pop(next_index)
-            next_index += 1
-
-
 # The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU
 # time.
 @tf.autograph.experimental.do_not_convert
@@ -590,7 +568,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         training, the examples of a step are sorted by length before they are divided into micro-batches.
         Outside of training, the examples are sorted by length within groups of 64 consecutive batches, and
         each batch also has `EXAMPLE_INDEX`, int64 [B]: the positions of its examples in the file; see
-        `restore_file_order`.
+        `batches.restore_file_order`.
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
         `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is
         the number of examples of a whole step, and each micro-batch has a `MICRO_BATCH_WEIGHT`. This weight

@@ -21,8 +21,8 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.data import batches
 from bertlib.estimator import (
-    estimator_spec,
     evaluation,
     model_graph,
     replica_sync,
@@ -270,7 +270,7 @@ class Estimator(object):
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
-                yield from estimator_spec.split_batch(batch)
+                yield from batches.split_batch(batch)
             else:
                 yield from batch
 

@@ -98,20 +98,6 @@ def _call_with_tensors(function, tensors):
     return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
 
 
-def split_batch(batch):
-    """Yields the predictions of each example in a batch as a dict.
-
-    Args:
-      batch: {name: array [B, …]}.
-    """
-    sizes = {key: len(value) for key, value in batch.items()}
-    if len(set(sizes.values())) != 1:
-        raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
-                         "yield_single_examples=False to get whole batches.")
-    for index in range(next(iter(sizes.values()))):
-        yield {key: value[index] for key, value in batch.items()}
-
-
 def select_predictions(predictions, keys):
     """Returns the predictions that have a name in `keys`; all predictions if `keys` is None."""
     if keys is None:

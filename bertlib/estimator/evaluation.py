@@ -27,11 +27,12 @@ import tempfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
+from bertlib.checkpoints import checkpoint_formats, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
+from bertlib.system import stopping
 
 
 def evaluate(builder, checkpoint, input_fn, steps=None, hooks=(), metrics=None, group=None):
@@ -195,7 +196,7 @@ class SessionWeights:
         Args:
           variables: list of variables; None for all global variables.
         """
-        self._saver = checkpoint_files.Saver(tf.global_variables() if variables is None else variables)
+        self._saver = resume.Saver(tf.global_variables() if variables is None else variables)
 
     @contextlib.contextmanager
     def saved(self, session):
@@ -212,6 +213,53 @@ class SessionWeights:
 
     def _save(self, session, prefix):
         return self._saver.save(session, prefix, write_meta_graph=False, write_state=False)
+
+
+class EvaluationHook(tf.train.SessionRunHook):
+    """Evaluates the weights of the training session every --eval_every_steps steps, and ends the session if
+    a `bertlib.runs.learning_curve.LearningCurve` requests it."""
+
+    def __init__(self, curve):
+        self._curve = curve
+
+    def begin(self):
+        self._global_step = tf.train.get_global_step()
+        self._weights = SessionWeights(_evaluated_variables()) if (
+            self._curve.saves_weights) else None
+
+    def after_run(self, run_context, run_values):
+        step = int(run_context.session.run(self._global_step))
+        try:
+            if self._curve.is_missing(step):
+                self._curve.evaluate_session(step, self._weights, run_context.session)
+        except stopping.Stopped:
+            # The exception is not raised here. So the session ends normally and saves its last step. After
+            # that, the training raises the exception again.
+            run_context.request_stop()
+        if self._curve.stops:
+            run_context.request_stop()
+
+
+def _evaluated_variables():
+    """Returns the global variables of the current graph without the slots of the optimizer. A variable is a
+    slot if its name begins with the name of another variable and a slash."""
+    variables = {variable.op.name: variable for variable in tf.global_variables()}
+
+    def is_slot(name):
+        return any(name[:end] in variables for end, character in enumerate(name) if character == "/")
+
+    return [variable for name, variable in variables.items() if not is_slot(name)]
+
+
+class SavedCheckpoints(tf.train.CheckpointSaverListener):
+    """Tells a `bertlib.runs.learning_curve.LearningCurve` about each checkpoint that the training saves."""
+
+    def __init__(self, curve):
+        self._curve = curve
+
+    def after_save(self, session, global_step_value):
+        del session
+        self._curve.add_checkpoint(global_step_value)
 
 
 def write_summary(directory, results):

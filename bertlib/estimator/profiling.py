@@ -146,10 +146,3 @@ def _table_of(times):
                       *map(sum, zip(*(values for _, values in ordered[_TABLE_ROWS:])))))
     return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
                      for kind, seconds, calls in table)
-
-
-def parse_steps(text):
-    """Returns the two numbers of --profile_steps; None if the text is not two numbers in ascending order."""
-    match = re.fullmatch(r"(\d+),(\d+)", text)
-    steps = match and tuple(map(int, match.groups()))
-    return steps if steps and 1 <= steps[0] <= steps[1] else None

@@ -8,12 +8,18 @@ import bisect
 import dataclasses
 import functools
 import math
+import re
 
 from bertlib.data.batches import Batch, divisors
 
 GB = 10**9
 # The values of `StepConfig.recompute`, the fastest first; see `modeling.transformer_model`.
 RECOMPUTE = ("none", "attention", "layers")
+# The values of `StepConfig.precision`, `StepConfig.optimizer` and `StepConfig.lr_schedule`; see
+# `modeling.PRECISIONS`, `optimization.OPTIMIZERS` and `optimization.LR_SCHEDULES`.
+PRECISIONS = ("fp32", "bf16", "fp16")
+OPTIMIZERS = ("adamw", "adafactor", "lamb", "sgdm")
+LR_SCHEDULES = ("linear", "cosine", "exponential", "constant")
 # If the predicted memory is above this fraction of the usable memory, it is uncertain whether the step fits.
 _SURELY_FITS = 0.93
 
@@ -157,6 +163,13 @@ def without_training(flags):
     """
     return StepConfig(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
                       precision=flags.precision, compile_kernels=flags.compile_kernels)
+
+
+def parse_steps(text):
+    """Returns the two numbers of --profile_steps; None if the text is not two numbers in ascending order."""
+    match = re.fullmatch(r"(\d+),(\d+)", text)
+    steps = match and tuple(map(int, match.groups()))
+    return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
 def flags_for_less_memory(tokens_per_micro_batch=0):

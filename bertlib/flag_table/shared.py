@@ -3,7 +3,7 @@
 A function returns a group whose default, heading or meaning differs between commands.
 """
 
-from bertlib.estimator.profiling import parse_steps
+from bertlib.estimator import step_config
 from bertlib.flag_table.entries import (
     INPUT,
     LINE,
@@ -22,8 +22,6 @@ from bertlib.flag_table.entries import (
 from bertlib.reports import prediction_files
 from bertlib.rows.columns import is_delimiter
 from bertlib.rows.tables import check_encoding
-import modeling
-import optimization
 import tokenization
 
 MAX_WORKERS = 1024
@@ -153,7 +151,7 @@ def model(max_seq_length):
                 "Maximum number of WordPieces in an input, including [CLS] and [SEP]. Longer inputs are "
                 "truncated, shorter ones are padded.", least=3),
     ]) + section("Memory and speed", SPEED, [
-        Choice("precision", "fp32", sorted(modeling.PRECISIONS),
+        Choice("precision", "fp32", sorted(step_config.PRECISIONS),
                "Number format of the encoder's computation. bf16 and fp16 need less memory than fp32, and "
                "less time on hardware that supports the format. Weights, sums, softmax, normalization, "
                "loss, optimizer and checkpoints stay in fp32.", is_recorded=True),
@@ -171,17 +169,17 @@ TRAINING = section("Training", MACHINE, [
 ]) + section("Training", WEIGHTS, [
     Integer("train_batch_size", 32, "Batch size of training.", least=1),
     Number("learning_rate", 5e-05, "Peak learning rate: the value at the end of warm-up.", above=0),
-    Choice("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
+    Choice("optimizer", "adamw", sorted(step_config.OPTIMIZERS),
            "Optimizer. The default is the optimizer of the published code."),
     Switch("adam_bias_correction", False,
            "With --optimizer=adamw: use Adam's bias correction. The published code does not use it.",
            advanced="training"),
-    Choice("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
+    Choice("lr_schedule", "linear", sorted(step_config.LR_SCHEDULES),
            "Learning rate schedule after warm-up. The default is the schedule of the published code."),
-    Number("weight_decay", optimization.PUBLISHED_WEIGHT_DECAY,
+    Number("weight_decay", step_config.StepConfig.weight_decay,
            "Weight decay of the optimizer. In each step, this value is multiplied by the learning rate. "
            "Biases and layer normalization are not decayed.", least=0, advanced="training"),
-    Number("clip_norm", optimization.PUBLISHED_CLIP_NORM,
+    Number("clip_norm", step_config.StepConfig.clip_norm,
            "Largest global norm of the gradients. Gradients with a larger norm are scaled down to this norm. "
            "0: no clipping.", least=0, advanced="training"),
     Number("layer_decay", 1.0,
@@ -238,7 +236,7 @@ TRAINING = section("Training", MACHINE, [
             "and its result is the same. 0: the command finds by simulation the smallest number with which a "
             "step fits into memory. The default is 1. With --tokens_per_micro_batch, the default is the "
             "number of micro-batches that this token limit requires.", least=0),
-    Choice("recompute", "none", [*modeling.RECOMPUTE, "auto"],
+    Choice("recompute", "none", [*step_config.RECOMPUTE, "auto"],
            "Gradient checkpointing: which activations are computed again in the backward pass instead of "
            "being kept in memory. none: no activations. attention: the attention scores and probabilities. "
            "Their size grows with the square of the sequence length, so this mode helps most with long "
@@ -267,7 +265,7 @@ TRAINING = section("Training", MACHINE, [
     Text("profile_steps", None,
          "Two step numbers a,b, counted as in the log. The training steps from a to b are profiled. The "
          "trace is written to --output_dir, for TensorBoard. The log lists the op types that took the most "
-         "time.", lambda value: parse_steps(value) is not None,
+         "time.", lambda value: step_config.parse_steps(value) is not None,
          "two numbers a,b with 1 <= a <= b, such as 100,105: the first and the last step to trace",
          advanced="training"),
     Choice("gradient_dtype", "fp32", ["fp32", "bf16"],
@@ -367,3 +365,11 @@ def fine_tuning(max_seq_length):
     length."""
     return (model(max_seq_length) + TOKENIZER + TRAINING + EPOCHS + WORKERS + TRIMMING + TABLES + REPLICAS
             + TPUS)
+
+# --- Phases and files of a task --------------------------------------------------------------------------
+
+DO_TRAIN = Switch("do_train", False, "Train the model.")
+DO_EVAL = Switch("do_eval", False, "Evaluate on the development file.")
+EVAL_BATCH_SIZE = Integer("eval_batch_size", 8, "Batch size of evaluation.", least=1)
+DEV_FILE = Path("dev_file", None, "Development file, for evaluation.")
+TEST_FILE = Path("test_file", None, "Test file, for prediction. Its labels are optional.")

@@ -17,7 +17,8 @@ import tempfile
 import time
 
 from absl import logging
-import tensorflow.compat.v1 as tf
+
+from bertlib.graph import lazy_tensorflow as tf
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
 # Compiler options for loops.cc, which contains the arithmetic: allow all instructions of this CPU, and assume

@@ -18,9 +18,9 @@ import os
 import re
 
 from absl import logging
-import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import model_files, output_files
 from bertlib.system import files
 

@@ -9,8 +9,7 @@ import pathlib
 import platform
 import subprocess
 
-import tensorflow.compat.v1 as tf
-
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.kernels import native
 
 # Packages whose code may run in a training. Packages that are not installed are left out.

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
+from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.output_directory import best_weights, directory, output_files, record_fields, tokenizer_files
 from bertlib.rows import tables
 from bertlib.rows.columns import parse_columns
 from bertlib.system import files
-from bertlib.tasks.classification.classifier_data import PROCESSORS, get_processor
-import modeling
+from bertlib.tasks import targets
 import tokenization
 
 
@@ -20,7 +20,7 @@ class ModelDirectory(NamedTuple):
 
     Attributes:
       path: the directory.
-      kind: kind of the model's head, see `record_fields.KINDS`.
+      kind: name of the target in run.json, see `bertlib.tasks.targets`.
       bert_config: a `modeling.BertConfig`.
       checkpoint: path of the weights.
       tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
@@ -46,7 +46,12 @@ class ModelDirectory(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        return record_fields.default_of_setting(name, self.record.get("command"), default)
+        return record_fields.default_of_setting(name, self.target, self.record.get("command"), default)
+
+    @property
+    def target(self):
+        """What the model predicts: the class in `bertlib.tasks.targets` with the name `kind`."""
+        return targets.find(self.kind)
 
     @property
     def task(self):
@@ -57,12 +62,7 @@ class ModelDirectory(NamedTuple):
     def processor(self):
         """The processor of the task. None in two cases: the model was trained on the user's own data, or it
         is neither a classifier nor a regression model."""
-        if self.kind not in ("classification", "regression") or str(self.task).lower() not in PROCESSORS:
-            return None
-        processor = get_processor(self.task)
-        if processor.language:
-            processor.language = self.setting("xnli_language", processor.language)
-        return processor
+        return self.target.processor(self)
 
     @property
     def num_texts(self):
@@ -120,13 +120,6 @@ def read(path, weights=best_weights.BEST):
     return describe(path, record, checkpoint)
 
 
-# {end of a Hugging Face class: command and flags that predict with its head}.
-_COMMANDS = {"ForSequenceClassification": "run_classifier.py --do_predict=true --test_file=FILE",
-             "ForTokenClassification": "run_ner.py --do_predict=true --test_file=FILE",
-             "ForQuestionAnswering": "run_squad.py --do_predict=true --predict_file=FILE",
-             "ForMultipleChoice": "run_swag.py --do_predict=true --test_file=FILE"}
-
-
 def _refuse_hugging_face(path):
     """Raises a ValueError if a directory contains a model of Hugging Face. The message names the command that
     predicts with this model."""
@@ -136,7 +129,9 @@ def _refuse_hugging_face(path):
     classes = files.read_json_object(config).get("architectures")
     if not classes and not checkpoint_files.list_by_ending(path, ".safetensors", ".bin"):
         return
-    command = next((command for end, command in _COMMANDS.items() if str(classes).endswith(f"{end}']")), None)
+    command = next((target.prediction_command for target in targets.find_all()
+                    if target.architecture and str(classes).endswith(
+                        f"{target.architecture.removeprefix('Bert')}']")), None)
     to_do = (f"To predict with this model, run `{command} --init_checkpoint={path} --output_dir=DIRECTORY`."
              if command else "Its head is unknown. To train a model from these weights, pass "
              f"--init_checkpoint={path} to a training command, such as run_classifier.py.")
@@ -157,7 +152,7 @@ def describe(path, record, weights):
     """
     output_files.check_vocabulary(path, record)
     config = os.path.join(path, output_files.CONFIG)
-    bert_config = modeling.BertConfig.from_dict(files.read_json_object(config))
+    bert_config = BertConfig.from_dict(files.read_json_object(config))
     output_files.check_config(config, bert_config)
     return ModelDirectory(path, record["task_type"], bert_config, weights,
                           _tokenizer(path, record, bert_config), record["labels"], record)

@@ -11,6 +11,7 @@ import json
 import os
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.output_directory import tokenizer_files
 from bertlib.output_directory.output_files import (
     CONFIG,
@@ -22,7 +23,6 @@ from bertlib.output_directory.output_files import (
     VOCABULARY,
 )
 from bertlib.system import files, fingerprints
-import modeling
 
 # Each of these flags may name a file that an earlier training wrote to --output_dir. The new training then
 # writes the same content to this file again.
@@ -41,7 +41,7 @@ def model_file_contents(settings, config, labels=None):
       labels: list of str in the order of the model's outputs, or None.
     """
     contents = {}
-    if isinstance(config, modeling.BertConfig):
+    if isinstance(config, BertConfig):
         contents[CONFIG] = format_json(published_settings(config))
     for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
         if flag in settings and getattr(settings, flag):
@@ -59,7 +59,7 @@ def format_labels(labels):
 
 def published_settings(config):
     """Returns a dict of the settings in a `modeling.BertConfig` that published configurations also have."""
-    known = modeling.BertConfig(vocab_size=1).to_dict()
+    known = BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
 
 
@@ -149,7 +149,7 @@ def _is_same_content(name, before, after):
     if not isinstance(before, dict):
         return False
     if name == CONFIG:
-        return published_settings(modeling.BertConfig.from_dict(before)) == after
+        return published_settings(BertConfig.from_dict(before)) == after
     # The file is tokenizer_config.json. Keys that are only in the old content are ignored, because they have
     # no effect.
     return all(before.get(key) == value for key, value in after.items()

@@ -8,9 +8,9 @@ import os
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.output_directory import record_fields, tokenizer_files
 from bertlib.system import files, fingerprints
-import modeling
 import tokenization
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
@@ -29,7 +29,7 @@ TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "
 # All keys of a published configuration, and "hub_module", which run_classifier_with_tfhub.py adds. Other
 # keys, such as `_name_or_path` in a configuration of Hugging Face, do not change the outputs of the model, so
 # their values are not compared.
-CONFIG_KEYS = frozenset([*modeling.BertConfig(vocab_size=1).to_dict(), "hub_module"])
+CONFIG_KEYS = frozenset([*BertConfig(vocab_size=1).to_dict(), "hub_module"])
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 
 

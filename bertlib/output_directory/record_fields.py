@@ -15,12 +15,8 @@ from bertlib.flag_table.entries import (
     one_of,
     whole_number,
 )
-from bertlib.tasks.multiple_choice import choice_data
-from bertlib.tasks.tagging import tagging_data, word_splitter
+from bertlib.tasks import targets
 
-# The kinds of heads. The value says whether a head of this kind has labels.
-KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
-         "questions": False, "multiple_choice": False, "pre-training": False}
 _SHOWN_CHARACTERS = 60
 
 
@@ -63,7 +59,7 @@ FIELDS = {
     "command": LINE, "started": LINE, "from_step": whole_number(0, MAX_INT64),
     "planned_steps": _or_null(whole_number(0, MAX_INT64)),
     "finished_step": _or_null(whole_number(0, MAX_INT64)),
-    "task": LINE, "task_type": one_of(KINDS), "labels": _or_null(_LABELS),
+    "task": LINE, "task_type": one_of(targets.NAMES), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields(
         "a path and a fingerprint", path=_PATH, fingerprint=_or_null(TEXT), repository=_or_null(LINE),
@@ -86,29 +82,29 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {name of a setting: its entry}, for values that are not those of flags: the commands have found them out
-# from the data, or have counted all replicas.
-_FOUND_OUT = {entry.name: entry for entry in (
-    entries.Integer("num_replicas", 1, "", least=1),
-    entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES, most=choice_data.MAX_CHOICES),
-    entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
-    entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))}
+_NUM_REPLICAS = entries.Integer("num_replicas", 1, "", least=1)
 
 
-def find_entries(name, command=None):
-    """Returns the entries in the table of flags for a recorded setting, a list; see `training.find`."""
-    return [_FOUND_OUT[name]] if name in _FOUND_OUT else training.find(name, command)
+def find_entries(name, target, command=None):
+    """Returns the entries in the table of flags for a recorded setting, a list; see `training.find`.
+
+    Some settings are not flags: the command has found their values from the data, or has counted all
+    replicas. `target` is a class in `bertlib.tasks.targets`.
+    """
+    more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
+    return more or training.find(name, command)
 
 
-def default_of_setting(name, command, default=None):
+def default_of_setting(name, target, command, default=None):
     """Returns the value that a setting has by default.
 
     Args:
       name: name of the setting.
+      target: class of the target, see `bertlib.tasks.targets`.
       command: file name of the command that trained; None if it is unknown.
       default: the result if no command has such a setting, or if the setting has no default.
     """
-    found = find_entries(name, command)
+    found = find_entries(name, target, command)
     return default if not found or found[0].default is None else found[0].default
 
 
@@ -122,8 +118,9 @@ def find_problem(record):
         if name in record and not rule.holds(record[name]):
             return _describe_problem(name, record[name], rule.words)
     settings, config = record["settings"], record["bert_config"]
+    target = targets.find(record["task_type"])
     for name, value in settings.items():
-        found = find_entries(name, record.get("command"))
+        found = find_entries(name, target, record.get("command"))
         if found and not any(entry.accepts(value) for entry in found):
             return _describe_problem(f"settings.{name}", value, found[0].words)
     longest = config.get("max_position_embeddings", MAX_INT32)
@@ -132,15 +129,12 @@ def find_problem(record):
     if settings.get("max_seq_length", 0) > longest:
         return _describe_problem("settings.max_seq_length", settings["max_seq_length"],
                                  f"at most {longest}, the model's max_position_embeddings")
-    kind = record["task_type"]
-    if kind == "questions":
-        query, length = settings.get("max_query_length", 1), settings.get("max_seq_length", longest)
-        if length <= query + 3:
-            return _describe_problem("settings.max_query_length", query, f"below {length - 3}, so that "
-                                     f"settings.max_seq_length={length} leaves space for a context")
-    if KINDS[kind] != (record["labels"] is not None):
-        return _describe_problem("labels", record["labels"], f"{_LABELS.words if KINDS[kind] else 'null'}, "
-                                 f"since the model is for {kind}")
+    if problem := target.find_problem(settings, longest):
+        name, words = problem
+        return _describe_problem(f"settings.{name}", settings.get(name), words)
+    if target.has_labels != (record["labels"] is not None):
+        words = _LABELS.words if target.has_labels else "null"
+        return _describe_problem("labels", record["labels"], f"{words}, since the model is for {target.name}")
     return None
 
 

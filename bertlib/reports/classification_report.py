@@ -17,7 +17,7 @@ _MAX_HORIZONTAL = 60
 _DENSE_MATRIX = 12  # a matrix with more labels than this has narrow columns
 
 
-def write_report(path, facts, rows, labels, task_type, threshold=None):
+def write_report(path, facts, rows, labels, threshold=None):
     """Writes the report of an evaluation.
 
     Args:
@@ -25,10 +25,10 @@ def write_report(path, facts, rows, labels, task_type, threshold=None):
       facts: a `Facts`. Its metrics include "labels", the result of `classification_metrics.label_scores`.
       rows: iterable of `PredictedRow` with labels.
       labels: list of str, the labels in the order of the model's outputs; None for a regression.
-      task_type: "classification", "multilabel" or "regression".
-      threshold: with "multilabel", a label counts as predicted if its probability is at least this number.
+      threshold: if a text can have several labels, a label counts as predicted if its probability is at least
+        this number. Otherwise None.
     """
-    parts = (_regression_parts(facts, rows) if task_type == "regression"
+    parts = (_regression_parts(facts, rows) if labels is None
              else _classification_parts(facts, rows, labels, threshold))
     report_page.write_page(path, facts.title, parts)
 

@@ -35,3 +35,9 @@ class PredictedRow(NamedTuple):
     loss: float | None = None
     length: int | None = None
     details: dict[str, Any] = {}
+
+
+def shortest(number):
+    """Converts a NumPy number to a float that is printed with the same digits. So for the float32 number 0.1,
+    the table contains 0.1 and not 0.10000000149011612."""
+    return float(str(number))

@@ -372,20 +372,15 @@ class TextRow(NamedTuple):
 
 
 class TextReader:
-    """Reads the texts of a file or a stream, row by row.
+    """Reads the texts of files and streams, row by row. `rows` opens a file.
 
     Attributes:
       text: the columns of the texts. If the caller passed no columns, these are the columns that were found
         in the first file.
-      place: the `ColumnIndex` of the current file. It is set when the first example of the file has been
-        read.
-      text_places: list with the place of each text column of the current file: the index of the column, or
-        in JSON Lines its name.
     """
 
-    def __init__(self, text=None, label=None, header=None, delimiter=None, task_type="classification",
-                 separator=",", choices=None, find_problem=None, find_layout=None, takes_lists=False,
-                 encoding="utf-8"):
+    def __init__(self, text=None, label=None, header=None, delimiter=None, choices=None, find_problem=None,
+                 find_layout=None, takes_lists=False, encoding="utf-8", label_kind=None):
         """Stores the description of the files.
 
         Args:
@@ -395,7 +390,6 @@ class TextReader:
           header: whether the first row is a header row. None to decide this by the passed columns: the first
             row is a header row if a column was passed by name, or if no columns of texts were passed.
           delimiter: the character between values of .csv files; None to determine it from the first row.
-          task_type, separator: see `header_rows.LabelKind`.
           choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
             the first list whose columns all exist in the file. If both `choices` and `text` are None, the
             texts are read from columns with usual names.
@@ -405,18 +399,16 @@ class TextReader:
             file of a known task, otherwise None. It is called only if `text` is None.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
           encoding: name of the encoding of the files.
+          label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
         """
         self.text, self.label = text, label
-        self.place = self.text_places = None
-        self._header, self._delimiter, self._encoding = header, delimiter, encoding
-        self._task_type, self._separator = task_type, separator
-        self._choices, self._find_problem = choices, find_problem
-        self._find_layout, self._takes_lists = find_layout, takes_lists
-        self._layout = None
+        self.header, self.delimiter, self.encoding = header, delimiter, encoding
+        self.label_kind = label_kind or header_rows.LabelKind()
+        self.choices, self.find_problem = choices, find_problem
+        self.find_layout, self.takes_lists = find_layout, takes_lists
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
-        """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
-        left out.
+        """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -425,13 +417,35 @@ class TextReader:
           known: the known labels; None if they are not known.
           ahead: number of rows after the first row that may be read before the first example is yielded. They
             are needed to decide whether the first row is a header row. In JSON Lines, no rows are read ahead.
+        """
+        return TextFile(self, stream, path, input_format, known, ahead)
+
+
+class TextFile:
+    """The rows of one file or stream, see `TextReader.rows`.
+
+    Attributes:
+      path: name of the file.
+      place: the `ColumnIndex` of the file. It is set when the first example has been read. In JSON Lines, it
+        may differ between rows.
+      text_places: list with the place of each text column: the index of the column, or in JSON Lines its
+        name.
+    """
+
+    def __init__(self, reader, stream, path, input_format, known, ahead):
+        self._reader, self._stream, self.path, self._input_format = reader, stream, path, input_format
+        self._known, self._ahead = known, ahead
+        self.place = self.text_places = self._layout = None
+
+    def __iter__(self):
+        """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
+        left out.
 
         Raises:
           ValueError: the columns do not exist, or cannot be determined with certainty. The message names the
             line.
         """
-        self.place = self.text_places = self._layout = None
-        table = tables.Table(stream, input_format, self._delimiter, self._encoding)
+        table = tables.Table(self._stream, self._input_format, self._reader.delimiter, self._reader.encoding)
         rows = _drop_last_blanks(table)
         for line, row in rows:
             if isinstance(row, BadRow):
@@ -439,48 +453,47 @@ class TextReader:
             elif isinstance(row, dict):
                 yield self._read_object(line, row)
             else:
-                head = [(line, row), *itertools.islice(rows, ahead)]
+                head = [(line, row), *itertools.islice(rows, self._ahead)]
                 break
         else:
             return
-        with tables.name_file_in_errors(path):
-            has_header = self._find_columns(table, head, known)
-        if table.delimiter == ";" and self._delimiter is None and not table.is_declared:
+        with tables.name_file_in_errors(self.path):
+            has_header = self._find_columns(table, head)
+        if table.delimiter == ";" and self._reader.delimiter is None and not table.is_declared:
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
-                         "semicolons.", path)
-        is_checked = tables.is_utf8(self._encoding)
+                         "semicolons.", self.path)
+        is_checked = tables.is_utf8(self._reader.encoding)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, BadRow):
                 yield TextRow(line, None, bad=row)
                 continue
-            is_checked = is_checked or self._warn_of_utf8(path, line, row)
+            is_checked = is_checked or self._warn_of_utf8(line, row)
             if not self._layout or not self._layout.only or self._is_wanted(row):
                 yield self._read_list(line, row)
 
-    def _warn_of_utf8(self, path, line, row):
+    def _warn_of_utf8(self, line, row):
         """Logs a warning if a row is probably UTF-8, but was decoded with another encoding because of
         --encoding. Returns whether a warning was logged."""
         for value in row:
-            right = tables.decode_as_utf8(value, self._encoding)
+            right = tables.decode_as_utf8(value, self._reader.encoding)
             if right is not None:
                 first = next(index for index, letter in enumerate(value) if not letter.isascii())
                 start = max(first - 20, 0)
                 logging.warning(
                     "%s:%d: this row is probably UTF-8, but --encoding is %s. It is read as %r. In UTF-8 it "
-                    "would be %r. If the text in UTF-8 is right, pass --encoding=utf-8.", path, line,
-                    self._encoding, value[start:first + 20], right[start:first + 20])
+                    "would be %r. If the text in UTF-8 is right, pass --encoding=utf-8.", self.path, line,
+                    self._reader.encoding, value[start:first + 20], right[start:first + 20])
                 return True
         return False
 
     # --- The first row
 
-    def _find_columns(self, table, head, known):
+    def _find_columns(self, table, head):
         """Finds the columns from the first rows of a file. Returns whether the first row is a header row.
 
         Args:
           table: the `tables.Table`.
           head: list of (line number, row) of the first rows.
-          known: the known labels, or None.
 
         Raises:
           RowError: the columns do not exist, or cannot be determined with certainty.
@@ -489,14 +502,14 @@ class TextReader:
         others = [row for _, row in head[1:] if isinstance(row, list)]
         names = [name.strip() for name in first]
         self.place = ColumnIndex(line, names, False, len(first), table.delimiter)
-        if self.text is None and self._find_layout:
-            self._layout = self._find_layout(first)
+        if self._reader.text is None and self._reader.find_layout:
+            self._layout = self._reader.find_layout(first)
         if self._layout:
             self.text_places = self._layout.text
             if not self._layout.has_header:
                 self.place = self.place._replace(names=None)
             return self._layout.has_header
-        has_header = self._has_header(table, line, first, others, known)
+        has_header = self._has_header(table, line, first, others)
         if not has_header:
             self.place = self.place._replace(names=None)
         try:
@@ -511,25 +524,25 @@ class TextReader:
     def _columns(self):
         """Returns the columns of the texts in the current file. The attribute `place`, the `ColumnIndex` of
         this file, says which columns the file has."""
-        if self._choices is None:
-            if self.text is None:
-                self.text = self._usual_texts()
-            return self.text
-        if self.text is not None and self.place.has_all(self.text):
-            return self.text
-        columns = next(filter(self.place.has_all, self._choices), self.text)
+        if self._reader.choices is None:
+            if self._reader.text is None:
+                self._reader.text = self._usual_texts()
+            return self._reader.text
+        if self._reader.text is not None and self.place.has_all(self._reader.text):
+            return self._reader.text
+        columns = next(filter(self.place.has_all, self._reader.choices), self._reader.text)
         if columns is None:
             if self.place.names is None:
                 raise RowError(self.place.line, "there is no header row. Pass --text_column with the numbers "
                                "of the texts' columns, from 1.")
-            missing = next(name for name in self._choices[0] if not self.place.has_all([name]))
+            missing = next(name for name in self._reader.choices[0] if not self.place.has_all([name]))
             advice = "the columns of the texts" if self.place.is_json else (
                 "the columns of the texts; if this row is not a header, with their numbers, from 1")
-            others = self._choices[1:]
+            others = self._reader.choices[1:]
             also = f" The columns may also be named {_in_words(others)}." if others else ""
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
                            f"{self.place.names_in_words()}. Pass --text_column with {advice}.{also}")
-        problem = self._find_problem and self._find_problem(self.place.names, columns)
+        problem = self._reader.find_problem and self._reader.find_problem(self.place.names, columns)
         if problem:
             raise RowError(self.place.line, problem)
         return columns
@@ -542,12 +555,12 @@ class TextReader:
             return self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
         except RowError as error:
             names = [(name,) for name in header_rows.LABELS]
-            if self.label or self.place.find_usual(names, "labels", "--label_column", needed=False):
+            if self._reader.label or self.place.find_usual(names, "labels", "--label_column", needed=False):
                 raise
             raise RowError(error.line, f"{error.problem} If the file has labels, also name their column with "
                            "--label_column.") from None
 
-    def _has_header(self, table, line, first, others, known):
+    def _has_header(self, table, line, first, others):
         """Returns whether the first row is a header row.
 
         Args:
@@ -555,35 +568,35 @@ class TextReader:
           line: line number of the first row.
           first: values of the first row.
           others: list of the values of the other rows.
-          known: the known labels, or None.
 
         Raises:
           RowError: all columns were passed by number, and one of these problems was found: `header` is true,
             but the first row looks like an example; `header` is None, but the first row looks like a header
             row; or the delimiter is not certain.
         """
-        numbered = [*(self.text or ()), *(self.label or ())]
-        if self.text is None or not all(isinstance(column, int) for column in numbered):
-            return self._header is not False
+        numbered = [*(self._reader.text or ()), *(self._reader.label or ())]
+        if self._reader.text is None or not all(isinstance(column, int) for column in numbered):
+            return self._reader.header is not False
         semicolons = {sum(value.count(";") for value in row) for row in [first, *others]}
         if table.is_ambiguous and len(semicolons) == 1:
             raise RowError(line, "the row has commas and semicolons. Pass --delimiter=comma or "
                            "--delimiter=semicolon, whichever separates the columns.")
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
-                          if 1 <= abs(column) <= width] for columns in (self.text, self.label))
+                          if 1 <= abs(column) <= width]
+                         for columns in (self._reader.text, self._reader.label))
         # The column of the labels is often passed as -1, the last column. In a file without labels, the last
         # column may be a text. So a column of texts does not count as a column of labels.
         labels = [place for place in labels if place not in texts]
-        kind = header_rows.LabelKind(self._task_type, self._separator, known)
-        if self._header:
+        kind = self._reader.label_kind.with_known(self._known)
+        if self._reader.header:
             for place in labels:
                 if kind.is_example(first[place], [row[place] for row in others if len(row) == width]):
                     raise RowError(line, f"--header=true, but this row looks like an example: it has "
                                    f"{first[place]!r:.80} in the column of the labels, as other rows do. "
                                    "Pass --header=false, or rename that column.")
             return True
-        if self._header is None and header_rows.looks_like_header(first, others, texts, labels, kind):
+        if self._reader.header is None and header_rows.looks_like_header(first, others, texts, labels, kind):
             raise RowError(line, "the columns are given by number, but this row looks like a header row: "
                            f"{', '.join(first):.80}. If it is a header row, pass --header=true; if it is an "
                            "example, pass --header=false.")
@@ -618,12 +631,12 @@ class TextReader:
         If the constructor got `choices`, the columns of the texts are found again for each row. If not, the
         texts of all rows must be in the columns that were found in the first row.
         """
-        if self.place is None or self._choices is not None:
+        if self.place is None or self._reader.choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
                 self.text_places = [self.place.find(column, "--text_column") for column in self._columns()]
             except RowError as error:
-                if self._choices is None:
+                if self._reader.choices is None:
                     self.place = None
                 return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
         return self._read_texts(line, row)
@@ -632,7 +645,7 @@ class TextReader:
         """Returns the `TextRow` for a row whose texts are in `text_places`."""
         try:
             values = [get_value(line, row, place) for place in self.text_places]
-            texts = [value if self._takes_lists and isinstance(value, list) else
+            texts = [value if self._reader.takes_lists and isinstance(value, list) else
                      value_to_text(line, value, "the text") for value in values]
         except RowError as error:
             return TextRow(line, row, bad=BadRow(error.problem, "missing text"))

@@ -1,6 +1,8 @@
 """Compares the first row of a file with other rows, to decide whether it is a header row or an example."""
 
 import collections
+from collections.abc import Collection
+import dataclasses
 import re
 
 from bertlib.rows import label_lists
@@ -19,35 +21,41 @@ _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
 _MISSING = {"", "-", "na", "n/a", "nan", "null", "none"}
 
 
+@dataclasses.dataclass(frozen=True)
 class LabelKind:
-    """Describes the format of the labels in a column, and the known labels."""
+    """Describes the format of the labels in a column, and the known labels.
 
-    def __init__(self, task_type, separator=",", known=None):
-        """Stores the arguments.
+    Attributes:
+      is_score: whether a label is a number.
+      is_multilabel: whether a field may contain several labels.
+      separator: the text between two labels in a field. It is used only if a field may contain several.
+      known: collection of the known labels; None if the labels are not known.
+    """
 
-        Args:
-          task_type: "classification", "regression" or "multilabel".
-          separator: the text between two labels in a field. It is used only for "multilabel".
-          known: iterable of the known labels; None if the labels are not known.
-        """
-        self._task_type, self._separator = task_type, separator
-        self._known = None if known is None else set(known)
+    is_score: bool = False
+    is_multilabel: bool = False
+    separator: str = ","
+    known: Collection | None = None
+
+    def with_known(self, known):
+        """Returns a copy with the known labels, an iterable or None."""
+        return dataclasses.replace(self, known=None if known is None else frozenset(known))
 
     def split(self, value):
         """Returns the list of labels in a field."""
-        if self._task_type != "multilabel":
+        if not self.is_multilabel:
             return [value.strip()]
         try:
-            return label_lists.read(value, self._separator, self._known).names
+            return label_lists.read(value, self.separator, self.known).names
         except ValueError:  # the row is refused when its labels are read
             return [value.strip()]
 
     def is_label(self, value):
         """Returns whether a field contains a label. For a regression, each number is a label. For the other
         task types, only the known labels are labels. If the known labels were not passed, returns None."""
-        if self._task_type == "regression":
+        if self.is_score:
             return parse_number(value.strip()) is not None
-        return None if self._known is None else bool(self._known.intersection(self.split(value)))
+        return None if self.known is None else bool(self.known.intersection(self.split(value)))
 
     def is_example(self, value, others):
         """Returns whether the first row is an example. Only the labels are used for this decision.
@@ -61,7 +69,7 @@ class LabelKind:
         """
         if self.is_label(value):
             return True
-        if self._task_type == "regression":
+        if self.is_score:
             return False if any(map(self.is_label, others)) else None
         if set(self.split(value)) & {name for other in others for name in self.split(other)}:
             return True

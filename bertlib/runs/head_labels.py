@@ -11,29 +11,18 @@ from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory, is_training_checkpoint
 from bertlib.runs import model_config
 from bertlib.system import files
+from bertlib.tasks import targets
 
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
-# {kind of a head: name of this kind in messages}.
-KINDS = {"classification": "a classifier", "regression": "a regression",
-         "multilabel": "a multi-label classifier", "tagging": "a tagger",
-         "questions": "question answering", "multiple_choice": "multiple choice",
-         "pre-training": "pre-training"}
-# Names of the variables of heads. Three kinds of heads have their own names, which are in `_VARIABLES`. The
-# four other kinds have the names in `_LINEAR`.
+# Names of the variables of the linear layer that several targets share, and of a CRF.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
-_VARIABLES = {"questions": ("cls/squad/output_weights", "cls/squad/output_bias"),
-              "multiple_choice": ("cls/multiple_choice/output_weights",),
-              "pre-training": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")}
-# {kind of a head: "problem_type" in Hugging Face's configurations}.
-PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classification",
-                 "classification": "single_label_classification"}
 
 
 class Head(NamedTuple):
     """Describes a head.
 
     Attributes:
-      kind: one of `KINDS`; None if it is unknown.
+      kind: name of the target, see `bertlib.tasks.targets`; None if it is unknown.
       labels: list of str; None if the labels are unknown or the head has no labels.
       outputs: number of outputs; None if it is unknown.
       crf: whether the head has a CRF.
@@ -79,9 +68,10 @@ def kind_from_config(config):
     """Returns the kind of head according to a Hugging Face configuration (a dict); None if the configuration
     does not contain the kind."""
     architectures = config.get("architectures")
-    if isinstance(architectures, list) and "BertForTokenClassification" in architectures:
-        return "tagging"
-    return next((kind for kind, name in PROBLEM_TYPES.items() if name == config.get("problem_type")), None)
+    linear = [target for target in targets.find_all() if not target.variables]
+    return next((target.name for target in linear if (
+        target.problem_type == config.get("problem_type") if target.problem_type
+        else isinstance(architectures, list) and target.architecture in architectures)), None)
 
 
 def read_head(checkpoint, wanted_kind=None):
@@ -100,7 +90,7 @@ def read_head(checkpoint, wanted_kind=None):
     Raises:
       ValueError: run.json, labels.txt or the configuration is damaged.
     """
-    kinds = [kind for kind, names in _VARIABLES.items() if set(names) & set(checkpoint.shapes)]
+    kinds = [target.name for target in targets.find_all() if set(target.variables) & set(checkpoint.shapes)]
     if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
         return Head(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
     directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
@@ -120,8 +110,9 @@ def read_head(checkpoint, wanted_kind=None):
             labels, source = output_files.read_labels(directory), output_files.LABELS
     if labels is not None and len(labels) != bare.outputs:
         labels = None  # the number of labels is wrong, so the labels belong to a different head
-    return bare._replace(kind="tagging" if bare.crf else kind, labels=labels,
-                         source=os.path.join(directory, source))
+    for target in targets.find_all():
+        kind = target.name if set(target.optional_variables) & set(checkpoint.shapes) else kind
+    return bare._replace(kind=kind, labels=labels, source=os.path.join(directory, source))
 
 
 def has_trained_names(head):
@@ -169,17 +160,18 @@ def starting_checkpoint(settings, wanted):
     head = read_head(checkpoint, wanted.kind)
     if head is None:
         return path
+    target = targets.find(wanted.kind)
     difference, advice = _describe_difference(settings, head, wanted)
     if not difference:
-        return _reorder_head(path, checkpoint, head, wanted)
-    is_pretrained = head.kind == "pre-training"
+        return _reorder_head(path, checkpoint, head, wanted, target)
+    is_pretrained = bool(head.kind) and targets.find(head.kind).is_pretraining
     # A run without training accepts a model that is only pre-trained, and uses it with a random head.
     if not (settings.do_train or is_pretrained):
         raise ValueError(f"{difference}. {advice}")
     (logging.info if is_pretrained else logging.warning)(
         "%s. The %s starts from random weights, and the encoder starts from this checkpoint.",
         difference[0].upper() + difference[1:],
-        "classifier" if wanted.kind == "classification" else "head")
+        target.noun)
     return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
 
 
@@ -190,33 +182,30 @@ def _describe_difference(settings, head, wanted):
       (the difference in words, advice for a run without training); two empty texts if there is no difference.
     """
     path = settings.init_checkpoint
-    has_own_names = wanted.kind in _VARIABLES
+    target = targets.find(wanted.kind)
+    has_own_names = bool(target.variables)
     if head.kind != wanted.kind and (head.kind is not None or has_own_names):
-        kind = KINDS.get(head.kind, "another task")
+        kind = targets.find(head.kind).title if head.kind else "another task"
         source = f" ({head.source})" if head.source else ""
         return (f"the head in --init_checkpoint={path} is the head of {kind}{source}, but the task needs the "
-                f"head of {KINDS[wanted.kind]}",
+                f"head of {target.title}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if has_own_names:
         return "", ""
     if head.labels and wanted.labels and not _permutation(head, wanted):
-        return (f"the {_describe_head(wanted)} in --init_checkpoint={path} has the labels "
+        return (f"the {target.noun} in --init_checkpoint={path} has the labels "
                 f"{', '.join(head.labels)} ({head.source}), but the task has the labels "
                 f"{', '.join(wanted.labels)}",
                 "Train first, with --do_train=true. If both lists mean the same labels, write the task's "
                 f"names into {head.source}, in the order of the labels in this file.")
     if head.outputs not in (None, wanted.outputs):
-        return (f"the {_describe_head(wanted)} in --init_checkpoint={path} was trained with another number "
+        return (f"the {target.noun} in --init_checkpoint={path} was trained with another number "
                 f"of labels: it has {head.outputs} labels, but the task has {wanted.outputs}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if head.crf != wanted.crf and not settings.do_train:
         return (f"the tagger in --init_checkpoint={path} was trained {'with' if head.crf else 'without'} a "
                 "CRF", f"Pass --crf={str(head.crf).lower()}.")
     return "", ""
-
-
-def _describe_head(wanted):
-    return "tagger" if wanted.kind == "tagging" else "classifier"
 
 
 def _permutation(head, wanted):
@@ -229,7 +218,7 @@ def _permutation(head, wanted):
     return [old.index(label) for label in new] if sorted(old) == sorted(new) else None
 
 
-def _reorder_head(path, checkpoint, head, wanted):
+def _reorder_head(path, checkpoint, head, wanted, target):
     """Returns a checkpoint in which the outputs of the head are in the order of the task's labels.
 
     Args:
@@ -237,6 +226,7 @@ def _reorder_head(path, checkpoint, head, wanted):
       checkpoint: the open `checkpoint_formats.Checkpoint`.
       head: the `Head` in the checkpoint.
       wanted: the task's `Head`.
+      target: its target.
 
     Returns:
       the path if the order is right or unknown, else a `checkpoint_formats.Checkpoint`.
@@ -250,13 +240,13 @@ def _reorder_head(path, checkpoint, head, wanted):
     if not head.labels:
         logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
                      "in this order: %s.",
-                     _describe_head(wanted), path, ", ".join(wanted.labels))
+                     target.noun, path, ", ".join(wanted.labels))
         return path
     order = _permutation(head, wanted)
     if order == sorted(order):
         return path
     logging.info("The %s in %s has the labels in the order %s. Its outputs are rearranged into the order of "
                  "the task: %s.",
-                 _describe_head(wanted), path, ", ".join(head.labels), ", ".join(wanted.labels))
+                 target.noun, path, ", ".join(head.labels), ", ".join(wanted.labels))
     return checkpoint_formats.reorder_tensors(checkpoint,
                                               {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

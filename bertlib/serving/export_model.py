@@ -18,8 +18,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import saved_model
 from bertlib.output_directory import output_files
-from bertlib.serving import answers, session, warmup
+from bertlib.serving import session, warmup
 from bertlib.system import files
+from bertlib.tasks import answers
 
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into an export if they exist.
@@ -43,89 +44,12 @@ class Signature(NamedTuple):
     requests: Any
 
 
-# --- Outputs ---------------------------------------------------------------------------------------------
-
-
-def _repeat_names(names, like):
-    """Returns a string tensor [B, number of names], in which each row contains all names. The tensor
-    has as many rows as `like`, a tensor [B, …]."""
-    return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
-
-
-# Each of the following functions computes the outputs of one task. The arguments are the `ModelDirectory`,
-# the predictions of the head and the features.
-
-
-def _classification_outputs(model, predictions, features):
-    del features
-    probabilities = predictions["probabilities"]
-    return {"label": tf.gather(tf.constant(model.labels), tf.argmax(probabilities, axis=-1)),
-            "probabilities": probabilities, "labels": _repeat_names(model.labels, probabilities)}
-
-
-def _multilabel_outputs(model, predictions, features):
-    del features
-    probabilities = predictions["probabilities"]
-    return {"predicted": probabilities >= model.setting("threshold"),
-            "probabilities": probabilities, "labels": _repeat_names(model.labels, probabilities)}
-
-
-def _regression_outputs(model, predictions, features):
-    del model, features
-    return {"score": predictions["scores"]}
-
-
-def _tagging_outputs(model, predictions, features):
-    # `build_outputs` marks every token as a word, so the head predicts a tag for every token. The tag has the
-    # same position as the token.
-    return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
-                             tf.gather(tf.constant(model.labels), predictions["tags"]),
-                             tf.fill(tf.shape(predictions["tags"]), ""))}
-
-
-def _question_outputs(model, predictions, features):
-    del model, features
-    return {name: predictions[name] for name in ("start_logits", "end_logits")}
-
-
-def _choice_outputs(model, predictions, features):
-    # An input of the exported model is the sequence of a single ending, so the model cannot compare the
-    # endings of a question. The client computes the softmax over the scores of these endings.
-    del model, features
-    return {"score": predictions["scores"]}
-
-
-def _masked_word_outputs(model, predictions, features):
-    del features
-    words = model.tokenizer.inv_vocab
-    tokens = tf.constant([words.get(index, "") for index in range(model.bert_config.vocab_size)])
-    return {"tokens": tf.gather(tokens, predictions["ids"]), "ids": predictions["ids"],
-            "probabilities": predictions["probabilities"]}
-
-
-def _vector_outputs(model, predictions, features):
-    del model, features
-    return {"vector": predictions["vectors"]}
-
-
-_OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel_outputs,
-            "regression": _regression_outputs, "tagging": _tagging_outputs, "questions": _question_outputs,
-            "multiple_choice": _choice_outputs, "masked_words": _masked_word_outputs,
-            "vectors": _vector_outputs}
+# --- Inputs and outputs ----------------------------------------------------------------------------------
 
 
 def input_names(task):
-    """Returns the names of the inputs that a `session.LoadedModel` takes for a task. `task` is an object of a
-    class in `answers.TASKS`."""
+    """Returns the names of the inputs that a `session.LoadedModel` takes. `task` is an `answers.Answers`."""
     return (*session.ENCODER_INPUTS, *task.extra_inputs)
-
-
-def extra_inputs(model, task):
-    """Returns the names of the inputs that an exported model has in addition to the inputs of the encoder.
-    `task` is a key of `answers.TASKS`."""
-    if task == "tagging":
-        return _ALONG_TOKENS if model.setting("crf") else ()
-    return answers.TASKS[task].extra_inputs
 
 
 def build_outputs(model, task, features):
@@ -134,8 +58,8 @@ def build_outputs(model, task, features):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: a key of `answers.TASKS`.
-      features: {name: int32 [B, F]}, with the inputs of the encoder and the `extra_inputs`.
+      task: one of `targets.ANSWERS`.
+      features: {name: int32 [B, F]}, with the inputs of the encoder and the `exported_inputs` of the answers.
 
     Returns:
       {name of an output: tensor [B, …]}.
@@ -145,15 +69,11 @@ def build_outputs(model, task, features):
     with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(ids)[1], longest,
                                                                  message=message)]):
         features = {**features, "input_ids": tf.identity(ids)}
-    if task == "tagging":
-        every_token = tf.ones_like(ids)
-        features = {**features, "tag_mask": features.get("word_mask", every_token), "word_mask": every_token}
+    head = answers.create(model, task).head
+    features = head.exported_features(features)
     with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
-        predictions = session.build(answers.TASKS[task](model).head, model.bert_config, features)
-    return _OUTPUTS[task](model, predictions, features)
-
-
-# --- Inputs ----------------------------------------------------------------------------------------------
+        predictions = session.build(head, model.bert_config, features)
+    return head.exported_outputs(model, predictions, features)
 
 
 def derive_inputs(model, input_ids):
@@ -212,7 +132,7 @@ def _parse_examples(model, serialized, more):
 
 def _signatures(model, task):
     """Builds signatures whose inputs are token ids. Returns {name of a signature: `Signature`}."""
-    more = extra_inputs(model, task)
+    more = answers.create(model, task).exported_inputs()
 
     def requests(names):
         return lambda number: [{name: [row[name]] for name in names}
@@ -255,7 +175,7 @@ def export(model, directory, task=None, warmup_requests=1):
     Args:
       model: a `model_directory.ModelDirectory`.
       directory: the directory of all versions. The new version is written to a new subdirectory.
-      task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
+      task: name of the task; None for the task that the model was trained for. See `answers.resolve`.
       warmup_requests: number of warm-up requests for each signature, see `warmup`.
 
     Returns:
@@ -265,7 +185,7 @@ def export(model, directory, task=None, warmup_requests=1):
       ValueError, OSError: the model cannot do the task, its weights are damaged, or the directory cannot be
         written.
     """
-    task = answers.resolve_task(model, task)
+    task = answers.resolve(model, task)
     return write_version(model, task, directory, lambda: _signatures(model, task), warmup_requests)
 
 
@@ -283,7 +203,7 @@ def write_version(model, task, directory, build, warmup_requests):
 
     Args:
       model, directory, warmup_requests: see `export`.
-      task: a key of `answers.TASKS`.
+      task: one of `targets.ANSWERS`.
       build: function without arguments that builds the signatures in the current graph and returns {name:
         `Signature`}.
 
@@ -291,7 +211,7 @@ def write_version(model, task, directory, build, warmup_requests):
       the new directory.
     """
     check_directory(directory)
-    session.check_weights(answers.TASKS[task](model).head, model.bert_config, model.checkpoint)
+    session.check_weights(answers.create(model, task).head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default() as graph:
         signatures = build()
         variables = tf.trainable_variables()

@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.serving import answers, export_model
+from bertlib.serving import export_model
 from bertlib.serving.session import ENCODER_INPUTS
+from bertlib.tasks import answers
 from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.tagging import tagging_data
 import tokenization
 
-TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
 PACKAGE = "tensorflow-text"
 
 # The following regular expressions are in RE2's notation.
@@ -291,7 +291,7 @@ def _tags(model, task, tokens, words, width=None):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: "tagging".
+      task: name of the task, see `export_model.export`.
       tokens: a `GraphTokenizer`.
       words: ragged string [B, (words)].
       width: int32 tensor, the number W. None if W is the number of words of the longest row.
@@ -308,7 +308,7 @@ def _tags(model, task, tokens, words, width=None):
     num_pieces = tf.reduce_sum(tf.where_v2(is_seen, sizes, 0), axis=1)
     by_sentence = words.with_flat_values(pieces)  # [B, (words), (pieces)]
     features = _encoder_inputs(model, _truncate(by_sentence.merge_dims(1, 2), num_pieces))
-    if export_model.extra_inputs(model, task):
+    if answers.create(model, task).exported_inputs():
         tagged = tf.where_v2(is_seen, places, -1)[:, :room]
         if model.setting("label_all_pieces"):
             tagged = tf.ragged.range(1, num_pieces + 1).to_tensor(default_value=-1)
@@ -342,14 +342,15 @@ def export(model, directory, task=None, warmup_requests=1):
         exported with texts as inputs.
       ImportError: tensorflow-text is not installed.
     """
-    task = answers.resolve_task(model, task)
-    if task not in TASKS:
+    task = answers.resolve(model, task)
+    asked = answers.create(model, task)
+    if not asked.exports_texts:
         raise ValueError(f"{model.path} contains a model for {task}. --text is not possible for this "
                          "task, because a single graph cannot compute the answers from the texts. Use "
                          "predict.py, or export the model without --text. The inputs of the exported model "
                          "are then token ids.")
     import_tensorflow_text()
-    build = _word_signatures if task == "tagging" else _text_signatures
+    build = _word_signatures if asked.takes_words else _text_signatures
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)
 
 

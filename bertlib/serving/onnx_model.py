@@ -48,7 +48,7 @@ def convert(model, task):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: an object of a class in `answers.TASKS`, made for the model.
+      task: the `answers.Answers` of the model.
 
     Raises:
       ValueError, OSError: the weights are damaged or too large for an ONNX file, or the graph has ops that

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from bertlib.estimator import saved_model
 from bertlib.output_directory import best_weights, model_directory, null_threshold
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.serving import answers, export_model, onnx_model, tflite_model
+from bertlib.serving import export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
+from bertlib.tasks import answers, targets
 
 DESCRIPTION = "export.json"
 _DESCRIPTION_FORMAT = 1
@@ -26,25 +27,20 @@ class _Format(NamedTuple):
     Attributes:
       name: name of the format in messages.
       file: name of the model's file.
-      tasks: the tasks that the format supports, keys of `answers.TASKS`.
-      write: function that writes the file. Its arguments are a `ModelDirectory`, an object of a class in
-        `answers.TASKS`, a bool that says whether to quantize, and the path of the new file.
+      write: function that writes the file. Its arguments are a `ModelDirectory`, an `answers.Answers`,
+        a bool that says whether to quantize, and the path of the new file.
       load: function that loads the file. Its arguments are the path of the file and the names of the inputs.
         It returns an object that is used like a `session.LoadedModel`.
     """
 
     name: str
     file: str
-    tasks: tuple
     write: Any
     load: Any
 
 
-_TEXT_TASKS = ("classification", "multilabel", "regression")
-FORMATS = {
-    "onnx": _Format("ONNX", "model.onnx", (*_TEXT_TASKS, "tagging", "questions", "vectors"),
-                    onnx_model.write, onnx_model.OnnxModel),
-    "tflite": _Format("TFLite", "model.tflite", _TEXT_TASKS, tflite_model.write, tflite_model.TfliteModel)}
+FORMATS = {"onnx": _Format("ONNX", "model.onnx", onnx_model.write, onnx_model.OnnxModel),
+           "tflite": _Format("TFLite", "model.tflite", tflite_model.write, tflite_model.TfliteModel)}
 
 
 class Export(NamedTuple):
@@ -54,7 +50,7 @@ class Export(NamedTuple):
       directory: the `model_directory.ModelDirectory` of the export. Its attribute `checkpoint` is the path of
         the ONNX or TFLite file.
       format: a key of `FORMATS`.
-      task: a key of `answers.TASKS`.
+      task: one of `targets.ANSWERS`.
       weights: fingerprint of the exported checkpoint.
     """
 
@@ -65,7 +61,7 @@ class Export(NamedTuple):
 
     def load(self):
         """Loads the model; returns an object that is used like a `session.LoadedModel`."""
-        task = answers.TASKS[self.task](self.directory)
+        task = answers.create(self.directory, self.task)
         return FORMATS[self.format].load(self.directory.checkpoint, export_model.input_names(task))
 
 
@@ -82,7 +78,7 @@ def export(model, directory, file_format, task=None, quantize=False):
       model: a `model_directory.ModelDirectory`.
       directory: the directory of all exports. The new export is written to a new subdirectory.
       file_format: a key of `FORMATS`.
-      task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
+      task: name of the task; None for the task that the model was trained for. See `answers.resolve`.
       quantize: whether the weights of matrix products are stored in int8.
 
     Returns:
@@ -93,12 +89,14 @@ def export(model, directory, file_format, task=None, quantize=False):
         damaged, or the directory cannot be written.
       ImportError: a package is not installed.
     """
-    task, chosen = answers.resolve_task(model, task), FORMATS[file_format]
-    if task not in chosen.tasks:
-        raise ValueError(f"--format={file_format} is for the tasks {', '.join(chosen.tasks)}, but the task "
+    task, chosen = answers.resolve(model, task), FORMATS[file_format]
+    asked = answers.create(model, task)
+    if file_format not in asked.formats:
+        known = ", ".join(name for name in targets.ANSWERS
+                          if file_format in targets.find_answers(name).formats)
+        raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
                          f"of this export is {task}. Export with --format=saved_model.")
     export_model.check_directory(directory)
-    asked = answers.TASKS[task](model)
     with _remove_empty(directory), saved_model.new_export_dir(directory) as (temporary, final):
         path = os.path.join(temporary, chosen.file)
         chosen.write(model, asked, quantize, path)
@@ -199,7 +197,7 @@ def _read_description(directory):
     path = os.path.join(directory, DESCRIPTION)
     description = files.read_json_object(path)
     if (description.get("format") != _DESCRIPTION_FORMAT or description.get("file_format") not in FORMATS
-            or description.get("task") not in answers.TASKS
+            or description.get("task") not in targets.ANSWERS
             or not isinstance(description.get("files"), dict)):
         raise ValueError(f"{path} is not a description of format {_DESCRIPTION_FORMAT}, the only format that "
                          "this version reads. Export the model again.")
@@ -225,7 +223,8 @@ def newest(model_dir, model, file_format, task=None):
     paths = [os.path.join(directory, name) for name in versions]
     are_last = model.path == model_dir and OutputDirectory(model_dir).best is not None
     to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}"
-             f"{f' --weights={best_weights.LAST}' * are_last}{' --task=vectors' * (task == 'vectors')}.")
+             f"{f' --weights={best_weights.LAST}' * are_last}"
+             f"{f' --task={answers.VECTORS}' * (task == answers.VECTORS)}.")
     if not paths:
         raise ValueError(f"{directory} contains no export. {to_do}")
     path = next((path for path in paths if task in (None, _read_description(path)["task"])), None)

@@ -9,10 +9,8 @@ import json
 from typing import NamedTuple
 
 from bertlib.rows import columns, faults, tables
-from bertlib.serving import answers
 from bertlib.tasks.classification import row_examples
-from bertlib.tasks.multiple_choice import choice_data
-from bertlib.tasks.tagging import tagged_json_lines, tagging_data
+from bertlib.tasks.tagging import tagging_data
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
@@ -49,12 +47,12 @@ class InputReader:
     """Reads the inputs for a model from files and streams. The texts are read from the columns that the
     training used, unless flags name other columns."""
 
-    def __init__(self, model, fields, required, flags=None):
+    def __init__(self, model, asked, flags=None):
         """Creates the reader.
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          fields, required: see `answers`.
+          asked: the `answers.Answers` of the model.
           flags: {name of a flag in `COLUMN_FLAGS`: value}. These values replace the values that the training
             used.
 
@@ -67,9 +65,8 @@ class InputReader:
         if unknown:
             raise TypeError(f"The flag {unknown[0]!r} is unknown. The flags for the columns are "
                             f"{columns.join_names(COLUMN_FLAGS)}.")
-        self._fields, self._required, self._labels = list(fields), required, model.labels
-        self._has_endings = model.kind == "multiple_choice"
-        self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
+        fields, required = asked.fields, asked.required
+        self._fields, self._required, self._labels, self._asked = list(fields), required, model.labels, asked
         self._has_text_column = has_text_column = flags.get("text_column") is not None
         # If --text_column was passed, the columns of this file differ from the columns of the training file.
         # So this file may also lack the labels or the header row.
@@ -91,12 +88,11 @@ class InputReader:
         processor = model.processor
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
                  *(self._fields[:number] for number in range(len(fields) - 1, required - 1, -1)),
-                 *([[key] for key in tagged_json_lines.WORD_KEYS] if self._is_tagger else ())]
+                 *([key] for key in asked.word_keys)]
         self._reader = columns.TextReader(
-            **arguments, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
-            separator=model.setting("label_separator", ","), choices=() if has_text_column else names,
-            find_problem=choice_data.unread_ending if self._has_endings else None,
-            find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
+            **arguments, choices=() if has_text_column else names, find_problem=asked.find_unread,
+            find_layout=processor and processor.columns_in, takes_lists=asked.takes_words,
+            label_kind=row_examples.label_kind(model.target, model.setting("label_separator", ",")))
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
         """Yields the `Input` of each line as soon as the line has arrived.
@@ -114,7 +110,7 @@ class InputReader:
         if input_format == "text":
             return self._read_text(stream, waits=ahead > 0)
         if input_format == "conll":
-            if not self._is_tagger:
+            if not self._asked.takes_words:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
                                  f"{columns.join_names(self._fields)}. Pass another --input_format.")
             if not tables.is_utf8(self._text_encoding):
@@ -151,7 +147,7 @@ class InputReader:
             found = "one text" if len(values) == 1 else f"{len(values)} texts"
             problem = (f"the line has only {found}, but the model takes "
                        f"{columns.join_names(self._fields)}, with{PAIR}between them.")
-        elif self._has_endings and PAIR in values[-1]:
+        elif self._asked.refuses_more and PAIR in values[-1]:
             problem = (f"the line has more than the {len(self._fields)} texts "
                        f"{columns.join_names(self._fields)}.")
         return Input(number, fields, tuple(values), problem)
@@ -167,25 +163,27 @@ class InputReader:
         reader, names = self._reader, {}
         if self._has_text_column and input_format == "jsonl":
             reader.text = list(map(str, reader.text))  # the user named the columns of these rows
-        for row in reader.rows(stream, name, input_format, self._labels, ahead):
+        rows = reader.rows(stream, name, input_format, self._labels, ahead)
+        for row in rows:
             if row.values is None:
                 yield Input(row.line, {}, problem=row.problem)
                 continue
             fields, width = row.values, len(row.values)
             if isinstance(row.values, list):
                 if width not in names:
-                    texts = dict(zip(reader.text_places, self._fields))
-                    names[width] = columns.field_names(reader.place.names, texts, width)
+                    texts = dict(zip(rows.text_places, self._fields))
+                    names[width] = columns.field_names(rows.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
             problem = row.problem
-            if problem is None and self._has_second_text(fields):
+            if problem is None and self._has_second_text(fields, rows):
                 problem = "the line has a text_b, but the model was trained on single texts; remove text_b."
             yield Input(row.line, fields, row.texts, problem)
 
-    def _has_second_text(self, fields):
+    def _has_second_text(self, fields, rows):
         """Returns whether a row has a text_b that would be ignored. This is true if the row has a text_b,
-        the model takes single texts, and the text of the model is read from the column text_a."""
-        place, chosen = self._reader.place, self._reader.text_places
+        the model takes single texts, and the text of the model is read from the column text_a. `rows` is the
+        `columns.TextFile`."""
+        place, chosen = rows.place, rows.text_places
         return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
             [place.name_of(chosen[0])] == self._fields)
 

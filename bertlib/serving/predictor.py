@@ -10,7 +10,8 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.output_directory.model_directory import ModelDirectory
 from bertlib.replicas.replica_group import Group
 from bertlib.rows import tables
-from bertlib.serving import answers, prediction_inputs, session
+from bertlib.serving import prediction_inputs, session
+from bertlib.tasks import answers
 
 BATCH_SIZE = 32
 _CHECKED = 100  # number of inputs whose tokens are checked for [UNK]
@@ -38,7 +39,8 @@ class Predictor:
     have to make the same calls in the same order, with the same inputs. Each replica then gets all answers.
 
     Attributes:
-      task: the task, a key of `bertlib.serving.TASKS`.
+      task: the task, one of `bertlib.serving.TASKS`.
+      asked: the `answers.Answers` of the task.
       fields: names of the texts of an input, such as ("text_a", "text_b").
       required: number of texts that an input must have. The first `required` texts in `fields` must be
         passed; the others are optional.
@@ -56,6 +58,7 @@ class Predictor:
     """
 
     task: str
+    asked: answers.Answers
     fields: tuple[str, ...]
     required: int
     checkpoint: str
@@ -79,16 +82,16 @@ class Predictor:
           ValueError: the model cannot do `task`, or the weights are damaged or do not fit the model.
           OSError: the weights cannot be read.
         """
-        self.task = answers.resolve_task(directory, task)
-        self._task = answers.TASKS[self.task](directory)
-        self.fields, self.required = self._task.fields, self._task.required
+        self.task = answers.resolve(directory, task)
+        self.asked = answers.create(directory, self.task)
+        self.fields, self.required = self.asked.fields, self.asked.required
         self._directory = directory
         self.checkpoint = directory.checkpoint
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group = batch_size, group
         self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
         self._model = model or session.LoadedModel(
-            self._task.head, directory.bert_config, directory.checkpoint, self._task.extra_inputs, step)
+            self.asked.head, directory.bert_config, directory.checkpoint, self.asked.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.
@@ -128,7 +131,7 @@ class Predictor:
           TypeError: a flag is unknown.
           ValueError: flags contradict each other.
         """
-        return prediction_inputs.InputReader(self._directory, self.fields, self.required, flags)
+        return prediction_inputs.InputReader(self._directory, self.asked, flags)
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[prediction_inputs.Input]:
@@ -184,7 +187,7 @@ class Predictor:
           ValueError: see `__call__`.
           TypeError: see `__call__`.
         """
-        windows = self._task.windows(*texts, **fields)
+        windows = self.asked.windows(*texts, **fields)
         self._unknown.add(*texts, *fields.values())
         return windows
 
@@ -221,7 +224,7 @@ class Predictor:
             for number, output in zip(numbers, batch_outputs):
                 outputs[number] = output
         remaining = iter(outputs)
-        return [self._task.postprocess(list(itertools.islice(remaining, len(windows))), details)
+        return [self.asked.postprocess(list(itertools.islice(remaining, len(windows))), details)
                 for windows, details in prepared]
 
     def close(self) -> None:

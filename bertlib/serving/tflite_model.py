@@ -16,7 +16,7 @@ def write(model, task, quantize, path):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: an object of a class in `answers.TASKS`, made for the model.
+      task: the `answers.Answers` of the model.
       quantize: whether the weights are stored in int8. If true, matrix products with these weights are also
         computed in int8: the other inputs of the products are quantized when the model runs (dynamic
         quantization).

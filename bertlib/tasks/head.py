@@ -1,18 +1,5 @@
 """Builds the model of a task: BERT with a head. The same `model_fn` is used for all heads, and for training,
-evaluation and prediction.
-
-A head is an object with these attributes and methods:
-
-    modes                        the supported modes, a tuple of `estimator.ModeKeys`
-    first_token_only             True if the head uses only the pooled output. The encoder then computes its
-                                 last layer only for the token [CLS]
-    shapes(bert_config)          returns {name: shape} of the variables that the head adds to the encoder
-    build(bert_config, model, features, mode, micro_batches)
-                                 builds the head and returns a `HeadOutputs`. `model` is the encoder, applied
-                                 to the tensors that `encoder_inputs` returns. `features` are the tensors of a
-                                 micro-batch; in prediction, they may have no labels. `micro_batches` is the
-                                 number of micro-batches in the effective batch
-"""
+evaluation and prediction."""
 
 from typing import Any, NamedTuple
 
@@ -20,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
+from bertlib.data.batches import EXAMPLE_INDEX
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives
@@ -47,6 +35,74 @@ class HeadOutputs(NamedTuple):
     is_divided_by_total: bool = False
 
 
+class Head:
+    """Base class of the heads. A head computes losses and predictions from the outputs of the encoder.
+
+    Attributes:
+      modes: the supported modes, a tuple of `estimator.ModeKeys`.
+      first_token_only: whether the head uses only the pooled output. The encoder then computes its last layer
+        only for the token [CLS].
+      batch_totals: see `input_pipeline.record_dataset`.
+      padding_is_removable: whether the loss depends only on real tokens. In this case, the training can leave
+        out the padding.
+      trims_by_default: whether batches of the training are trimmed if --trim_padding is not given.
+      sequences_per_example: number of sequences that the encoder reads for an example.
+    """
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
+    first_token_only = padding_is_removable = False
+    trims_by_default = True
+    batch_totals = ()
+    sequences_per_example = 1
+
+    def shapes(self, bert_config):
+        """Returns {name: shape} of the variables that the head adds to the encoder."""
+        raise NotImplementedError
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        """Builds the head in the current graph.
+
+        Args:
+          bert_config: a `modeling.BertConfig`.
+          model: the encoder, applied to the tensors that `encoder_inputs` returns.
+          features: {name: tensor} of a micro-batch. In prediction, they may have no labels.
+          mode: one of `modes`.
+          micro_batches: number of micro-batches in the effective batch.
+
+        Returns:
+          a `HeadOutputs`.
+        """
+        raise NotImplementedError
+
+    def simulated(self):
+        """Returns the head that the memory planner simulates. It must have no loops."""
+        return self
+
+    def exported_features(self, features):
+        """Returns the features that `build` needs in an exported model.
+
+        Args:
+          features: the inputs of the exported model, {name: int32 [B, F]}.
+        """
+        return features
+
+    def exported_outputs(self, model, predictions, features):
+        """Returns the outputs of an exported model, {name: tensor [B, …]}.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+          predictions: the predictions of `build`.
+          features: the result of `exported_features`.
+        """
+        raise NotImplementedError
+
+
+def repeat_names(names, like):
+    """Returns a string tensor [B, number of names], in which each row contains all names. The tensor has as
+    many rows as `like`, a tensor [B, …]."""
+    return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
+
+
 def encoder_inputs(features):
     """Returns the inputs of the encoder: input_ids, input_mask and segment_ids, int32 [B, F].
 
@@ -72,7 +128,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     params["gradient_accumulation_steps"].
 
     Args:
-      head: an object as described at the top of this module.
+      head: a `Head`.
       bert_config: a `modeling.BertConfig`.
       init_checkpoint: checkpoint with the initial weights, see `checkpoint_formats.open_checkpoint`; None for
         random weights.
@@ -105,7 +161,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         # The features that identify the examples are copied to the predictions, so that the caller can assign
         # each prediction to its example.
-        numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
+        numbers = {name: tf.identity(features[name]) for name in ("unique_ids", EXAMPLE_INDEX)
                    if name in features}
         predictions = {**outputs.predictions, **numbers}
         if mode == estimator.ModeKeys.EVAL:

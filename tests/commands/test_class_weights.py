@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertlib.runs.classification import class_weights
 from bertlib.tasks.classification import targets
+from bertlib.tasks.classification.task import class_weights
 
 TARGET = targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
 
@@ -49,20 +49,19 @@ def test_what_cannot_be_meant_is_refused(text, said):
 
 
 @pytest.mark.parametrize("given, expected", [
-    (dict(weights="yes:7"), (3, pytest.approx([1 / 3, 7 / 3, 1 / 3]), 0.0)),
-    (dict(smoothing=0.1), (3, None, 0.1)),
-    (dict(weights="balanced", smoothing=0.1), (3, pytest.approx([0.75, 1.5, 0]), 0.1))])
-def test_the_head_of_a_training_has_them(given, expected, monkeypatch, caplog):
-    monkeypatch.setattr(class_weights.classification_head, "Classifier", lambda *arguments: arguments)
+    (dict(weights="yes:7"), (pytest.approx([1 / 3, 7 / 3, 1 / 3]), 0.0)),
+    (dict(smoothing=0.1), (None, 0.1)),
+    (dict(weights="balanced", smoothing=0.1), (pytest.approx([0.75, 1.5, 0]), 0.1))])
+def test_the_head_of_a_training_has_them(given, expected, caplog):
     with caplog.at_level("INFO", logger="absl"):
-        found = class_weights.weighted_head(settings(**given), TARGET, "plain", {"yes": 1, "no": 2})
-    assert found == expected
+        found = class_weights.loss_options(settings(**given), TARGET, {"yes": 1, "no": 2})
+    assert found == dict(zip(("class_weights", "label_smoothing"), expected))
     if given == dict(weights="yes:7"):
         assert "no 0.3333 (2), yes 2.333 (1), a:b 0.3333 (0)." in caplog.text
     asked = settings(**given)
     asked.do_train = False
-    assert class_weights.weighted_head(asked, TARGET, "plain", {}) == "plain"
-    assert class_weights.weighted_head(settings(), TARGET, "plain", {}) == "plain"
+    assert class_weights.loss_options(asked, TARGET, {}) == {}
+    assert class_weights.loss_options(settings(), TARGET, {}) == {}
 
 
 @pytest.mark.parametrize("given, flag", [(dict(weights="balanced"), "--class_weights=balanced"),

@@ -6,10 +6,10 @@ import types
 import model_directories
 import pytest
 
-from bertlib.runs.classification import classification_splits
 from bertlib.runs.settings import Settings
 from bertlib.tasks.classification.classifier_data import get_processor
-from bertlib.training.classification import Classification
+from bertlib.tasks.classification.task import classification_splits
+from bertlib.tasks.classification.task.classification import Classification
 
 
 @pytest.mark.parametrize("lengths, said", [

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.output_directory import model_directory
-from bertlib.runs.classification import training_texts
+from bertlib.runs import recorded_data
 
 
 def signatures_of(path):
@@ -94,9 +94,9 @@ def test_the_texts_of_a_training_are_found_again(kind, name, text, texts, tmp_pa
     (tmp_path / name).write_text(text)
     record = {"files": {"train_file": str(tmp_path / name)}, "settings": {}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
-    assert list(training_texts.read_training_texts(model)) == texts
+    assert list(recorded_data.read_training_texts(model)) == texts
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name} does not exist any more"):
-        training_texts.read_training_texts(model)
+        recorded_data.read_training_texts(model)
     with pytest.raises(ValueError, match="out does not name the file of the training data"):
-        training_texts.read_training_texts(model._replace(record={"files": {}}))
+        recorded_data.read_training_texts(model._replace(record={"files": {}}))

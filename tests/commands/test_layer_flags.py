@@ -8,8 +8,8 @@ from outputs import record
 import pytest
 from rows import ROWS
 
-from bertlib.runs import checks
 from bertlib.runs.settings import Settings
+from bertlib.training import model_checks
 import optimization
 
 FREEZE = dict(freeze_layers=1, layer_decay=0.5, adam_bias_correction=True, precision="bf16",
@@ -105,10 +105,10 @@ def test_layers_that_cannot_be_are_refused(changes, message, tmp_path):
         "output_dir": str(tmp_path), **changes})
     config = types.SimpleNamespace(num_hidden_layers=2)
     with pytest.raises(ValueError) as error:
-        checks.check_layers(settings, config)
+        model_checks.check_layers(settings, config)
     assert message in str(error.value)
     settings.do_train = False
-    checks.check_layers(settings, config)
+    model_checks.check_layers(settings, config)
 
 
 @pytest.mark.parametrize("frozen", [dict(freeze_layers=1), dict(freeze_embeddings=True), {}])
@@ -116,5 +116,5 @@ def test_frozen_random_weights_are_a_warning(frozen, tmp_path, caplog):
     settings = Settings({
         "do_train": True, "freeze_layers": 0, "freeze_embeddings": False, "reinit_layers": 0,
         "init_checkpoint": None, "output_dir": str(tmp_path), **frozen})
-    checks.check_starting_weights(settings, types.SimpleNamespace(num_hidden_layers=2), {}, None)
+    model_checks.check_starting_weights(settings, types.SimpleNamespace(num_hidden_layers=2), {}, None)
     assert ("so they keep their random values" in caplog.text) == bool(frozen)

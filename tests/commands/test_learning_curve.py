@@ -35,7 +35,7 @@ def curve_of(directory, shown, *results):
     """Adds evaluations to the curve in a directory, and returns the table. An evaluation is a dict."""
     for result in results:
         curve = learning_curve.LearningCurve(str(directory), lambda _, result=result: result, "title", shown)
-        curve.after_save(None, result["global_step"])
+        curve.add_checkpoint(result["global_step"])
     return (directory / "learning_curve.tsv").read_text()
 
 

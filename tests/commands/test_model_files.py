@@ -19,6 +19,7 @@ from bertlib.flag_table import training
 from bertlib.output_directory import model_files, output_files
 from bertlib.runs import model_config, run_record, vocabularies
 from bertlib.runs.settings import Settings
+from bertlib.tasks import targets
 import modeling
 
 TASK_NAME, = training.find("task_name", "run_classifier.py")
@@ -30,7 +31,7 @@ def settings_of(**values):
 
     `values` are the flags that are given.
     """
-    entries = {entry.name: entry for entry in (*training.COMMANDS["run_ner"], TASK_NAME)}
+    entries = {entry.name: entry for entry in (*targets.find_flags("run_ner"), TASK_NAME)}
     defined = flags.FlagValues()
     for entry in entries.values():
         entry.define_in(defined)

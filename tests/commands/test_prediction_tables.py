@@ -16,8 +16,8 @@ from rows import ROWS
 from sklearn import metrics
 import tiny
 
-from bertlib.runs.classification import predicted_rows
 from bertlib.tasks.classification import classifier_data, targets
+from bertlib.tasks.classification.task import predicted_rows
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]

@@ -12,7 +12,7 @@ from rows import ROWS
 
 from bertlib.runs.settings import Settings
 from bertlib.tasks.squad import squad_data, squad_metrics
-from bertlib.training import question_answering
+from bertlib.tasks.squad import task as question_answering
 
 ROW = ROWS["SQuAD 2.0"]
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",

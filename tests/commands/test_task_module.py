@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tiny
 
-from bertlib.runs.classification import classification_run, task_module
 from bertlib.runs.settings import Settings
+from bertlib.tasks.classification.task import classification_run, task_module
 
 PAGE = ROOT / "docs" / "howto" / "own_task.md"
 WORDS = {"good": "cat", "bad": "dog"}

@@ -11,10 +11,10 @@ import model_directories
 import pytest
 import tiny
 
+from bertlib.data import record_manifests
 from bertlib.output_directory import model_directory, output_files
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import Settings
-from bertlib.tasks.pretraining import record_manifests
 
 
 def reordered(model, path):

@@ -33,7 +33,7 @@ class Row(object):
 
     Attributes:
       name: name of the row in the table.
-      script: the command that trains.
+      script: the command that trains, a path in the repository.
       data: function (directory, part, size, chance) that writes the file of a part of the data: "train",
         "dev" or "test". `chance` is a `random.Random`.
       flags: flags of the training in addition to those of `training_flags`.
@@ -207,6 +207,15 @@ def _endings(directory, part, size, chance):
                ["id", "sent1", "sent2", *(f"ending{index}" for index in range(4)), "label"], lines)
 
 
+def _lengths(directory, part, size, chance):
+    lines = []
+    for _ in range(size):
+        texts = [" ".join(chance.choice(_WORDS[0]) for _ in range(count))
+                 for count in chance.sample(range(2, 8), 2)]
+        lines.append([*texts, "first" if len(texts[0]) > len(texts[1]) else "second"])
+    _write_csv(directory / f"{part}.csv", ["text_a", "text_b", "label"], lines)
+
+
 def _documents(directory, part, size, chance):
     if part == "test":
         return
@@ -271,6 +280,9 @@ ROWS = {row.name: row for row in [
             input_file="data/train.txt", output_file="train.tfrecord", vocab_file="model/vocab.txt",
             max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=4, dupe_factor=2, random_seed=1)),
         dropped=("do_predict", "num_train_epochs")),
+    Row("task of a user", "tests/data/ranking.py", _lengths, _files("csv"), "eval_accuracy", "classification",
+        (*_HISTORY, "labels.txt", "eval_predictions.csv", "test_predictions.csv"), "data/train.csv",
+        "data/dev.csv"),
 ]}
 
 

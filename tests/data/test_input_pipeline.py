@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline, record_files
-from bertlib.data.batches import Batch
+from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order
 from bertlib.data.input_pipeline import Field
 from bertlib.estimator import estimator, run_config
 from bertlib.estimator.step_config import StepConfig
@@ -471,12 +471,12 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
     assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
     for batch in found:
         assert_trimmed(batch, len(batch["label_ids"]))
-        np.testing.assert_array_equal(batch[input_pipeline.EXAMPLE_INDEX], batch["label_ids"])
+        np.testing.assert_array_equal(batch[EXAMPLE_INDEX], batch["label_ids"])
     assert sum(batch["input_ids"].size for batch in found) < 0.75 * 40 * 90
-    results = [{"label": label, input_pipeline.EXAMPLE_INDEX: index} for batch in found
-               for label, index in zip(batch["label_ids"], batch[input_pipeline.EXAMPLE_INDEX])]
+    results = [{"label": label, EXAMPLE_INDEX: index} for batch in found
+               for label, index in zip(batch["label_ids"], batch[EXAMPLE_INDEX])]
     assert [result["label"] for result in results] != list(range(len(results)))
-    assert list(input_pipeline.restore_file_order(iter(results))) == [{"label": index}
+    assert list(restore_file_order(iter(results))) == [{"label": index}
                                                                       for index in range(len(results))]
 
 

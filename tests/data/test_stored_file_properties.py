@@ -8,10 +8,9 @@ from hypothesis import strategies as some
 import model_directories
 import pytest
 
-from bertlib.data import features_cache, record_files
+from bertlib.data import features_cache, record_files, record_manifests
 from bertlib.output_directory import output_files
 from bertlib.system import fingerprints
-from bertlib.tasks.pretraining import record_manifests
 
 MANIFEST = {"settings": {"vocabulary": "ab", "max_seq_length": 20}, "documents": 3, "sentences": 9,
             "fingerprint": "cd", "blocks": 2, "files": ["a.tfrecord"], "blocks_done": 2, "sizes": [4],

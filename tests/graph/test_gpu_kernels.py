@@ -20,8 +20,6 @@ from bertlib.tasks import head
 from bertlib.tasks.classification import (
     classification_head,
     classifier_data,
-    multilabel_head,
-    regression_head,
     targets,
 )
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
@@ -50,10 +48,10 @@ HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields,
                  ()),
-    "multilabel": (multilabel_head.MultilabelClassifier(2),
+    "multilabel": (classification_head.MultilabelClassifier(2),
                    functools.partial(
                        classifier_data.feature_fields, target=targets.MultiLabel(["a", "b"])), ()),
-    "regression": (regression_head.Regressor(), functools.partial(
+    "regression": (classification_head.Regressor(), functools.partial(
         classifier_data.feature_fields, target=targets.Score), ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
     "tagger": (tagging_head.Tagger(5), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),

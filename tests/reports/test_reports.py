@@ -12,11 +12,11 @@ import pytest
 from seqeval.metrics import classification_report as seqeval_report
 from sklearn import metrics
 
-from bertlib.reports import charts, classification_report, report_page, tagging_report
+from bertlib.reports import charts, classification_report, report_page
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.reports.report_sections import Facts
 from bertlib.tasks.classification import classification_metrics
-from bertlib.tasks.tagging import tagging_data, tagging_metrics
+from bertlib.tasks.tagging import tagging_data, tagging_metrics, tagging_report
 
 NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",
          "שלום \u202e end", "😀 NUL \x00 \x1b[0m \ud800")
@@ -94,10 +94,10 @@ def numbers_of(rows, labels):
         labels, matrix.diagonal(), matrix.sum(1), matrix.sum(0))}
 
 
-def write(path, rows, labels, task_type="classification", threshold=None, more_metrics=None, **facts):
+def write(path, rows, labels, threshold=None, more_metrics=None, **facts):
     found = {**numbers_of(rows, labels), **(more_metrics or {})}
     classification_report.write_report(str(path), Facts("task: dev.csv", found, "dev.csv", **facts), rows,
-                                       labels, task_type, threshold)
+                                       labels, threshold)
     return Page(path)
 
 
@@ -172,7 +172,7 @@ def test_the_numbers_of_several_labels(tmp_path):
         label = tuple(label for label in labels if chance.random() < 0.4)
         answer = tuple(label for label in labels if probabilities[label] >= 0.7)
         rows.append(PredictedRow(index + 1, {}, ("one two",), label, answer, probabilities, label == answer))
-    page = write(tmp_path / "page.html", rows, labels, "multilabel", 0.7)
+    page = write(tmp_path / "page.html", rows, labels, 0.7)
     true, predicted = (np.array([[name in answer for name in labels] for answer in answers])
                        for answers in zip(*((row.label, row.prediction) for row in rows)))
     np.testing.assert_allclose([row[1:] for row in page.tables[0][1:]], np.transpose(
@@ -190,7 +190,7 @@ def test_the_numbers_of_a_regression(tmp_path):
     chance = random.Random(4)
     rows = [PredictedRow(None, {}, ("a b", "c"), label := chance.uniform(0, 5), label + chance.gauss(0, 1),
                          length=5) for _ in range(120)]
-    page = write(tmp_path / "page.html", rows, None, "regression")
+    page = write(tmp_path / "page.html", rows, None)
     true, predicted = zip(*((row.label, row.prediction) for row in rows))
     found = dict(page.tables[0])
     assert found == pytest.approx({"eval_mae": metrics.mean_absolute_error(true, predicted),
@@ -199,7 +199,7 @@ def test_the_numbers_of_a_regression(tmp_path):
     assert page.tags["circle"] == 120 and f"dev.csv, example {worst + 1}" in page.articles[0]
     assert "no run.json" in page.text and "The chart shows" not in page.text
     assert page.tables[1][1][:3] == ["5", pytest.approx(found["eval_mae"]), 120]
-    page = write(tmp_path / "page.html", rows * 20, None, "regression")
+    page = write(tmp_path / "page.html", rows * 20, None)
     assert page.tags["circle"] == 1200 and "The chart shows 1,200 of 2,400 examples" in page.text
 
 

@@ -18,7 +18,8 @@ import tiny
 
 from bertlib.data import record_files
 from bertlib.output_directory import model_directory
-from bertlib.serving import answers, export_model, export_text, session, warmup
+from bertlib.serving import export_model, export_text, session, warmup
+from bertlib.tasks import answers, targets
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
@@ -96,7 +97,7 @@ class Exported:
         self.model = written(directory / name, tiny_model, name)
         self.task, self.path = task_of(name), export_model.export(self.model,
                                                                   str(directory / name / "export"))
-        task, chance = answers.TASKS[self.task](self.model), random.Random(name)
+        task, chance = answers.create(self.model, self.task), random.Random(name)
         self.texts = [asked(name, chance) for _ in range(EXAMPLES)]
         self.rows = [row for texts in self.texts for row in task.windows(*texts)[0]][:EXAMPLES]
         with tf.Graph().as_default():
@@ -106,7 +107,7 @@ class Exported:
             model.close()
 
     def calls(self):
-        more = export_model.extra_inputs(self.model, self.task)
+        more = answers.create(self.model, self.task).exported_inputs()
         every = (*session.ENCODER_INPUTS, *more)
         inputs = {name: padded(self.rows, name) for name in every}
         examples = [serialized(row, every if index % 2 else ("input_ids", *more))
@@ -359,7 +360,8 @@ def test_questions_are_not_exported_with_text(tmp_path, tiny_model):
         export_text.export(questions, str(tmp_path / "export"))
 
 
-OF_TEXTS = tuple(name for name in MODELS if task_of(name) in export_text.TASKS and name not in QUICK)
+OF_TEXTS = tuple(name for name in MODELS
+                 if targets.find_answers(task_of(name)).exports_texts and name not in QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -431,7 +433,7 @@ def test_words_in_give_the_predictors_tags(of_texts, name):
         asked_about = text.split()
         assert row[:len(asked_about)] == asked_about and words[:len(tags)] == tags
         assert not set(words[len(asked_about):]) - {""}
-    task, place = answers.TASKS["tagging"](one.model), 0
+    task, place = answers.create(one.model, "tagging"), 0
     for (text,), tags in zip(one.texts, of_text["tags"]):
         windows = len(task.windows(text)[0])
         if windows == 1 and place < EXAMPLES:

@@ -10,12 +10,13 @@ import tiny
 
 from bertlib import serving
 from bertlib.serving import export_text
+from bertlib.tasks import targets
 from bertlib.tasks.tagging import tagging_data
 import tf1
 
 WORDS = ["cat", "dogly", "catsed", "un", "gardens", "manedly", "the", "sees", ".", "xyz"]
 NO_TOKENS = "\ufffd"  # not empty, but the tokenizer removes this character
-NAMES = [name for name in MODELS if task_of(name) in export_text.TASKS]
+NAMES = [name for name in MODELS if targets.find_answers(task_of(name)).exports_texts]
 
 
 class Export:

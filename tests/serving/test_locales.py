@@ -14,7 +14,8 @@ from test_export import run_plainly
 import tiny
 
 from bertlib.output_directory import model_directory
-from bertlib.serving import answers, export_text, session
+from bertlib.serving import export_text, session
+from bertlib.tasks import answers
 import tokenization
 
 # For the first three languages, ICU has special lower-case rules, also if the locale is not installed.
@@ -92,7 +93,7 @@ def test_a_model_that_is_served_in_another_locale_gives_the_same_answers(tmp_pat
     path = export_text.export(model, str(tmp_path / "export"))
     call = [path, "text_a", {"text_a": asked}]
     [answered] = run_plainly([call], tmp_path, "tensorflow_text", LC_ALL=LOCALES[0])
-    task = answers.TASKS["classification"](model)
+    task = answers.create(model, "classification")
     with session.tf.Graph().as_default():
         here = session.LoadedModel(task.head, model.bert_config, model.checkpoint, task.extra_inputs)
         expected = here([task.windows(text)[0][0] for text in asked])

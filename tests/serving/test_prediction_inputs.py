@@ -7,6 +7,7 @@ import pytest
 
 from bertlib.output_directory import model_directory
 from bertlib.serving import prediction_inputs
+from bertlib.tasks import answers
 
 PAIR = ("text_a", "text_b")
 OWN = {"text_column": "question,reply", "label_column": "kind"}
@@ -16,7 +17,9 @@ def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification"
            labels=("x", "y"), train_file="train.csv"):
     record = {"settings": dict(settings), "task": task, "files": {"train_file": train_file}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
-    return prediction_inputs.InputReader(model, fields, required, dict(flags))
+    asked = answers.create(model, answers.resolve(model))
+    asked.fields, asked.required = fields, required
+    return prediction_inputs.InputReader(model, asked, dict(flags))
 
 
 def read(text, input_format, *arguments, ahead=1000, **options):

@@ -12,7 +12,8 @@ import pytest
 
 from bertlib.rows import columns, faults, tables
 from bertlib.runs import example_limits
-from bertlib.serving import answers, prediction_inputs
+from bertlib.serving import prediction_inputs
+from bertlib.tasks import targets
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
 
@@ -218,12 +219,15 @@ def test_names_of_encodings(name, holds):
 
 def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
     recorded = {"encoding": "utf-16", "delimiter": "pipe", "text_column": "text"}
-    model = types.SimpleNamespace(labels=["x"], kind="classification", processor=None,
+    model = types.SimpleNamespace(labels=["x"], target=targets.find("classification"), processor=None,
                                   has_named_columns=False,
                                   setting=lambda name, default=None: recorded.get(name, default))
 
+    asked = types.SimpleNamespace(fields=["text_a"], required=1, word_keys=(), takes_words=False,
+                                  refuses_more=False, find_unread=None)
+
     def texts(content, input_format, flags=None):
-        read = prediction_inputs.InputReader(model, ["text_a"], 1, flags)
+        read = prediction_inputs.InputReader(model, asked, flags)
         return [question.values or question.problem
                 for question in read.read(io.BytesIO(content), "in", input_format)]
 
@@ -235,9 +239,10 @@ def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
 
 
 def test_an_encoding_of_sentences_in_columns_is_refused():
-    model = types.SimpleNamespace(labels=["O"], kind="tagging", processor=None,
+    model = types.SimpleNamespace(labels=["O"], target=targets.find("tagging"), processor=None,
                                   setting=lambda name, default=None: default)
-    read = prediction_inputs.InputReader(model, answers.Tagging.fields, 1, {"encoding": "cp1252"})
+    asked = targets.find_answers("tagging")(model)
+    read = prediction_inputs.InputReader(model, asked, {"encoding": "cp1252"})
     with pytest.raises(ValueError, match="--encoding=cp1252: sentences in CoNLL's columns are always read"):
         read.read(io.BytesIO(b"a\n"), "in", "conll")
 

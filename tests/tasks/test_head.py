@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import input_pipeline
+from bertlib.data import batches, input_pipeline
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head
@@ -133,7 +133,7 @@ def test_a_head_learns_is_evaluated_and_predicts(arrays, tiny_model, tmp_path):
     tagger = trained(arrays, tiny_model, tmp_path)
     found = tagger.evaluate(input_fn_builder(arrays, False))
     assert min(found["accuracy"], found["precision"], found["recall"]) > 0.95
-    predicted = list(input_pipeline.restore_file_order(tagger.predict(input_fn_builder(arrays, False))))
+    predicted = list(batches.restore_file_order(tagger.predict(input_fn_builder(arrays, False))))
     tags = np.array([np.pad(row["tags"], (0, tiny.SEQ_LENGTH - len(row["tags"]))) for row in predicted])
     counts = arrays["tag_ids"] >= 0
     assert (tags == arrays["tag_ids"])[counts].mean() == pytest.approx(found["accuracy"], abs=1e-6)

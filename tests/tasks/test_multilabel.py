@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from test_regression import FixedModel, Words
 
 from bertlib.estimator import estimator
-from bertlib.tasks.classification import classification_head, classifier_features, multilabel_head, targets
+from bertlib.tasks.classification import classification_head, classifier_features, targets
 import modeling
 
 NAMES = ["blue", "green", "red"]
@@ -16,7 +16,7 @@ NAMES = ["blue", "green", "red"]
 def test_the_loss_is_the_mean_binary_cross_entropy_and_variables_are_called_as_a_classifiers(graph):
     pooled = np.random.RandomState(0).standard_normal((4, 5))
     labels = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], np.int32)
-    head = multilabel_head.MultilabelClassifier(3)
+    head = classification_head.MultilabelClassifier(3)
     outputs = head.build(None, FixedModel(pooled), {"label_ids": tf.constant(labels)},
                          estimator.ModeKeys.EVAL, 1)
     variables = {variable.op.name: variable for variable in tf.trainable_variables()}

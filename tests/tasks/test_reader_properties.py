@@ -16,8 +16,9 @@ import written_files as written
 
 from bertlib.output_directory import model_directory
 from bertlib.rows import tables
-from bertlib.runs.classification import training_texts
-from bertlib.serving import answers, prediction_inputs
+from bertlib.runs import recorded_data
+from bertlib.serving import prediction_inputs
+from bertlib.tasks import answers
 from bertlib.tasks.classification import row_examples
 from bertlib.tasks.multiple_choice import choice_data
 from bertlib.tasks.squad import squad_data
@@ -25,8 +26,6 @@ from bertlib.tasks.tagging import tagged_json_lines
 import modeling
 import tokenization
 
-ANSWERS = {"classification": answers.Classification, "regression": answers.Regression,
-           "multiple choice": answers.MultipleChoice}
 KINDS = pytest.mark.parametrize("kind", written.KINDS)
 
 
@@ -52,7 +51,7 @@ def model(kind, settings, path, tokenizer, labels=None):
 
 def asked(task, its_model, path, ahead):
     """Reads a file like predict.py. Returns [(line, texts)]."""
-    found, source = [], prediction_inputs.InputReader(its_model, task.fields, task.required)
+    found, source = [], prediction_inputs.InputReader(its_model, task)
     with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
         for item in source.read(stream, path, prediction_inputs.format_from_name(path), ahead):
             if item.problem:
@@ -98,10 +97,10 @@ def readers_of_rows(table, path, tokenizer, **more):
         # A training records the columns that its reader found. The readers below get these columns as flags.
         settings.setdefault("text_column", ",".join(table.texts))
         settings.setdefault("label_column", table.label)
-        found["export"] = lambda: list(training_texts.read_training_texts(
+        found["export"] = lambda: list(recorded_data.read_training_texts(
             model(table.kind, settings, path, tokenizer, labels)))
     its_model = model(table.kind, settings, path, tokenizer, labels)
-    task = ANSWERS[table.kind](its_model)
+    task = answers.create(its_model, its_model.kind)
     return {**found, "prediction": lambda: asked(task, its_model, path, 1000),
             "prediction from a pipe": lambda: asked(task, its_model, path, 0)}
 
@@ -245,9 +244,9 @@ def readers_of_sentences(path, flags, tokenizer):
         return [(one.lines[0], list(one.words), one.tags) for one in file.sentences]
 
     its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
-    task = answers.Tagging(its_model)
+    task = answers.create(its_model, "tagging")
     return {"training": read, "test data": lambda: read(tagged=None),
-            "export": lambda: list(training_texts.read_training_texts(its_model)),
+            "export": lambda: list(recorded_data.read_training_texts(its_model)),
             **{f"prediction {ahead}": lambda ahead=ahead: [
                 (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]
                for ahead in (0, 1000)}}
@@ -353,7 +352,7 @@ def test_questions_are_the_same_in_squad_and_in_json_lines(directory, tokenizer,
     if is_training:
         assert [one[3][one[4]] for one in found] == [row["answers"][0]["text"] for row in rows]
     its_model = model("questions", {"doc_stride": 8, "max_query_length": 6}, "squad.json", tokenizer)
-    answered = asked(answers.SquadQuestions(its_model), its_model, str(directory / "given.jsonl"), 1000)
+    answered = asked(answers.create(its_model, "questions"), its_model, str(directory / "given.jsonl"), 1000)
     assert answered == [(line, (row["question"], row["context"])) for line, row in enumerate(rows, 1)]
 
 
@@ -386,7 +385,7 @@ def test_lines_of_text_are_one_or_two_texts(directory, tokenizer, rows, number, 
     path.write_bytes(written.MARK * mark + ends[0].join(lines) + ends[1])
     settings = {"text_column": "a,b"[:2 * number - 1]}
     its_model = model("classification", settings, "train.csv", tokenizer, ["x", "y"])
-    task = answers.Classification(its_model)
+    task = answers.create(its_model, "classification")
     read = functools.partial(asked, task, its_model, str(path), 1000)
     if spoiled is not None and spoiled.strip():
         assert_refused({"prediction": read}, str(path), len(lines) - 1)

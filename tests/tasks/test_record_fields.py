@@ -9,8 +9,8 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.flag_table import training
 from bertlib.output_directory import output_files
+from bertlib.tasks import targets
 
 RECORD = model_directories.record(
     ["0", "1"], task="mrpc", vocabulary="ab", do_lower_case=True,
@@ -61,7 +61,8 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     (dict(settings={"threshold": float("nan")}), "settings.threshold is nan, and"),
     (dict(settings={"text_column": 1}), "settings.text_column is 1, and has to be a text, or null"),
     (dict(settings={"token_column": "1"}), "settings.token_column is '1', and"),
-    (dict(settings={"tag_scheme": "BIO"}), "settings.tag_scheme is 'BIO', and has to be one of IOB2, "),
+    (dict(task_type="tagging", settings={"tag_scheme": "BIO"}),
+     "settings.tag_scheme is 'BIO', and has to be one of IOB2, "),
     (dict(settings={"header": True}), "settings.header is True, and has to be one of auto, true, false"),
     (dict(settings={"xnli_language": "../../etc"}), "settings.xnli_language is '../../etc', and"),
     (dict(settings={"num_replicas": 0}), "settings.num_replicas is 0, and"),
@@ -75,7 +76,7 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     (dict(labels=["\ud800", "1"]), "labels is ['\\ud800', '1'], and"),
     (dict(task_type="regression"), "labels is ['0', '1'], and has to be null, since the model is for "
      "regression"),
-    (dict(task_type="other"), "task_type is 'other', and has to be one of classification, "),
+    (dict(task_type="other"), "task_type is 'other', and has to be one of questions, "),
     (dict(task=7), "task is 7, and has to be a text"),
     (dict(task="\x1b[31mred"), "task is '\\x1b[31mred', and has to be a text without control characters"),
     (dict(files=None), "files is None, and"),
@@ -129,11 +130,11 @@ def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, t
 
 def recorded_entries():
     """Returns (command, entry) for each flag that run.json can record among its settings."""
-    return [(command, entry) for command, found in training.COMMANDS.items() for entry in found
+    return [(command, entry) for command in targets.COMMANDS for entry in targets.find_flags(command)
             if not entry.is_path and (entry.is_recorded or entry.affects in ("input", "task", "weights"))]
 
 
-@pytest.mark.parametrize("command", sorted(training.COMMANDS))
+@pytest.mark.parametrize("command", sorted(targets.COMMANDS))
 def test_a_record_of_defaults_is_right(tmp_path, command):
     settings = {entry.name: entry.default for of, entry in recorded_entries() if of == command}
     labels = {} if command.startswith("run_classifier") else dict(task_type="regression", labels=None)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator
-from bertlib.tasks.classification import classification_head, classifier_features, regression_head, targets
+from bertlib.tasks.classification import classification_head, classifier_features, targets
 import modeling
 
 
@@ -22,7 +22,7 @@ class FixedModel:
 def test_the_loss_is_the_mean_squared_error_of_one_linear_output(graph):
     pooled = np.random.RandomState(0).standard_normal((3, 4))
     labels = np.array([0.0, 2.5, 5.0], np.float32)
-    head = regression_head.Regressor()
+    head = classification_head.Regressor()
     outputs = head.build(None, FixedModel(pooled), {"label_ids": tf.constant(labels)},
                          estimator.ModeKeys.EVAL, 1)
     config = modeling.BertConfig(9, hidden_size=4)

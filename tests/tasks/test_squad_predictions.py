@@ -17,9 +17,8 @@ import pytest
 from squad_recording import SquadRecording, example
 from texts import texts
 
-from bertlib.reports import squad_report
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions
+from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions, squad_report
 from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)

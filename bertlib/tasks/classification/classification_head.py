@@ -17,13 +17,12 @@ _HEAD_DROPOUT = 0.1
 # --- Model -----------------------------------------------------------------------------------------------
 
 
-class TextHead:
+class TextHead(head.Head):
     """Base class of the heads that classify or score texts and pairs of texts with a linear layer on the
     pooled output.
 
-    Subclasses are `Classifier`, `regression_head.Regressor` and `multilabel_head.MultilabelClassifier`. See
-    the module `head` for the methods of a head. The features are label_ids, [B] (or [B, L] for a multi-label
-    task with L labels), and is_real_example, [B], which is 0 for padding examples.
+    Subclasses are `Classifier`, `Regressor` and `MultilabelClassifier`. The features are label_ids, [B] (or
+    [B, L] for a multi-label task with L labels), and is_real_example, [B], which is 0 for padding examples.
 
     A subclass has these attributes and methods:
 
@@ -39,7 +38,7 @@ class TextHead:
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
-    first_token_only = True
+    first_token_only = padding_is_removable = True
     metric_fn = None
 
     def shapes(self, bert_config):
@@ -109,6 +108,62 @@ class Classifier(TextHead):
         if self._weights is not None:
             losses *= tf.gather(tf.constant(self._weights, tf.float32), labels)
         return tf.reduce_mean(losses)
+
+    def exported_outputs(self, model, predictions, features):
+        probabilities = predictions["probabilities"]
+        return {"label": tf.gather(tf.constant(model.labels), tf.argmax(probabilities, axis=-1)),
+                "probabilities": probabilities, "labels": head.repeat_names(model.labels, probabilities)}
+
+
+class MultilabelClassifier(TextHead):
+    """Head that predicts a probability for each label: a linear layer with a sigmoid for each label. The
+    feature label_ids is int32 [B, L] and contains 0 or 1.
+
+    Training minimizes the mean of the binary cross-entropy over examples and labels, in the same way as
+    Hugging Face's models with problem_type="multi_label_classification".
+    """
+
+    output = "probabilities"
+
+    def __init__(self, num_labels):
+        self.num_outputs = num_labels
+
+    def apply(self, pooled_output, labels, is_training):
+        variables = head_variables(pooled_output, self.num_outputs)
+        with tf.variable_scope("loss"):
+            logits = linear(pooled_output, *variables, is_training)
+            probabilities = tf.nn.sigmoid(logits)
+            if labels is None:
+                return None, None, probabilities
+            losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(
+                labels=tf.cast(labels, tf.float32), logits=logits), axis=-1)
+            return tf.reduce_mean(losses), losses, probabilities
+
+    def exported_outputs(self, model, predictions, features):
+        probabilities = predictions["probabilities"]
+        return {"predicted": probabilities >= model.setting("threshold"), "probabilities": probabilities,
+                "labels": head.repeat_names(model.labels, probabilities)}
+
+
+class Regressor(TextHead):
+    """Head that predicts one score. The feature label_ids is float32 [B]. Training minimizes the mean squared
+    error. As in the code of XLNet and ALBERT, the variables have the same names as those of a classifier, and
+    the weights have one row.
+    """
+
+    num_outputs, output = 1, "scores"
+
+    def apply(self, pooled_output, labels, is_training):
+        variables = head_variables(pooled_output, 1)
+        with tf.variable_scope("loss"):
+            scores = tf.squeeze(linear(pooled_output, *variables, is_training), axis=-1)
+            if labels is None:
+                return None, None, scores
+            losses = tf.square(scores - labels)
+            return tf.reduce_mean(losses), losses, scores
+
+    def exported_outputs(self, model, predictions, features):
+        return {"score": predictions["scores"]}
 
 
 def head_shapes(bert_config, num_labels):

@@ -9,6 +9,8 @@ the metric is 0.
 
 import numpy as np
 
+from bertlib.reports.prediction_tables import Scored
+
 # The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
 # smaller than this number, the scores count as constant.
 _MIN_DEVIATION = 0.01
@@ -288,3 +290,61 @@ def constant_scores_warning(labels, scores):
             f"the labels are between {min(labels):.4g} and {max(labels):.4g}. The model does not "
             "distinguish the examples. The errors are those of a constant prediction, and the correlations "
             "have no meaning.")
+
+
+# --- Tables of predictions -------------------------------------------------------------------------------
+
+
+def score_classes(table):
+    """Returns the `prediction_tables.Scored` of a table of classes."""
+    right, predicted = table.label_ids("label"), table.label_ids("prediction")
+
+    def metric(function):
+        return lambda rows: 100 * function(
+            confusion_matrix(right[rows], predicted[rows], len(table.labels)))
+
+    return Scored({"eval_accuracy": metric(accuracy), "eval_f1": metric(class_f1),
+                   "eval_matthews": metric(matthews)}, (right == predicted).tolist(), len(right), "rows")
+
+
+def score_sets(table, members):
+    """Returns the `prediction_tables.Scored` of a table with any number of labels in a row.
+
+    Args:
+      table: a `prediction_tables.Table`.
+      members: function that takes a field and the table, and returns the set of the labels in the field.
+
+    Raises:
+      ValueError: a label is unknown.
+    """
+    labels = table.labels
+
+    def read(name):
+        sets = [members(row[name], table) for row in table.rows]
+        for number, found in enumerate(sets, 1):
+            if found - set(labels):
+                raise ValueError(f"{table.path}: the {name} {min(found - set(labels))!r:.60} in row {number} "
+                                 f"is not one of the labels {', '.join(labels)}. Restore the file.")
+        return np.array([[label in found for label in labels] for found in sets])
+
+    right, predicted = read("label"), read("prediction")
+
+    def metric(function):
+        def of_rows(rows):
+            hits, actual, found = count_sets(right[rows], predicted[rows])
+            return 100 * function(hits, actual + found)
+        return of_rows
+
+    return Scored({"eval_f1_micro": metric(micro_f1), "eval_f1_macro": metric(macro_f1)},
+                  (right == predicted).all(1).tolist(), len(right), "rows")
+
+
+def score_numbers(table):
+    """Returns the `prediction_tables.Scored` of a table of scores."""
+    right, predicted = table.numbers("label"), table.numbers("prediction")
+
+    def metric(function):
+        return lambda rows: 100 * function(right[rows], predicted[rows])
+
+    return Scored({"eval_pearson": metric(pearson), "eval_spearman": metric(spearman)}, None, len(right),
+                  "rows")

@@ -23,6 +23,7 @@ from absl import logging
 from bertlib.rows import columns, tables
 from bertlib.rows.tables import RowError, name_file_in_errors
 from bertlib.system import files
+from bertlib.tasks import targets
 from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module
     SEQUENCES,
     InputExample,
@@ -350,7 +351,7 @@ class DataProcessor:
     def get_labels(self):
         """Returns the list of labels (str), or None for a regression. The id of a label is its index in this
         list."""
-        if self.task_type == "regression":
+        if targets.find(self.task_type).is_score:
             return None
         if self.labels is None:
             raise NotImplementedError(f"{type(self).__name__} declares no labels")

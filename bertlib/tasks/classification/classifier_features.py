@@ -123,7 +123,7 @@ class _Converter:
     def _label_in_words(self, label, label_id):
         if not self._has_labels:
             return ""
-        if self._target.task_type == "multilabel":
+        if self._target.is_multilabel:
             label = ", ".join(label) or "none"
         return f", label {label}" + ("" if self._target.labels is None else f" (id {label_id})")
 

@@ -17,14 +17,18 @@ from bertlib.rows.columns import (
 from bertlib.rows.header_rows import LABELS, LabelKind
 from bertlib.rows.tables import RowError, parse_number
 from bertlib.system import files
+from bertlib.tasks import targets
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # name of the task in run.json
 _MAX_FLOAT32 = 3.4e38  # the largest valid score, because scores are stored as float32
-# {task type: names of the metrics that a run logs at its end}.
-METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
-            "multilabel": ("f1_micro", "f1_macro")}
-TASK_TYPES = tuple(METRICS)
+# The types of tasks.
+TASK_TYPES = ("classification", "regression", "multilabel")
+
+
+def label_kind(target, separator=","):
+    """Returns the `header_rows.LabelKind` of a target, a class in `targets`."""
+    return LabelKind(target.is_score, target.is_multilabel, separator)
 
 
 def create_reader(task_type, setting, by_name=lambda flag: False):
@@ -131,10 +135,11 @@ class ExampleReader:
           encoding: name of the encoding of the files.
           skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them.
         """
-        self._texts = TextReader(text, label, header, delimiter, task_type, separator, encoding=encoding)
+        self._texts = TextReader(text, label, header, delimiter, encoding=encoding,
+                                 label_kind=label_kind(targets.find(task_type), separator))
         self.label, self.skipped = label, []
         self._skips_bad_lines = skip_bad_lines
-        self._task_type, self._separator = task_type, separator
+        self._target, self._separator = targets.find(task_type), separator
         self._width = None  # number of columns of the training file
 
     @property
@@ -161,16 +166,16 @@ class ExampleReader:
         input_format = tables.format_from_name(path)
         found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-            rows = []
+            file, rows = self._texts.rows(stream, path, input_format, known), []
             try:
-                for row in self._texts.rows(stream, path, input_format, known):
+                for row in file:
                     if row.bad:
-                        self._add_fault(found, row, input_format)
+                        _add_fault(found, row, file.place, input_format)
                     else:
                         rows.append(row)
                 if not found:
-                    self._check_not_empty(path, rows)
-                split = self._to_split(path, rows, needs_labels, known, find_problem, found, is_ordered)
+                    _check_not_empty(path, rows, file.place)
+                split = self._to_split(file, rows, needs_labels, known, find_problem, found, is_ordered)
             except ValueError:
                 # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
                 # skipped, `check` raises a different error, which lists the bad lines.
@@ -185,50 +190,24 @@ class ExampleReader:
             self.skipped.extend(found.found)
         return split
 
-    def _add_fault(self, found, row, input_format):
-        """Adds the problem of a row to the faults of its file.
-
-        Args:
-          found: the `faults.FileFaults` of the file.
-          row: the `columns.TextRow` that has a problem.
-          input_format: format of the file.
-
-        Raises:
-          ValueError: the other rows cannot be read without this row.
-        """
-        place = self._texts.place
-        found.add(row.line, row.bad.kind, row.bad.problem,
-                  row.bad.text if row.values is None else row.values, place and place.delimiter)
-        if place is None and input_format != "jsonl" and row.bad.kind != "blank line":
-            found.stop(f"Line {row.line} determines the columns, so --skip_bad_lines=true cannot leave it "
-                       f"out. Correct line {row.line}.")
-
-    def _check_not_empty(self, path, rows):
-        """Raises a ValueError if a file has no examples."""
-        if not rows and self._texts.place:
-            raise RowError(self._texts.place.line, "the file has only a header row; after this row, it "
-                           "should contain examples.")
-        if not rows:
-            raise ValueError(f"{path}: the file is empty; it should contain examples.")
-
-    def _to_split(self, path, rows, needs_labels, known, find_problem, found, is_ordered):
+    def _to_split(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
         """Returns the `Split` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
 
         See `read`.
         """
-        place = self._texts.place
+        path, place = file.path, file.place
         if not rows:
             return Split(path, [], False)
         if place.is_json:  # collect the keys of all rows, because the first row may lack the label
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
-        texts = self._texts.text_places
+        texts = file.text_places
         labels = self._label_places(place, texts, rows, needs_labels, known)
         if len({*texts, *(labels or ())}) < len(texts) + len(labels or ()):
             raise ValueError(f"{path}: --text_column and --label_column name a column twice. Each text and "
                              "the label must be in a separate column.")
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
-        lists = self._label_lists(rows, labels[0], known, is_ordered) if self._task_type == "multilabel" and (
+        lists = self._label_lists(rows, labels[0], known, is_ordered) if self._target.is_multilabel and (
             labels is not None and len(labels) == 1) else None
         examples, label = [], None
         for row in rows:
@@ -278,11 +257,11 @@ class ExampleReader:
     def _is_known(self, row, places, known):
         """Returns whether a row of a file without column names has valid labels at the positions `places`."""
         values = [row.values[where] for where in places]
-        if self._task_type == "regression":
+        if self._target.is_score:
             return _parse_number(values[0]) is not None
-        if self._task_type == "multilabel" and len(places) > 1:
+        if self._target.is_multilabel and len(places) > 1:
             return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = LabelKind(self._task_type, self._separator, known).split(values[0])
+        names = label_kind(self._target, self._separator).with_known(known).split(values[0])
         return known is not None and set(names) <= set(known)
 
     def _label_lists(self, rows, where, known, is_ordered):
@@ -335,7 +314,7 @@ class ExampleReader:
         several = (" If a text may have several labels, pass --task_type=multilabel."
                    if isinstance(value, list) else "")
         text = value_to_text(line, value, "the label", several).strip()
-        if self._task_type == "regression":
+        if self._target.is_score:
             number = _parse_number(text)
             if number is None:
                 header = "" if place.names or line > place.line else (
@@ -349,6 +328,34 @@ class ExampleReader:
                            "bad label")
         _check_name(line, text)
         return text
+
+
+def _add_fault(found, row, place, input_format):
+    """Adds the problem of a row to the faults of its file.
+
+    Args:
+      found: the `faults.FileFaults` of the file.
+      row: the `columns.TextRow` that has a problem.
+      place: the `columns.ColumnIndex` of the file; None if it is not known yet.
+      input_format: format of the file.
+
+    Raises:
+      ValueError: the other rows cannot be read without this row.
+    """
+    found.add(row.line, row.bad.kind, row.bad.problem,
+              row.bad.text if row.values is None else row.values, place and place.delimiter)
+    if place is None and input_format != "jsonl" and row.bad.kind != "blank line":
+        found.stop(f"Line {row.line} determines the columns, so --skip_bad_lines=true cannot leave it "
+                   f"out. Correct line {row.line}.")
+
+
+def _check_not_empty(path, rows, place):
+    """Raises a ValueError if a file has no examples."""
+    if not rows and place:
+        raise RowError(place.line, "the file has only a header row; after this row, it "
+                       "should contain examples.")
+    if not rows:
+        raise ValueError(f"{path}: the file is empty; it should contain examples.")
 
 
 # --- Values of labels ------------------------------------------------------------------------------------
@@ -517,10 +524,10 @@ class CustomProcessor(DataProcessor):
           splits: dict of `Split` with the keys "train", "dev" and "test", some of which may be missing.
           target: see the module `targets`.
           dev_rows: the stored development set, if it was drawn from the training file (--dev_fraction),
-            otherwise None. See `bertlib.runs.classification.dev_rows`.
+            otherwise None. See `bertlib.tasks.classification.task.dev_rows`.
           skipped: the lines that were left out, see `ExampleReader`.
         """
-        self.task_type, self.metrics = target.task_type, METRICS[target.task_type]
+        self.task_type, self.metrics = target.name, tuple(target.metric_names)[:2]
         self.target, self.dev_rows, self._parts = target, dev_rows, splits
         self.skipped = list(skipped)
 

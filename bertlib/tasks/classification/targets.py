@@ -1,9 +1,8 @@
-"""Defines targets. A target describes what a text model predicts for a text: one label, a score (regression),
-or any number of labels (multi-label).
+"""The targets of text models: one label for a text, a score (regression), or any number of labels
+(multi-label). `bertlib.tasks.targets` describes what all targets have in common.
 
-A target is an object with these attributes and methods:
+These targets are objects with these attributes and methods:
 
-    task_type            "classification", "regression" or "multilabel"
     labels               list of str, the labels in the order of the model's outputs; None for a score
     size                 number of outputs of the head
     field                the `example_encoding.Field` "label_ids" of stored features. It contains the label
@@ -13,34 +12,131 @@ A target is an object with these attributes and methods:
     output               name of the head's prediction that is written to files
     predicted_label(prediction)
                          returns the answer, a str or a float, for the prediction of an example
+    row_label(label)     returns the label of an example in the form of `prediction_rows.PredictedRow`
+    row_answer(prediction)
+                         returns (answer, {label: probability} or None) in this form
+    parse_label(label)   returns the label of an example in the form of `predicted_label`
+    describe(prediction) returns the answer and its probability as a text for the log
     losses(labels, outputs)
                          returns the loss of each example, computed from the outputs of the head
     metrics(labels, outputs, losses)
                          returns the metrics of an evaluation, {name: number or array}
     details(labels, outputs)
                          returns further metrics, which are not official metrics of the task
+    create_head()        returns the head, see `bertlib.tasks.head`
 
-The last three methods call functions of `classification_metrics`. Their arguments are arrays with a row for
+The methods with metrics call functions of `classification_metrics`. Their arguments are arrays with a row for
 each example: the values of the field "label_ids", the outputs of the head, and the losses.
 """
 
+import contextlib
+import functools
+import importlib
+
 from bertlib.data import example_encoding
+from bertlib.reports import prediction_rows
+from bertlib.rows import label_lists
+from bertlib.tasks import targets
+
+
+def _module(name):
+    """Returns another module of this package. It is imported at its first use: processes that only make
+    features load neither NumPy nor TensorFlow."""
+    return importlib.import_module(f"bertlib.tasks.classification.{name}")
 
 
 def _functions():
-    """Returns the module with the metrics. It is imported when the first metric is computed."""
-    # Processes that only make features do not load NumPy.
-    from bertlib.tasks.classification import classification_metrics
-    return classification_metrics
+    """Returns the module with the metrics."""
+    return _module("classification_metrics")
+
 
 _NAME = "label_ids"
 
 
-class SingleLabel:
+class _TextTarget(targets.Target):
+    """Base class of the targets of texts.
+
+    Attributes:
+      metric_names: {name of a metric that the head computes: its name in the log}. The first two are the
+        official metrics of the user's own data.
+      takes_class_weights: whether the loss can use --class_weights and --label_smoothing.
+    """
+
+    architecture, takes_modules = "BertForSequenceClassification", True
+    prediction_command = "run_classifier.py --do_predict=true --test_file=FILE"
+    threshold, separator, takes_class_weights = None, ",", False
+
+    @classmethod
+    def can_predict(cls, task, trained):
+        return _module("classifier_data").is_compatible_task(task, trained)
+
+    @classmethod
+    def read_texts(cls, model, path_of):
+        return _module("task.recorded_rows").read_texts(model, path_of)
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        return _module("task.recorded_rows").read_dev_set(model, path_of)
+
+    @classmethod
+    def of_model(cls, model):
+        """Returns the target of a trained model, a `model_directory.ModelDirectory`."""
+        return cls(model.labels)
+
+    def metric_names_of_labels(self):
+        """Returns `metric_names`, in which the name of a metric may contain labels of this object."""
+        return self.metric_names
+
+    def row_label(self, label):
+        return label
+
+    def parse_label(self, label):
+        """Returns the right answer of an example in the form of `predicted_label`."""
+        return label
+
+    def describe(self, prediction):
+        return f"{self.predicted_label(prediction)}, probability {max(prediction):.3f}"
+
+    def describe_label(self, label, is_right):
+        """Returns a text with the right answer of an example, for the log."""
+        return "right" if is_right else f"wrong: label {label or 'none'}"
+
+    def constant_warning(self, metrics, rows):
+        """Returns a warning (str) if the predictions for all examples are the same, otherwise None.
+
+        Args:
+          metrics: the result of `metrics`.
+          rows: iterable of `prediction_rows.PredictedRow`.
+        """
+        del metrics
+        pairs = [(row.label, row.prediction) for row in rows if row.label is not None]
+        return self._warn(*zip(*pairs)) if pairs else None
+
+
+class _PublishedTarget(_TextTarget):
+    """Base class of the targets of the published tasks, which have processors."""
+
+    @classmethod
+    def processor(cls, model):
+        data = _module("classifier_data")
+        if str(model.task).lower() not in data.PROCESSORS:
+            return None
+        processor = data.get_processor(model.task)
+        if processor.language:
+            processor.language = model.setting("xnli_language", processor.language)
+        return processor
+
+
+class SingleLabel(_PublishedTarget):
     """The target for models that choose one of several labels. The id of a label is its index in the list of
     labels."""
 
-    task_type = "classification"
+    name = usual_answers = "classification"
+    title, noun, planned = "a classifier", "classifier", "classifier"
+    problem_type = "single_label_classification"
+    has_labels = has_label_columns = takes_class_weights = True
+    fractions = "eval_(accuracy|f1|matthews)"
+    metric_names = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
     padding_label = 0
     output = "probabilities"
@@ -71,13 +167,51 @@ class SingleLabel:
     def details(self, labels, outputs):
         matrix = _functions().class_matrix(labels, outputs)
         return {"labels": _functions().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
-                                                              matrix.sum(0))}
+                                                    matrix.sum(0))}
+
+    def metric_names_of_labels(self):
+        if self.size > 2:
+            return {**self.metric_names, "f1": f"macro F1 of {self.size} labels"}
+        second = self.labels[1]
+        return self.metric_names if second == "1" else {**self.metric_names, "f1": f"F1 of {second}"}
+
+    def row_answer(self, prediction):
+        return self.predicted_label(prediction), _probabilities(self.labels, prediction)
+
+    def constant_warning(self, metrics, rows):
+        return _functions().single_class_warning(metrics["eval_confusion_matrix"], self.labels)
+
+    def create_head(self, **options):
+        return _module("classification_head").Classifier(self.size, **options)
+
+    @classmethod
+    def planned_model(cls):
+        target = cls(["0", "1"])
+        fields = functools.partial(_module("classifier_data").feature_fields, target=target)
+        return target.create_head(), fields
+
+    @classmethod
+    def recognizes(cls, rows):
+        return True  # the last target that is asked
+
+    @classmethod
+    def describe_metric(cls, name, labels):
+        if name == "eval_f1" and len(labels) == 2:
+            return f"the F1 of {labels[1]}"
+        return _mean_of_labels(labels) if name == "eval_f1" else None
+
+    @classmethod
+    def score_table(cls, table):
+        return _functions().score_classes(table)
 
 
-class Score:
+class Score(_PublishedTarget):
     """The target for models that predict a score, which is a number (regression)."""
 
-    task_type = "regression"
+    name = usual_answers = "regression"
+    title, problem_type, is_score = "a regression", "regression", True
+    fractions = "eval_(pearson|spearman)"
+    metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
     labels = None
     size = 1
     field = example_encoding.Field(_NAME, "float32", ())
@@ -102,12 +236,52 @@ class Score:
     def details(self, labels, outputs):
         return _functions().errors(labels, outputs)
 
+    @classmethod
+    def of_model(cls, model):
+        return cls()
 
-class MultiLabel:
+    def row_label(self, label):
+        return float(label)
+
+    def row_answer(self, prediction):
+        return prediction_rows.shortest(prediction), None
+
+    def describe(self, prediction):
+        return f"score {self.predicted_label(prediction):.3f}"
+
+    def describe_label(self, label, is_right):
+        return f"label {label:g}"
+
+    def _warn(self, labels, scores):
+        return _functions().constant_scores_warning(labels, scores)
+
+    def create_head(self):
+        return _module("classification_head").Regressor()
+
+    @classmethod
+    def recognizes(cls, rows):
+        return all(row.get("is_right") in ("", None) for row in rows)
+
+    @classmethod
+    def compared_label(cls, value, table):
+        with contextlib.suppress(TypeError, ValueError):
+            return repr(float(value))
+        return None
+
+    @classmethod
+    def score_table(cls, table):
+        return _functions().score_numbers(table)
+
+
+class MultiLabel(_TextTarget):
     """The target for models that choose any number of labels, including none. The label of an example is an
     iterable of label names. It is stored as a list with 0 or 1 for each label of the task."""
 
-    task_type = "multilabel"
+    name = usual_answers = "multilabel"
+    title, problem_type = "a multi-label classifier", "multi_label_classification"
+    has_labels = has_label_columns = is_multilabel = True
+    fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
+    metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
     output = "probabilities"
     default_label = ()
 
@@ -155,6 +329,56 @@ class MultiLabel:
         return {"labels": _functions().label_scores(
             self.labels, *_functions().count_sets(labels, outputs >= self.threshold))}
 
+    def metric_names_of_labels(self):
+        return {**self.metric_names, "f1_macro": f"macro F1 of {self.size} labels"}
+
+    def row_label(self, label):
+        return tuple(name for name in self.labels if name in label)
+
+    def row_answer(self, prediction):
+        return self.predicted_labels(prediction), _probabilities(self.labels, prediction)
+
+    def parse_label(self, label):
+        return self.separator.join(self.row_label(label))
+
+    def describe(self, prediction):
+        likely = [number for number in prediction if number >= self.threshold] or [max(prediction)]
+        return (f"{self.predicted_label(prediction) or 'none'}, probability "
+                f"{', '.join(f'{number:.3f}' for number in likely)}")
+
+    def _warn(self, labels, predicted):
+        return _functions().single_set_warning(labels, predicted)
+
+    def create_head(self):
+        return _module("classification_head").MultilabelClassifier(self.size)
+
+    @classmethod
+    def recognizes(cls, rows):
+        return isinstance(rows[0]["label"], list)
+
+    @classmethod
+    def may_lack_label(cls, row):
+        return True
+
+    @classmethod
+    def members(cls, value, table):
+        """Returns the set of the labels in a field of a table, which is a text or a list."""
+        if isinstance(value, list):
+            return set(map(str, value))
+        return set(label_lists.read(value or "", table.separator, table.labels).names)
+
+    @classmethod
+    def compared_label(cls, value, table):
+        return ", ".join(sorted(cls.members(value, table)))
+
+    @classmethod
+    def describe_metric(cls, name, labels):
+        return _mean_of_labels(labels) if name == "eval_f1_macro" else None
+
+    @classmethod
+    def score_table(cls, table):
+        return _functions().score_sets(table, cls.members)
+
 
 def create_target(label_list):
     """Converts the argument `label_list` of the published functions to a target.
@@ -163,6 +387,14 @@ def create_target(label_list):
       label_list: list of the labels if an example has one label; None if an example has a score. `label_list`
         may also be a target, which is returned unchanged.
     """
-    if hasattr(label_list, "task_type"):
+    if isinstance(label_list, targets.Target):
         return label_list
     return Score() if label_list is None else SingleLabel(label_list)
+
+
+def _probabilities(labels, numbers):
+    return dict(zip(labels, map(prediction_rows.shortest, numbers)))
+
+
+def _mean_of_labels(labels):
+    return f"the mean of the F1 of {', '.join(sorted(labels))}"

@@ -132,16 +132,17 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False, by_na
     reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
         column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)],
         find_problem=unread_ending)
-    parse = _RowParser(reader, arguments["label"], needs_labels)
+    parse = _RowParser(arguments["label"], needs_labels)
     questions = []
     with tables.open_table(path) as stream, tables.name_file_in_errors(path):
         try:
-            for row in reader.rows(stream, path, input_format):
-                question = parse(row)
+            rows = reader.rows(stream, path, input_format)
+            for row in rows:
+                question = parse(row, rows.place)
                 if isinstance(question, Question):
                     questions.append(question)
                     continue
-                place = reader.place
+                place = rows.place
                 found.add(row.line, question.kind, question.problem,
                           question.text if row.values is None else row.values, place and place.delimiter)
                 if place is None and input_format != "jsonl" and question.kind != "blank line":
@@ -150,7 +151,7 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False, by_na
             if is_labelled:
                 for question in (question for question in questions if question.label is None):
                     found.add(question.line, "missing label", "the label is empty, but other rows have "
-                              "labels; complete the row.", question.values, reader.place.delimiter)
+                              "labels; complete the row.", question.values, rows.place.delimiter)
                 questions = [question for question in questions if question.label is not None]
             if not questions and not found:
                 raise ValueError(f"{path}: the file contains no question.")
@@ -163,7 +164,7 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False, by_na
     if found:
         logging.warning("%s: %d bad lines are left out, because --skip_bad_lines=true: %s. The first is in "
                         "line %d.", path, len(found.found), found.summary(), found.found[0].line)
-    return QuestionFile(path, questions, parse.num_choices, is_labelled, reader.place.names,
+    return QuestionFile(path, questions, parse.num_choices, is_labelled, rows.place.names,
                         list(found.found))
 
 
@@ -171,16 +172,17 @@ class _RowParser:
     """Converts the rows of a file to questions. The first row determines the number of endings, and whether
     the rows have labels."""
 
-    def __init__(self, reader, label, needs_labels):
-        self._reader, self._label, self._needs_labels = reader, label, needs_labels
+    def __init__(self, label, needs_labels):
+        self._label, self._needs_labels = label, needs_labels
         self.num_choices, self.is_labelled = None, None
 
-    def __call__(self, row):
-        """Returns the `Question` of a `columns.TextRow`; a `BadRow` if the row cannot be used."""
+    def __call__(self, row, place):
+        """Returns the `Question` of a `columns.TextRow`; a `BadRow` if the row cannot be used. `place` is the
+        `columns.ColumnIndex` of the file."""
         if row.bad:
             return row.bad
         if self.num_choices is None:
-            self._read_layout(row)
+            self._read_layout(row, place)
         if len(row.texts) != self.num_choices + len(_SENTENCES):
             return BadRow(f"the row has {len(row.texts) - len(_SENTENCES)} endings, but the first row has "
                           f"{self.num_choices}; all rows must have the same number of endings.",
@@ -188,19 +190,18 @@ class _RowParser:
         label = None
         if self.is_labelled:
             try:
-                label = self._read_label(row)
+                label = self._read_label(row, place)
             except RowError as error:
                 return BadRow(error.problem, error.kind or "missing label")
         sent1, sent2, *endings = row.texts
         return Question(row.line, sent1, sent2, tuple(endings), label, row.values)
 
-    def _read_layout(self, row):
+    def _read_layout(self, row, place):
         """Reads the number of endings, and finds the column of the labels.
 
         Raises:
           RowError: there are too few endings, or there is no column of labels.
         """
-        place = self._reader.place
         number = len(row.texts) - len(_SENTENCES)
         if number < MIN_CHOICES:
             raise RowError(place.line, f"--text_column names {len(row.texts)} columns. Name the column of "
@@ -211,15 +212,14 @@ class _RowParser:
         self.num_choices = number
         self.is_labelled = self._label is not None and (self._needs_labels or not place.has_none(self._label))
 
-    def _read_label(self, row):
+    def _read_label(self, row, place):
         """Returns the label of a row. Returns None if the label is empty or unknown, and the file needs no
         labels.
 
         Raises:
           RowError: the row has no label, or its label is not the number of an ending.
         """
-        place = self._reader.place.find(self._label[0], "--label_column")
-        value = columns.get_value(row.line, row.values, place)
+        value = columns.get_value(row.line, row.values, place.find(self._label[0], "--label_column"))
         if not self._needs_labels and (value in (None, *_UNKNOWN) or isinstance(value, str)
                                        and columns.is_blank(value)):
             return None

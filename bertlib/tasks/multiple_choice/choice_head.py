@@ -5,7 +5,6 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator
 from bertlib.tasks import head
-from bertlib.tasks.multiple_choice.choice_data import SEQUENCES, feature_fields
 import modeling
 
 # Dropout probability for the input of the head. As in the published classifier, it does not depend on the
@@ -14,7 +13,7 @@ _HEAD_DROPOUT = 0.1
 _WEIGHTS = "cls/multiple_choice/output_weights"
 
 
-class Choice:
+class Choice(head.Head):
     """Head that scores each sequence of a question. See the module `head`.
 
     The only variable is a vector. The score of a sequence is the product of this vector with the pooled
@@ -28,8 +27,10 @@ class Choice:
     the predictions also contain "loss", float32 [B].
     """
 
-    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
-    first_token_only = True
+    first_token_only = padding_is_removable = True
+
+    def __init__(self, num_choices=1):
+        self.sequences_per_example = num_choices
 
     def shapes(self, bert_config):
         return head_shapes(bert_config)
@@ -49,27 +50,12 @@ class Choice:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
         return head.HeadOutputs(tf.reduce_mean(losses), {"scores": scores, "loss": losses})
 
+    def exported_outputs(self, model, predictions, features):
+        # An input of the exported model is the sequence of a single ending, so the model cannot compare the
+        # endings of a question. The client computes the softmax over the scores of these endings.
+        return {"score": predictions["scores"]}
+
 
 def head_shapes(bert_config):
     """Returns the variables that the head adds to the encoder: {name: shape}."""
     return {_WEIGHTS: (1, bert_config.hidden_size)}
-
-
-def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings):
-    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Choice(), bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings)
-
-
-def input_fn_builder(input_file, seq_length, num_choices, is_training, drop_remainder,
-                     trim_padding=False):
-    """Returns an input_fn that reads a TFRecord file of `choice_data.write_features`.
-
-    Args:
-      input_file: the file.
-      seq_length, num_choices: the sequence length and the number of endings with which the file was written.
-      is_training, drop_remainder, trim_padding: see `classification_head.file_based_input_fn_builder`.
-    """
-    return head.input_fn_builder(input_file, feature_fields(seq_length, num_choices), is_training,
-                                 drop_remainder, SEQUENCES if trim_padding else ())

@@ -15,7 +15,7 @@ BATCH_TOTALS = ("masked_lm_weights",)
 # --- Model -----------------------------------------------------------------------------------------------
 
 
-class Pretraining:
+class Pretraining(head.Head):
     """Head that predicts the masked words, and whether the second text follows the first. See the module
     `head`.
 
@@ -26,7 +26,7 @@ class Pretraining:
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
-    first_token_only = False
+    batch_totals, padding_is_removable = BATCH_TOTALS, True
 
     def shapes(self, bert_config):
         return head_shapes(bert_config)
@@ -77,7 +77,7 @@ def _evaluation(features, masked_lm_losses, log_probs, next_sentence_losses, nex
         next_sentence_losses, next_sentence_log_probs, features["next_sentence_labels"]])
 
 
-class MaskedWords:
+class MaskedWords(head.Head):
     """Head that predicts the K likeliest words at given positions. See the module `head`.
 
     The feature is masked_lm_positions, int32 [B, P]. The predictions are ids, int32 [B, P, K], with the
@@ -90,7 +90,6 @@ class MaskedWords:
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
-    first_token_only = False
 
     def __init__(self, num_words, known_ids):
         self._num_words, self._known_ids = num_words, known_ids
@@ -112,6 +111,12 @@ class MaskedWords:
         shape = [*modeling.get_shape_list(positions), self._num_words]
         return head.HeadOutputs(predictions={"ids": tf.reshape(ids, shape),
                                              "probabilities": tf.reshape(probabilities, shape)})
+
+    def exported_outputs(self, model, predictions, features):
+        words = model.tokenizer.inv_vocab
+        tokens = tf.constant([words.get(index, "") for index in range(model.bert_config.vocab_size)])
+        return {"tokens": tf.gather(tokens, predictions["ids"]), "ids": predictions["ids"],
+                "probabilities": predictions["probabilities"]}
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,

@@ -8,15 +8,15 @@ from bertlib.tasks.squad.squad_data import SEQUENCES, feature_fields
 import modeling
 
 
-class Span:
+class Span(head.Head):
     """Head that predicts the start and the end of an answer. See the module `head`.
 
     In training, the features include start_positions and end_positions, both int32 [B]. The predictions are
     start_logits and end_logits, both float32 [B, F].
     """
 
-    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
-    first_token_only = False
+    # The published loss depends on padding.
+    trims_by_default = False
 
     def shapes(self, bert_config):
         return head_shapes(bert_config)
@@ -29,6 +29,9 @@ class Span:
             loss = (span_loss(start_logits, features["start_positions"])
                     + span_loss(end_logits, features["end_positions"])) / 2.0
         return head.HeadOutputs(loss, {"start_logits": start_logits, "end_logits": end_logits})
+
+    def exported_outputs(self, model, predictions, features):
+        return {name: predictions[name] for name in ("start_logits", "end_logits")}
 
 
 def head_shapes(bert_config):

@@ -6,7 +6,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import estimator
 from bertlib.graph import crf
 from bertlib.tasks import head
-from bertlib.tasks.tagging.tagging_data import SEQUENCES, feature_fields
 import modeling
 
 # Dropout probability for the input of the head. As in the published classifier, it does not depend on the
@@ -16,7 +15,7 @@ _HEAD_DROPOUT = 0.1
 BATCH_TOTALS = ("tag_mask",)
 
 
-class Tagger:
+class Tagger(head.Head):
     """Head that predicts one of `num_tags` tags for each word. See the module `head`.
 
     The features are int32 [B, F]. tag_ids contains the tags of the tokens, and is not needed in prediction.
@@ -33,8 +32,7 @@ class Tagger:
     (the row) to the next tag (the column).
     """
 
-    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
-    first_token_only = False
+    batch_totals, padding_is_removable = BATCH_TOTALS, True
 
     def __init__(self, num_tags, use_crf=False):
         self._num_tags, self._use_crf = num_tags, use_crf
@@ -60,6 +58,20 @@ class Tagger:
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
         total = tf.maximum(tf.cast(total, tf.float32), 1.0)
         return head.HeadOutputs(micro_batches * tf.reduce_sum(losses) / total, is_divided_by_total=True)
+
+    def simulated(self):
+        # The loops of a CRF need almost no memory compared with the encoder.
+        return Tagger(self._num_tags)
+
+    def exported_features(self, features):
+        # Every token counts as a word, so the head predicts a tag for every token.
+        every_token = tf.ones_like(features["input_ids"])
+        return {**features, "tag_mask": features.get("word_mask", every_token), "word_mask": every_token}
+
+    def exported_outputs(self, model, predictions, features):
+        return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
+                                 tf.gather(tf.constant(model.labels), predictions["tags"]),
+                                 tf.fill(tf.shape(predictions["tags"]), ""))}
 
 
 def head_shapes(bert_config, num_tags, use_crf=False):
@@ -128,17 +140,3 @@ def _move_to_front(mask, values):
       a pair: the number of ones in each row, int32 [B]; and the reordered values, [B, F].
     """
     return tf.reduce_sum(mask, axis=1), tf.gather(values, _order(mask), batch_dims=1)
-
-
-def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_rate, num_train_steps,
-                     num_warmup_steps, use_tpu, use_one_hot_embeddings):
-    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Tagger(num_tags, use_crf), bert_config, init_checkpoint, learning_rate,
-                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
-
-
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
-    """Returns an input_fn that reads a TFRecord file, which `tagging_data.write_windows` wrote. For the
-    arguments, see `classification_head.file_based_input_fn_builder`."""
-    return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
-                                 SEQUENCES if trim_padding else (), BATCH_TOTALS if is_training else ())

@@ -2,6 +2,9 @@
 
 import collections
 
+import numpy as np
+
+from bertlib.reports.prediction_tables import Scored
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
 
@@ -73,3 +76,27 @@ def no_entity_warning(right, predicted):
     return (f"No entity was predicted, but the data has {entities}. The model does not distinguish entities "
             "from other words: F1 is 0, and the accuracy is that of a constant prediction. Train longer, or "
             "with a higher --learning_rate.")
+
+
+def score_table(table):
+    """Returns the `prediction_tables.Scored` of a table of words and their tags. Its units are sentences."""
+    sentences = {}
+    for row in table.rows:
+        sentences.setdefault(row["sentence"], []).append((str(row["label"]), str(row["prediction"])))
+    counts, right_words, is_right = [], [], []
+    for pairs in sentences.values():
+        right, predicted = map(list, zip(*pairs))
+        spans = [set(entity_spans(tags)) for tags in (right, predicted)]
+        counts.append((len(spans[0] & spans[1]), len(spans[0]) + len(spans[1])))
+        right_words.append((sum(map(str.__eq__, right, predicted)), len(right)))
+        is_right.append(right == predicted)
+    counts, right_words = np.array(counts), np.array(right_words)
+
+    def f1(rows):
+        return 100 * float(entity_f1(*counts[rows].sum(0)))
+
+    def accuracy(rows):
+        hits, words = right_words[rows].sum(0)
+        return 100 * float(hits / words)
+
+    return Scored({"eval_f1": f1, "eval_accuracy": accuracy}, is_right, len(counts), "sentences")

@@ -121,7 +121,7 @@ def pool(layer, input_mask, pooling):
     return tf.reduce_sum(layer * weights, axis=1) / tf.reduce_sum(weights, axis=1)
 
 
-class Vectors:
+class Vectors(head.Head):
     """Head that predicts a vector for each text. The vector is the mean of the last layer over the tokens.
     See the module `head`.
 
@@ -129,7 +129,6 @@ class Vectors:
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
-    first_token_only = False
 
     def shapes(self, bert_config):
         del bert_config
@@ -139,6 +138,9 @@ class Vectors:
         del bert_config, mode, micro_batches
         vectors = pool(model.get_sequence_output(), features["input_mask"], "mean")
         return head.HeadOutputs(predictions={"vectors": vectors})
+
+    def exported_outputs(self, model, predictions, features):
+        return {"vector": predictions["vectors"]}
 
 
 @contextlib.contextmanager

@@ -4,8 +4,6 @@ import math
 
 from absl import logging
 
-from bertlib.tasks.classification import classification_head
-
 BALANCED = "balanced"
 
 
@@ -25,10 +23,10 @@ def parse_weights(settings, target):
         although the task is not a classification with one label for each text.
     """
     text, labels = settings.class_weights, target.labels
-    if target.task_type != "classification" and (text or settings.label_smoothing):
+    if not target.takes_class_weights and (text or settings.label_smoothing):
         name = "class_weights" if text else "label_smoothing"
         raise ValueError(f"--{name}={getattr(settings, name)}: this flag is for a classification with one "
-                         f"label for each text, but this task has the type {target.task_type}. Leave the "
+                         f"label for each text, but this task has the type {target.name}. Leave the "
                          "flag out.")
     if text is None or text == BALANCED:
         return text
@@ -97,19 +95,19 @@ def normalize(parsed, counts):
     return [weight / mean for weight in parsed]
 
 
-def weighted_head(settings, target, head, counts):
-    """Returns the head of a classifier whose loss uses --class_weights and --label_smoothing.
+def loss_options(settings, target, counts):
+    """Returns the arguments of `classification_head.Classifier` for --class_weights and --label_smoothing.
+    The result is empty if neither flag is given, or if the run does not train.
 
     Args:
       settings: a `Settings`.
       target: the target of the model, see `targets`.
-      head: the head that is returned if neither flag is given, or if the run does not train.
       counts: {label: number of training examples with this label}. With --doc_stride, the windows of these
         examples are counted.
     """
     parsed, labels = parse_weights(settings, target), target.labels
     if not settings.do_train or parsed is None and not settings.label_smoothing:
-        return head
+        return {}
     weights = None
     if parsed is not None:
         weights = normalize(parsed, [counts.get(label, 0) for label in labels])
@@ -117,4 +115,4 @@ def weighted_head(settings, target, head, counts):
                      "mean weight of all examples is 1): %s.",
                      ", ".join(f"{label} {weight:.4g} ({counts.get(label, 0)})"
                                for label, weight in zip(labels, weights)))
-    return classification_head.Classifier(len(labels), weights, settings.label_smoothing)
+    return {"class_weights": weights, "label_smoothing": settings.label_smoothing}

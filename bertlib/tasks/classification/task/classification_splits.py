@@ -7,10 +7,10 @@ import collections
 from absl import logging
 import numpy as np
 
-from bertlib.data import input_pipeline, text_lengths, unknown_tokens
-from bertlib.runs.classification import class_weights, predicted_rows
+from bertlib.data import batches, text_lengths, unknown_tokens
 from bertlib.tasks import window_pooling
 from bertlib.tasks.classification import classifier_features
+from bertlib.tasks.classification.task import class_weights, predicted_rows
 import tokenization
 
 # If the share of truncated texts is above this value, the log says how to use more of these texts.
@@ -60,16 +60,16 @@ class Splits:
         default label."""
         return not split.startswith("test") or split == "test" and self._test_has_labels
 
-    def head_for_training(self, task_head):
+    def head_for_training(self):
         """Returns the head for the training. For a classification, the loss of this head uses --class_weights
-        and --label_smoothing. For other types of tasks, the head is `task_head`."""
-        if self._target.task_type != "classification":
-            return task_head
+        and --label_smoothing."""
+        if not self._target.takes_class_weights:
+            return self._target.create_head()
         counts, train = collections.Counter(), self.examples.get("train", ())
         windows = train and self._records["train"].windows or [1] * len(train)
         for example, number in zip(train, windows):
             counts[example.label] += number
-        return class_weights.weighted_head(self._settings, self._target, task_head, counts)
+        return self._target.create_head(**class_weights.loss_options(self._settings, self._target, counts))
 
     def write(self, split, path):
         """Writes the features of a split to a TFRecord file, and logs the number of texts that were too
@@ -88,7 +88,7 @@ class Splits:
           split: name of the split.
           rows: the Estimator's predictions, one for each example or window.
         """
-        rows = list(input_pipeline.restore_file_order(rows))
+        rows = list(batches.restore_file_order(rows))
         if not self._settings.doc_stride:
             return rows
         return window_pooling.pooled(rows, self._records[split].windows)
@@ -161,16 +161,11 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
       has_labels: whether the examples have labels.
     """
     best = [target.predicted_label(row[target.output]) for row in predictions]
-    labels = [target.predicted_label(np.array(target.encode_label(example.label)))
-              if target.task_type == "multilabel"
-              else example.label for example in examples]
+    labels = [target.parse_label(example.label) for example in examples]
     for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, best)]):
-        text = _prediction(best[index], predictions[index][target.output], target)
-        if has_labels and target.task_type == "regression":
-            text += f" (label {labels[index]:g})"
-        elif has_labels:
-            is_right = best[index] == labels[index]
-            text += " (right)" if is_right else f" (wrong: label {labels[index] or 'none'})"
+        text = target.describe(predictions[index][target.output])
+        if has_labels:
+            text += f" ({target.describe_label(labels[index], best[index] == labels[index])})"
         logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
 
 
@@ -191,16 +186,3 @@ def _text_of(example):
              for text in (example.text_a, example.text_b) if text]
     room = _SHOWN_CHARACTERS // max(1, len(texts))
     return " / ".join(f'"{text if len(text) <= room else text[:room - 1].rstrip() + "…"}"' for text in texts)
-
-
-def _prediction(answer, numbers, target):
-    """Returns a text with an answer and the probability of the answer.
-
-    In a multi-label task, the text contains the probability of each predicted label. If no label reaches the
-    threshold, the text contains the largest probability.
-    """
-    if target.task_type == "regression":
-        return f"score {answer:.3f}"
-    likely = [number for number in numbers if target.task_type == "multilabel" and number >= target.threshold]
-    return (f"{answer or 'none'}, probability "
-            f"{', '.join(f'{number:.3f}' for number in likely or [max(numbers)])}")

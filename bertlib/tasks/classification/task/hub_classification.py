@@ -1,18 +1,12 @@
 """Contains the task of run_classifier_with_tfhub.py: a classification with the encoder of a hub module."""
 
-import functools
-import math
 import os
 import types
 
-from absl import logging
-
-from bertlib.checkpoints import hub_module
-from bertlib.runs import checks, estimator_setup, run_record, vocabularies
-from bertlib.runs.classification import classification_run
+from bertlib.runs import run_record, vocabularies
 from bertlib.system import files
-from bertlib.tasks import head, hub_encoder
-from bertlib.training.classification import Classification
+from bertlib.tasks.classification.task import classification_run
+from bertlib.tasks.classification.task.classification import Classification
 
 # Some flags set a property that a hub module already has. This dict maps each such flag to the values that do
 # not contradict the module.
@@ -21,6 +15,12 @@ _NOT_FOR_MODULES = {
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
     "compile_kernels": (None, False), "use_xla": (False,), "layer_decay": (1.0,), "freeze_layers": (0,),
     "freeze_embeddings": (False,), "reinit_layers": (0,)}
+
+
+def _hub_encoder():
+    # The module is imported at its first use, because it loads TensorFlow.
+    from bertlib.tasks import hub_encoder
+    return hub_encoder
 
 
 class HubClassification(Classification):
@@ -43,15 +43,15 @@ class HubClassification(Classification):
                                  "Leave the flag out, or use run_classifier.py.")
         settings.compile_kernels = False
         try:
-            self._spec = hub_module.load_module_spec(settings.bert_hub_module_handle)
+            self._spec = _hub_encoder().hub_module.load_module_spec(settings.bert_hub_module_handle)
         except (OSError, ValueError) as error:
             raise type(error)(f"--bert_hub_module_handle: {error}") from error
 
     def load_model(self):
-        self._encoder = hub_encoder.describe_encoder(self._spec, self.settings.do_train)
+        self._encoder = _hub_encoder().describe_encoder(self._spec, self.settings.do_train)
         check_length(self.settings, self._encoder)
         self.tokenizer = settle_tokenizer(self.settings, self._encoder)
-        self.target = classification_run.get_target(self.processor)
+        self._target = classification_run.get_target(self.processor)
 
     # --- Files and data
 
@@ -65,34 +65,14 @@ class HubClassification(Classification):
         return {**self._encoder.shapes, "output_weights": (outputs, self._encoder.width),
                 "output_bias": (outputs,)}
 
-    def starting_weights(self):
-        settings = self.settings
-        if settings.directory.newest:
-            checks.check_output_checkpoint(settings, self.head_shapes())
-        elif not settings.do_train:
-            logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's "
-                            "weights are random.", settings.output_dir)
-
-    def build_model(self, start, num_train_steps):
-        build_encoder = functools.partial(hub_encoder.HubEncoder, self._spec)
-        model_fn = head.model_fn_builder(
-            self._head_for_training(), None, None, use_one_hot_embeddings=False, build_encoder=build_encoder,
-            **estimator_setup.training_arguments(self.settings, num_train_steps))
-        return _Model(None, model_fn, self._fields)
+    def build_encoder(self, *inputs):
+        return _hub_encoder().HubEncoder(self._spec, *inputs)
 
     def describe(self):
         # run.json identifies the module by the contents of its files, because the module may be moved to a
         # different directory.
         fingerprint = {"hub_module": run_record.hash_files(files_of(self._spec))["fingerprint"]}
         return {**super().describe(), "config": types.SimpleNamespace(to_dict=lambda: fingerprint)}
-
-
-class _Model(estimator_setup.TrainableModel):
-    """A hub module with a head. The module has no BERT configuration, so no formula can estimate how much
-    memory it needs. For this reason, the training step is always simulated."""
-
-    def upper_bound(self, step):
-        return math.inf
 
 
 def settle_tokenizer(settings, module):

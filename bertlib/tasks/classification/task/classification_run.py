@@ -7,22 +7,11 @@ from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs import (
-    checks,
-    estimator_setup,
-    example_limits,
-    run_record,
-)
-from bertlib.runs.classification import custom_task, task_module
+from bertlib.runs import checks, example_limits, run_record
 from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files
-from bertlib.tasks.classification import classification_head as classifier_task
-from bertlib.tasks.classification import (
-    dev_split,
-    multilabel_head,
-    regression_head,
-    targets,
-)
+from bertlib.tasks import targets
+from bertlib.tasks.classification import dev_split
 from bertlib.tasks.classification.classifier_data import (
     PROCESSORS,
     DataProcessor,
@@ -30,12 +19,8 @@ from bertlib.tasks.classification.classifier_data import (
     copy_example,
     get_processor,
 )
-
-# For each type of a task: the metrics that the head of the task computes, and the name of each metric in the
-# log.
-METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
-                 "regression": {"pearson": "Pearson", "spearman": "Spearman"},
-                 "multilabel": {"f1_micro": "micro F1", "f1_macro": "macro F1"}}
+from bertlib.tasks.classification.targets import create_target
+from bertlib.tasks.classification.task import custom_task, task_module
 
 # --- Before the run --------------------------------------------------------------------------------------
 
@@ -125,7 +110,7 @@ def _refuse_missing_training(settings):
 def _check_metrics(processor):
     """Raises a ValueError if a processor declares a metric that the head of its task does not compute."""
     declared = task_declaration(processor)
-    known = METRIC_NAMES[declared.task_type]
+    known = targets.find(declared.task_type).metric_names
     unknown = [name for name in declared.metrics if name not in known]
     if unknown:
         raise ValueError(f"{type(processor).__name__}.metrics contains {', '.join(unknown)}, but the "
@@ -200,7 +185,7 @@ def get_labels(processor):
     Raises:
       ValueError: the processor returns no label, or returns a label twice.
     """
-    if task_declaration(processor).task_type == "regression":
+    if targets.find(task_declaration(processor).task_type).is_score:
         return None
     labels = list(processor.get_labels() or ())
     if not labels or len(set(labels)) < len(labels):
@@ -215,30 +200,7 @@ def get_target(processor):
     Raises:
       ValueError: see `get_labels`.
     """
-    return getattr(processor, "target", None) or targets.create_target(get_labels(processor))
-
-
-def create_head(target):
-    """Returns the head for a target; see `targets` and `head`."""
-    if target.task_type == "regression":
-        return regression_head.Regressor()
-    if target.task_type == "multilabel":
-        return multilabel_head.MultilabelClassifier(target.size)
-    return classifier_task.Classifier(target.size)
-
-
-def train_steps(settings, examples):
-    """Returns the number of training steps.
-
-    Args:
-      settings: a `Settings`.
-      examples: `Splits.training`.
-
-    Raises:
-      ValueError: the run trains, but the number of steps is 0.
-    """
-    noun = "training window" if settings.doc_stride else "training example"
-    return estimator_setup.count_steps(settings, len(examples), noun)
+    return getattr(processor, "target", None) or create_target(get_labels(processor))
 
 
 def task_suffix(settings):

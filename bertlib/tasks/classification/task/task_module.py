@@ -19,10 +19,12 @@ from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.runs import checks, run_record
-from bertlib.runs.classification import custom_task
 from bertlib.runs.settings import PHASES, require_data_dir, require_file
 from bertlib.system import files, fingerprints
-from bertlib.tasks.classification import classifier_data, row_examples, targets
+from bertlib.tasks import targets
+from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.targets import MultiLabel, create_target
+from bertlib.tasks.classification.task import custom_task
 
 TASK = "task module"  # name of the task in run.json
 # {name of a set: flag of the phase that needs this set}.
@@ -350,8 +352,10 @@ class ModuleProcessor(classifier_data.DataProcessor):
         if self.task_type not in custom_task.TASK_TYPES:
             raise self._error(f"task_type is {self.task_type!r}. It must be one of "
                               f"{', '.join(custom_task.TASK_TYPES)}.")
-        if task_class.metrics == classifier_data.DataProcessor.metrics and self.task_type != "classification":
-            self.task.metrics = row_examples.METRICS[self.task_type]
+        self._kind = targets.find(self.task_type)
+        if task_class.metrics == classifier_data.DataProcessor.metrics and (
+                self.task_type != classifier_data.DataProcessor.task_type):
+            self.task.metrics = tuple(self._kind.metric_names)[:2]
         self.name = self.task.name or os.path.splitext(self.module.name)[0]
         self.metrics, self.further_sets = self.task.metrics, self.task.further_sets
         for further in self.further_sets:
@@ -366,17 +370,17 @@ class ModuleProcessor(classifier_data.DataProcessor):
     def set_target(self, settings):
         """Sets the target. For a multi-label task, the target contains the values of --threshold and
         --label_separator."""
-        if self.task_type == "multilabel":
+        if self._kind.is_multilabel:
             separator = settings.label_separator
             for label in (label for label in self._labels if separator in label):
                 raise self._error(f"the label {label!r} contains {separator!r}, which separates labels. Pass "
                                   "another --label_separator.")
-            self.target = targets.MultiLabel(self._labels, settings.threshold, separator)
+            self.target = MultiLabel(self._labels, settings.threshold, separator)
             return
         for name in filter(settings.is_given, _SHARED_FLAGS):
             raise ValueError(f"--{name} is for tasks of the type multilabel, but the type of this task is "
                              f"{self.task_type}. Leave --{name} out.")
-        self.target = targets.create_target(self._labels)
+        self.target = create_target(self._labels)
 
     def _error(self, problem):
         return ValueError(f"--task_module={self.path}, class {type(self.task).__name__}: {problem}")
@@ -395,7 +399,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
 
     def _read_labels(self):
         """Returns the list of the labels; None for a regression."""
-        if self.task_type == "regression":
+        if self._kind.is_score:
             return None
         base = classifier_data.DataProcessor
         if type(self.task).get_labels is base.get_labels and self.task.labels is None:
@@ -425,7 +429,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
           label: the label that the user's object returned.
           where: description of the example, for error messages.
         """
-        if self.task_type == "regression":
+        if self._kind.is_score:
             try:
                 score = float(label)
             except (TypeError, ValueError):
@@ -433,14 +437,14 @@ class ModuleProcessor(classifier_data.DataProcessor):
             if not abs(score) <= _MAX_SCORE:
                 raise self._error(f"{where}: the label is {label!r:.80}. It must be a finite number.")
             return score
-        if self.task_type == "multilabel" and (isinstance(label, str) or not hasattr(label, "__iter__")):
+        if self._kind.is_multilabel and (isinstance(label, str) or not hasattr(label, "__iter__")):
             raise self._error(f"{where}: the label is {label!r:.80}. It must be a tuple of labels.")
-        names = tuple(label) if self.task_type == "multilabel" else (label,)
+        names = tuple(label) if self._kind.is_multilabel else (label,)
         for name in names:
             if name not in self._labels:
                 raise self._error(f"{where}: the label {name!r:.80} is not one of the labels that "
                                   f"get_labels() returns: {', '.join(self._labels[:20])}.")
-        return tuple(dict.fromkeys(names)) if self.task_type == "multilabel" else label
+        return tuple(dict.fromkeys(names)) if self._kind.is_multilabel else label
 
     # --- Examples
 
@@ -547,7 +551,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
             return {}
 
     def _answer(self, numbers):
-        if self.task_type != "multilabel":
+        if not self._kind.is_multilabel:
             return self.target.predicted_label(numbers)
         return tuple(label for label, number in zip(self._labels, numbers) if number >= self.target.threshold)
 

@@ -1,6 +1,5 @@
 """Contains the task of run_squad.py: its flags and data, and the answers of a model with their scores."""
 
-import functools
 import math
 import os
 
@@ -9,21 +8,26 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import unknown_tokens
 from bertlib.output_directory import null_threshold
-from bertlib.reports import prediction_files, squad_report
+from bertlib.reports import prediction_files
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import (
     checks,
-    estimator_setup,
     example_limits,
-    head_labels,
     model_config,
     results,
     run_record,
+    task,
 )
 from bertlib.runs.settings import last_training_step, require_file, sample_path
 from bertlib.system import files, fingerprints, terminal
-from bertlib.tasks.squad import squad_answers, squad_data, squad_head, squad_metrics, squad_predictions
-from bertlib.training import driver
+from bertlib.tasks.squad import (
+    squad_answers,
+    squad_data,
+    squad_metrics,
+    squad_predictions,
+    squad_report,
+    squad_target,
+)
 
 RESULTS, REPORT = "eval_results.json", "eval_report.html"
 # Names of all files that an evaluation or a prediction writes.
@@ -67,7 +71,7 @@ def log_windows_seen(settings, num_train_steps, questions, windows):
                  f"{seen:,}", f"{windows:,}", epochs, limit)
 
 
-class QuestionAnswering(driver.Task):
+class QuestionAnswering(task.Task):
     """Finds the answers to questions in paragraphs, as in SQuAD.
 
     Attributes:
@@ -90,7 +94,7 @@ class QuestionAnswering(driver.Task):
     def resolve(self):
         settings = self.settings
         settings.choose_phases()
-        run_record.inherit_settings(settings, "questions")
+        run_record.inherit_settings(settings, self.target.name)
         version = "2.0" if settings.version_2_with_negative else "1.1"
         if settings.output_dir is None:
             settings.set_default("output_dir", os.path.join("output", f"squad-v{version}"))
@@ -171,29 +175,23 @@ class QuestionAnswering(driver.Task):
 
     # --- The model
 
-    def head(self):
-        return head_labels.Head("questions")
+    target = squad_target.Spans
 
-    def head_shapes(self):
-        return squad_head.head_shapes(self.config)
+    def create_head(self):
+        return squad_target.create_head()
+
+    def fields(self, seq_length, split="train"):
+        return squad_data.feature_fields(seq_length, is_training=split == "train")
 
     def num_examples(self):
         # As in the published code, the number of steps depends on the number of questions, not on the number
         # of windows.
         return len(self.examples.get("train", ()))
 
-    def build_model(self, start, num_train_steps):
-        model_fn = squad_head.model_fn_builder(
-            self.config, init_checkpoint=start, use_one_hot_embeddings=False,
-            **estimator_setup.training_arguments(self.settings, num_train_steps))
-        return estimator_setup.TrainableModel(
-            self.config, model_fn, functools.partial(squad_data.feature_fields, is_training=True),
-            trim_padding_by_default=False)
-
     def describe(self):
         settings = self.settings
         return {
-            "task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}", "task_type": "questions",
+            "task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
             "train_data": run_record.hash_files([settings.train_file]) if settings.do_train else None,
             "dev_data": run_record.describe_dev_files(settings, [settings.predict_file],
                                                       lambda: len(self.examples["dev"]))}
@@ -214,9 +212,6 @@ class QuestionAnswering(driver.Task):
     def _lengths(self):
         settings = self.settings
         return settings.max_seq_length, settings.doc_stride, settings.max_query_length
-
-    def input_fn(self, split, path, options):
-        return squad_head.input_fn_builder(path, self.settings.max_seq_length, **options)
 
     def scores(self, split, inference):
         predictions = [answer._replace(nbest=None) for answer in self._answers(split, inference)]
@@ -296,7 +291,7 @@ class QuestionAnswering(driver.Task):
             self.examples[split], *self.model_outputs(split, inference), settings.n_best_size,
             settings.max_answer_length, settings.do_lower_case, settings.version_2_with_negative,
             settings.verbose_logging, getattr(self.tokenizer, "basic_tokenizer", None),
-            estimator_setup.trim_padding(settings))
+            settings.trim_padding is not False)
 
     def _null_threshold(self, predictions, inference):
         """Returns (threshold, source): the null threshold, and a str that says where it comes from.

@@ -8,11 +8,13 @@ from absl import logging
 from bertlib.rows import tables, text_keys
 from bertlib.rows.columns import check_header_flag
 from bertlib.runs import checks, example_limits, head_labels, run_record
-from bertlib.runs.classification import dev_rows
 from bertlib.runs.settings import PHASES, require_file
 from bertlib.system import files
-from bertlib.tasks.classification import dev_split, row_examples, targets
+from bertlib.tasks import targets
+from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
+from bertlib.tasks.classification.targets import MultiLabel, create_target
+from bertlib.tasks.classification.task import dev_rows
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
@@ -74,10 +76,10 @@ def create_processor(settings, suffix=""):
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
             settings.set_default(name, ",".join(map(str, columns)))
-    if settings.task_type == "multilabel":
-        target = targets.MultiLabel(labels, settings.threshold, settings.label_separator)
+    if targets.find(settings.task_type).is_multilabel:
+        target = MultiLabel(labels, settings.threshold, settings.label_separator)
     else:
-        target = targets.create_target(labels)
+        target = create_target(labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
     processor = row_examples.CustomProcessor(splits, target, stored_rows, reader.skipped)
@@ -152,7 +154,7 @@ def _choose_phases(settings, has_file):
 
 def _check_flags(settings):
     """Raises a ValueError if flags exclude each other."""
-    kind = settings.task_type
+    kind = targets.find(settings.task_type)
     arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default),
                                               run_record.columns_by_name(settings))
     text_column, label_column = arguments["text"], arguments["label"]
@@ -163,17 +165,17 @@ def _check_flags(settings):
         raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                          "XNLI, and not for your own data. Leave the flag out.")
     for name in ("threshold", "label_separator"):
-        if settings.is_given(name) and kind != "multilabel":
-            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has --task_type={kind}. "
-                             f"Leave --{name} out.")
-    if settings.label_file and kind == "regression":
+        if settings.is_given(name) and not kind.is_multilabel:
+            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
+                             f"--task_type={kind.name}. Leave --{name} out.")
+    if settings.label_file and kind.is_score:
         raise ValueError("--label_file: a regression predicts numbers and has no labels. Leave the flag out.")
     if len(text_column or ()) > 2:
         raise ValueError(f"--text_column={settings.text_column} names {len(text_column)} columns, but an "
                          "example has only one or two texts. Name one or two columns.")
-    if len(label_column or ()) > 1 and kind != "multilabel":
+    if len(label_column or ()) > 1 and not kind.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
-                         f"--task_type={kind}. Name one column, or pass --task_type=multilabel.")
+                         f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
     named = [getattr(settings, name) for name in _FILES.values() if getattr(settings, name)]
     if (settings.is_given("delimiter") and arguments["delimiter"] not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
@@ -213,7 +215,7 @@ def _read(settings, reader, record):
     if settings.do_train or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
     train = splits.get("train")
-    if labels is None and settings.task_type != "regression":
+    if labels is None and not targets.find(settings.task_type).is_score:
         labels, source = _labels_of_file(settings, train)
     if settings.do_train:
         row_examples.check_several_labels(train)
@@ -320,7 +322,7 @@ def _labels_before_reading(settings, record):
     Raises:
       ValueError, FileNotFoundError: the file of the labels is missing or has an error.
     """
-    if settings.task_type == "regression":
+    if targets.find(settings.task_type).is_score:
         return None, None
     if settings.label_file:
         path = require_file(settings, "label_file")
@@ -374,7 +376,7 @@ def _describe(name, split, target):
                         "%d times. If the label is misspelled, correct it in the file. Otherwise, ignore "
                         "this warning.",
                         name, rare, counts[rare], frequent, counts[frequent])
-    if target.task_type == "classification" and target.size > max(10, len(split.rows) / 2):
+    if target.takes_class_weights and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are numbers, pass --task_type=regression.",
                         name, target.size, len(split.rows))

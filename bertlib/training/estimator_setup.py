@@ -15,13 +15,15 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
+from bertlib.estimator import estimator, evaluation, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
-from bertlib.runs import checks, final_export, run_record
+from bertlib.runs import run_record
 from bertlib.runs.settings import PHASES, last_training_step
 from bertlib.system import files, locks, stopping, terminal
+from bertlib.tasks import head as task_head
+from bertlib.training import model_checks
 import modeling
 import optimization
 
@@ -32,28 +34,16 @@ class TrainableModel:
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
-      model_fn: the model_fn of `head.model_fn_builder`.
+      head: the head, a `bertlib.tasks.head.Head`.
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
-      batch_totals: see `input_pipeline.record_dataset`.
-      padding_is_removable: whether the loss depends only on real tokens. In this case, the training can
-        leave out the padding.
-      trim_padding_by_default: whether batches of the training are trimmed if --trim_padding is not given.
-      sequences_per_example: number of sequences per example, such as the number of answers to choose from in
-        multiple choice.
-      simulated_model_fn: the model_fn of the simulation of memory. Loops cannot be simulated. For a model
-        with a loop, this attribute is therefore the model_fn of a second model, which needs the same memory
-        and has no loop. For a model without loops, this attribute is None, and the model itself is simulated.
+      build_model_fn: function that takes a head and returns the model_fn of `head.model_fn_builder`.
     """
 
     bert_config: modeling.BertConfig
-    model_fn: Callable
+    head: task_head.Head
     fields: Callable[[int], list]
-    batch_totals: tuple = ()
-    padding_is_removable: bool = False
-    trim_padding_by_default: bool = True
-    sequences_per_example: int = 1
-    simulated_model_fn: Callable | None = None
+    build_model_fn: Callable
 
     def build(self, step):
         """Builds a training step in the current graph. Its input consists of placeholders for one
@@ -61,7 +51,7 @@ class TrainableModel:
         Returns the op of the step."""
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.batch.micro_batch_size,
-                                               self.batch_totals)
+                                               self.head.batch_totals)
         # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
         # no more than two are built.
         built_step = dataclasses.replace(step, gradient_accumulation_steps=min(2, step.batch.micro_batches))
@@ -69,7 +59,8 @@ class TrainableModel:
 
     def build_spec(self, features, mode, step):
         """Builds the model of a `StepConfig` on the tensors of a batch; returns its `EstimatorSpec`."""
-        return self.model_fn(features, None, mode, {}, run_config.RunConfig(step_config=step))
+        model_fn = self.build_model_fn(self.head)
+        return model_fn(features, None, mode, {}, run_config.RunConfig(step_config=step))
 
     def memory_need(self, step):
         """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
@@ -77,7 +68,7 @@ class TrainableModel:
         # the ops of these kernels, and these ops need no more memory than TensorFlow's ops. The simulated
         # step also keeps the padding: the simulation needs static shapes, but the number of real tokens is
         # not known.
-        model = dataclasses.replace(self, model_fn=self.simulated_model_fn or self.model_fn)
+        model = dataclasses.replace(self, head=self.head.simulated())
         simulated_step = dataclasses.replace(step, compile_kernels=False, use_xla=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
@@ -85,6 +76,8 @@ class TrainableModel:
         """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
         number of bytes is free, the micro-batch certainly fits, so the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
+        if config is None:  # the encoder is a hub module, for which there is no formula
+            return math.inf
         # Size of the activations for one position and one layer, in bytes. Each number has 32 bits.
         # Equation 2 of Korthikanti et al. 2022, arXiv:2205.05198, is for numbers of 16 bits, so its factors
         # are 34 and 5 instead of 68 and 10. The return value counts the activations twice, so that it is far
@@ -94,7 +87,7 @@ class TrainableModel:
         # The factor 20 in the return value: each weight needs 20 bytes for five fp32 numbers. They are the
         # weight, its gradient, the sum of the gradients of the micro-batches, and the optimizer's two
         # moments.
-        positions = step.batch.micro_batch_size * self.sequences_per_example * length
+        positions = step.batch.micro_batch_size * self.head.sequences_per_example * length
         return 20 * weights + 2 * positions * config.num_hidden_layers * a_position
 
 
@@ -104,37 +97,20 @@ class TrainableModel:
 def trim_padding(settings, by_default=True):
     """Returns whether batches are trimmed: the value of --trim_padding, or `by_default` if the flag is not
     given. Evaluation and prediction trim by default. For training, see
-    `TrainableModel.trim_padding_by_default`."""
+    `bertlib.tasks.head.Head.trims_by_default`."""
     return by_default if settings.trim_padding is None else settings.trim_padding
-
-
-def input_options(settings, step, is_training):
-    """Returns arguments for `input_fn_builder`, the function that builds a task's input, as {name: value}.
-    For classifiers, the function has the name `file_based_input_fn_builder`. The result contains only the
-    arguments that depend on flags.
-
-    Args:
-      settings: a `Settings`.
-      step: the `StepConfig`.
-      is_training: whether the input is for the training.
-    """
-    # If --trim_padding is not given, a task may trim the batches of the evaluation but not those of the
-    # training. For example, SQuAD trims only the batches of evaluation and prediction: its published loss
-    # depends on padding, but its predictions do not. `step` says only whether training batches are trimmed.
-    return {"is_training": is_training, "drop_remainder": is_training,
-            "trim_padding": step.trim_padding if is_training else trim_padding(settings)}
 
 
 def _training_flags(settings, model):
     """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
     the flag. The others are computed from flags, from the model or from the number of replicas."""
-    trims = trim_padding(settings, model.trim_padding_by_default)
+    trims = trim_padding(settings, model.head.trims_by_default)
     group = replica_group.current()
     values = {name: getattr(settings, name) for name in step_config.FIELDS if name in settings}
     values.update(num_replicas=group.count if group else 1, trim_padding=trims,
-                  remove_padding=trims and model.padding_is_removable and not settings.use_xla,
+                  remove_padding=trims and model.head.padding_is_removable and not settings.use_xla,
                   compile_kernels=_compiles_kernels(settings, model.bert_config))
-    return types.SimpleNamespace(**values, sequences_per_example=model.sequences_per_example)
+    return types.SimpleNamespace(**values, sequences_per_example=model.head.sequences_per_example)
 
 
 def _compiles_kernels(settings, config):
@@ -231,7 +207,7 @@ def _advise_on_memory(settings, model, step):
     logging.info("Out of memory. Simulating which batches would fit. For a large model, this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
-                for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(step.recompute) + 1:]]
+                for mode in step_config.RECOMPUTE[step_config.RECOMPUTE.index(step.recompute) + 1:]]
     if step.optimizer != "adafactor":
         changes.append({**changes[-1], "optimizer": "adafactor"})
     if step.max_seq_length >= 32:
@@ -240,37 +216,6 @@ def _advise_on_memory(settings, model, step):
                     or "no change": dataclasses.replace(step, **change) for change in changes}
     usable, source = _usable_memory(settings)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
-
-
-def count_steps(settings, count, noun):
-    """Returns the number of training steps in --num_train_epochs epochs.
-
-    Args:
-      settings: a `Settings`.
-      count: number of examples in an epoch.
-      noun: name of an example for the error message, such as "sentence".
-
-    Raises:
-      ValueError: the run trains, but the number of steps is 0.
-    """
-    steps = int(count / settings.train_batch_size * settings.num_train_epochs)
-    if settings.do_train and steps < 1:
-        raise ValueError(f"{terminal.counted(count, noun)} and "
-                         f"--num_train_epochs={settings.num_train_epochs} make no batch of "
-                         f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
-    return steps
-
-
-def training_arguments(settings, num_train_steps):
-    """Returns the arguments of `model_fn_builder` for a fine-tuning, {name: value}. Their values depend on
-    flags.
-
-    Args:
-      settings: a `Settings`.
-      num_train_steps: number of training steps.
-    """
-    return {"learning_rate": settings.learning_rate, "num_train_steps": num_train_steps,
-            "num_warmup_steps": int(num_train_steps * settings.warmup_proportion), "use_tpu": False}
 
 
 def log_training(settings, count, noun, num_train_steps):
@@ -357,7 +302,7 @@ class _Estimator(estimator.Estimator):
     Estimator writes nothing into --output_dir."""
 
     def __init__(self, settings, model, step, **arguments):
-        super().__init__(model.model_fn, **arguments)
+        super().__init__(model.build_model_fn(model.head), **arguments)
         self._settings, self._model, self._step = settings, model, step
 
     def _default_checkpoint(self):
@@ -378,8 +323,9 @@ class _Estimator(estimator.Estimator):
         try:
             if curve:
                 max_steps = curve.prepare(max_steps)
-                hooks += curve.make_hooks() if self.config.is_chief else []
-            super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=[curve] if curve else None)
+                hooks += [evaluation.EvaluationHook(curve)] if self.config.is_chief else []
+            super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=(
+                [evaluation.SavedCheckpoints(curve)] if curve else None))
             if curve:
                 curve.finish()
             if self.config.is_chief:
@@ -417,7 +363,7 @@ def _profile_hooks(settings, num_train_steps):
     """
     if settings.profile_steps is None:
         return []
-    first, last = profiling.parse_steps(settings.profile_steps)
+    first, last = step_config.parse_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
                          "--do_train=true, or leave --profile_steps out.")
@@ -438,7 +384,7 @@ def create_estimator(settings, model, num_train_steps):
     Raises:
       ValueError: no configuration fits into memory, or flags contradict each other.
     """
-    checks.check_precision(settings)
+    model_checks.check_precision(settings)
     _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = resolve_step_config(settings, model)
     if settings.do_train and model.bert_config:
@@ -475,7 +421,9 @@ def locked_directories(settings, record):
       ValueError: another run wrote to --output_dir after this run had compared the records, and this run
         cannot continue the training of that run. Or the replicas have different flags, data or code.
     """
-    final_export.check(settings)
+    export = _final_export() if "do_export" in settings and settings.do_export else None
+    if export:
+        export.check(settings)
     group = replica_group.current()
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
@@ -499,8 +447,15 @@ def locked_directories(settings, record):
             _check_shared_directories(settings, group)
         record.write()
         yield
-        final_export.write(settings)
+        if export:
+            export.write(settings)
     record.warn_about_results()
+
+
+def _final_export():
+    # The exports for other programs are loaded only by runs that export.
+    from bertlib.training import final_export
+    return final_export
 
 
 def _check_shared_directories(settings, group):

@@ -8,24 +8,18 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.estimator import estimator_spec
+from bertlib.data.batches import split_batch
 from bertlib.output_directory import output_files
 from bertlib.reports import classification_report, prediction_files
-from bertlib.runs import checks, estimator_setup, head_labels, model_config, results, run_record
-from bertlib.runs.classification import (
+from bertlib.runs import checks, model_config, results, run_record, task
+from bertlib.system import files
+from bertlib.tasks.classification import glue_submission_files
+from bertlib.tasks.classification.classifier_data import feature_fields
+from bertlib.tasks.classification.task import (
     classification_run,
     classification_splits,
     custom_task,
 )
-from bertlib.system import files
-from bertlib.tasks import head as task_head
-from bertlib.tasks.classification import (
-    classification_head,
-    classification_metrics,
-    glue_submission_files,
-)
-from bertlib.tasks.classification.classifier_data import feature_fields
-from bertlib.training import driver
 
 # Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
 # the suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training
@@ -39,14 +33,13 @@ _RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predic
 _MAX_LISTED = 10  # number of labels that a message lists
 
 
-class Classification(driver.Task):
+class Classification(task.Task):
     """Predicts one label, a score, or several labels for each text or pair of texts.
 
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
       processor: the processor of the task, after `resolve`.
-      target: what the model predicts, see `targets`, after `load_model`.
       data: the `classification_splits.Splits`, after `read`.
     """
 
@@ -54,7 +47,7 @@ class Classification(driver.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.processor = self.target = self.data = None
+        self.processor = self.data = self._target = None
         self._official = []  # one text for each split: the name of the split and its official metrics
 
     @property
@@ -75,7 +68,7 @@ class Classification(driver.Task):
 
     def load_model(self):
         super().load_model()
-        self.target = classification_run.get_target(self.processor)
+        self._target = classification_run.get_target(self.processor)
 
     # --- Files and data
 
@@ -136,11 +129,18 @@ class Classification(driver.Task):
 
     # --- The model
 
-    def head(self):
-        return head_labels.Head(self.target.task_type, self.target.labels, self.target.size)
+    @property
+    def target(self):
+        return self._target
 
-    def head_shapes(self):
-        return classification_run.create_head(self.target).shapes(self.config)
+    def create_head(self):
+        return self.target.create_head()
+
+    def head_for_training(self):
+        return self.data.head_for_training()
+
+    def fields(self, seq_length, split="train"):
+        return feature_fields(seq_length, self.target)
 
     @property
     def noun(self):
@@ -150,28 +150,15 @@ class Classification(driver.Task):
         return len(self.data.training)
 
     def num_train_steps(self):
-        return classification_run.train_steps(self.settings, self.data.training)
-
-    def build_model(self, start, num_train_steps):
-        model_fn = task_head.model_fn_builder(
-            self._head_for_training(), self.config, init_checkpoint=start, use_one_hot_embeddings=False,
-            **estimator_setup.training_arguments(self.settings, num_train_steps))
-        return estimator_setup.TrainableModel(self.config, model_fn, self._fields, padding_is_removable=True)
-
-    def _head_for_training(self):
-        return self.data.head_for_training(classification_run.create_head(self.target))
-
-    @property
-    def _fields(self):
-        return functools.partial(feature_fields, target=self.target)
+        return task.count_steps(self.settings, self.num_examples(), f"training {self.noun}")
 
     def describe(self):
         settings, target, examples = self.settings, self.target, self.data.examples
         dev_rows, module = getattr(self.processor, "dev_rows", None), self._module
         return {
-            "task": settings.task_name.lower(), "task_type": target.task_type, "labels": target.labels,
+            "task": settings.task_name.lower(), "labels": target.labels,
             # Later predictions use the threshold of the training.
-            **({"threshold": target.threshold} if target.task_type == "multilabel" else {}),
+            **({} if target.threshold is None else {"threshold": target.threshold}),
             "dev_rows": dev_rows and dev_rows.recorded, "task_module": module and module.describe(examples),
             "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
             "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
@@ -197,15 +184,11 @@ class Classification(driver.Task):
 
     @property
     def shown(self):
-        names = self._metric_names()
+        names = self.target.metric_names_of_labels()
         return {f"eval_{name}": names[name] for name in self.declared.metrics}
 
     def write_features(self, split, path):
         self.data.write(split, path)
-
-    def input_fn(self, split, path, options):
-        return classification_head.file_based_input_fn_builder(
-            path, self.settings.max_seq_length, target=self.target, **options)
 
     def assist(self, split, inference):
         if self.data.has_labels(split):
@@ -229,7 +212,7 @@ class Classification(driver.Task):
         predictions = []
 
         def of_batches(batches):
-            rows = itertools.chain.from_iterable(map(estimator_spec.split_batch, batches))
+            rows = itertools.chain.from_iterable(map(split_batch, batches))
             predictions.extend(self.data.in_order(split, rows))
             metrics = self.target.metrics(*self.data.arrays(split, predictions))
             if self.settings.doc_stride:
@@ -275,19 +258,6 @@ class Classification(driver.Task):
         if split == splits[-1] and self._official:
             logging.info("%s %s", self._name, "; ".join(self._official))
 
-    def _metric_names(self):
-        """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
-        name contains the label of this class, unless this label is "1". With more than two classes, F1 is the
-        mean of the F1 of all classes."""
-        names = classification_run.METRIC_NAMES[self.declared.task_type]
-        macro = f"macro F1 of {self.target.size} labels"
-        if self.target.task_type != "classification":
-            return {**names, "f1_macro": macro} if "f1_macro" in names else names
-        if self.target.size > 2:
-            return {**names, "f1": macro}
-        second = self.target.labels[1]
-        return names if second == "1" else {**names, "f1": f"F1 of {second}"}
-
     def _write_metrics(self, split, name, metrics, predictions, rows):
         """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics, which
         are logged at the end of the run. NAME.json also contains metrics of each label. Warns if all
@@ -296,7 +266,7 @@ class Classification(driver.Task):
         Returns:
           the metrics in NAME.json.
         """
-        names = self._metric_names()
+        names = self.target.metric_names_of_labels()
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self.declared.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         file_name = f"{name}.txt"
@@ -312,35 +282,24 @@ class Classification(driver.Task):
         # A metric of a --task_module may have the name of one of the further metrics. It has priority.
         combined = {**metrics, **more, **metrics}
         results.write_json(self.settings.results_dir, f"{name}.json", combined)
-        warning = self._constant_warning(metrics, rows)
+        warning = self.target.constant_warning(metrics, rows)
         if warning:
             logging.warning("%s: %s", file_name, warning)
         return combined
-
-    def _constant_warning(self, metrics, rows):
-        """Returns a warning (str) if the predictions for all examples of a split are the same, otherwise
-        None."""
-        if self.target.task_type == "classification":
-            return classification_metrics.single_class_warning(metrics["eval_confusion_matrix"],
-                                                               self.target.labels)
-        pairs = [(row.label, row.prediction) for row in rows if row.label is not None]
-        warn = {"regression": classification_metrics.constant_scores_warning,
-                "multilabel": classification_metrics.single_set_warning}[self.target.task_type]
-        return warn(*zip(*pairs)) if pairs else None
 
     def _write_table(self, name, rows):
         """Writes the table of the examples and their predictions."""
         settings = self.settings
         path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
-                                           getattr(self.target, "separator", ","))
+                                           self.target.separator)
         logging.info("Table of the texts and their predictions: %s.", path)
 
     def _write_report(self, split, file_name, metrics, rows):
         """Writes the report of an evaluation; see `results.write_report`."""
         def write(path, facts):
-            classification_report.write_report(path, facts, rows, self.target.labels, self.target.task_type,
-                                               getattr(self.target, "threshold", None))
+            classification_report.write_report(path, facts, rows, self.target.labels,
+                                               self.target.threshold)
 
         results.write_report(self.settings, file_name, write, self._name, metrics, self._data_file(split),
                              self.shown)

@@ -1,6 +1,5 @@
 """Contains the task of run_ner.py: tags the words of sentences, and scores the entities."""
 
-import functools
 import itertools
 import os
 from typing import NamedTuple
@@ -8,26 +7,21 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.data import unknown_tokens
-from bertlib.output_directory import output_files, record_fields
-from bertlib.reports import prediction_files, tagging_report, tagging_rows
+from bertlib.output_directory import output_files
+from bertlib.reports import prediction_files
 from bertlib.rows import faults, text_keys
-from bertlib.runs import (
-    estimator_setup,
-    example_limits,
-    head_labels,
-    model_config,
-    results,
-)
+from bertlib.runs import example_limits, head_labels, model_config, results, split_files, task
 from bertlib.runs.settings import require_file
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.tagging import (
     tagged_json_lines,
     tagging_data,
-    tagging_head,
     tagging_metrics,
+    tagging_report,
+    tagging_rows,
+    tagging_target,
     word_splitter,
 )
-from bertlib.training import driver, split_files
 
 # {split: possible names of its file in --data_dir, without the file extension}.
 _FILES = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
@@ -119,7 +113,7 @@ def _scheme(settings, tagged):
         return scheme, f"fits most of {tagged[0].path}"
     record = settings.trained and settings.trained.record
     scheme = record["settings"].get("tag_scheme") if record else None
-    return scheme or record_fields.default_of_setting("tag_scheme", "run_ner.py"), "the training had"
+    return scheme or tagging_data.SCHEMES[0], "the training had"
 
 
 def describe_training_file(data):
@@ -208,7 +202,7 @@ def make_windows(settings, data, tokenizer):
 # --- The run ---------------------------------------------------------------------------------------------
 
 
-class Tagging(driver.Task):
+class Tagging(task.Task):
     """Tags the words of sentences.
 
     Attributes:
@@ -224,7 +218,7 @@ class Tagging(driver.Task):
 
     def resolve(self):
         settings = self.settings
-        self.resolve_run("ner", "tagging")
+        self.resolve_run("ner")
         split_files.resolve(settings, "ner", _SAMPLE_DEFAULTS, lambda split: [
             [name + ending for name in _FILES[split] for ending in endings]
             for endings in (_ENDINGS, _JSON_ENDINGS)])
@@ -255,33 +249,26 @@ class Tagging(driver.Task):
 
     # --- The model
 
-    def head(self):
-        labels = self.data.labels
-        return head_labels.Head("tagging", labels, len(labels), self.settings.crf)
+    target, sequences = tagging_target.Tags, tagging_data.SEQUENCES
 
-    def head_shapes(self):
-        return tagging_head.head_shapes(self.config, len(self.data.labels), self.settings.crf)
+    def describe_head(self):
+        labels = self.data.labels
+        return head_labels.Head(self.target.name, labels, len(labels), self.settings.crf)
+
+    def create_head(self):
+        return tagging_target.create_head(len(self.data.labels), self.settings.crf)
+
+    def fields(self, seq_length, split="train"):
+        return tagging_data.feature_fields(seq_length)
 
     def num_examples(self):
         return len(self.data.splits["train"].sentences) if self.settings.do_train else 0
 
     def num_train_steps(self):
-        return estimator_setup.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
-
-    def build_model(self, start, num_train_steps):
-        build_model_fn = functools.partial(
-            tagging_head.model_fn_builder, self.config, len(self.data.labels), init_checkpoint=start,
-            use_one_hot_embeddings=False,
-            **estimator_setup.training_arguments(self.settings, num_train_steps))
-        # The memory simulation leaves out the CRF, because the loops of the CRF need almost no memory
-        # compared with the encoder.
-        return estimator_setup.TrainableModel(
-            self.config, build_model_fn(self.settings.crf), tagging_data.feature_fields,
-            tagging_head.BATCH_TOTALS, padding_is_removable=True,
-            simulated_model_fn=build_model_fn(False))
+        return task.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
 
     def describe(self):
-        return {"task": "ner", "task_type": "tagging", "labels": self.data.labels,
+        return {"task": "ner", "labels": self.data.labels,
                 **describe_training_file(self.data),
                 **split_files.describe(self.settings, lambda: len(self.data.splits["dev"].sentences))}
 
@@ -290,9 +277,6 @@ class Tagging(driver.Task):
     def write_features(self, split, path):
         tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
                                    self.settings.features_cache)
-
-    def input_fn(self, split, path, options):
-        return tagging_head.input_fn_builder(path, self.settings.max_seq_length, **options)
 
     def scores(self, split, inference):
         return self._tag(split, inference)[1]

@@ -1,7 +1,7 @@
 """Makes the rows of tables and reports for a classification or a regression. Each row combines an example
 with the model's prediction."""
 
-from bertlib.reports.prediction_rows import PredictedRow
+from bertlib.reports.prediction_rows import PredictedRow, shortest
 
 
 class PredictedRows:
@@ -38,33 +38,8 @@ class PredictedRows:
             if source is None:
                 fields = {"guid": example.guid, "text_a": example.text_a, "text_b": example.text_b}
                 source = None, {name: str(value) for name, value in fields.items() if value is not None}
-            label = self._label(example.label) if self._has_labels else None
-            prediction, probabilities = self._answer(outputs[self._target.output])
-            is_score = self._target.task_type == "regression"
+            label = self._target.row_label(example.label) if self._has_labels else None
+            prediction, probabilities = self._target.row_answer(outputs[self._target.output])
             yield PredictedRow(*source, texts, label, prediction, probabilities,
-                               None if is_score or label is None else label == prediction,
-                               None if loss is None else _shortest(loss), length)
-
-    def _label(self, label):
-        """Returns the label of an example in the form that `PredictedRow` needs. The labels of a multi-label
-        example are in the order of the model's outputs."""
-        if self._target.task_type == "regression":
-            return float(label)
-        if self._target.task_type == "multilabel":
-            return tuple(name for name in self._target.labels if name in label)
-        return label
-
-    def _answer(self, numbers):
-        """Returns (prediction, probabilities). `numbers` is the output of the model for one example."""
-        if self._target.task_type == "regression":
-            return _shortest(numbers), None
-        probabilities = dict(zip(self._target.labels, map(_shortest, numbers)))
-        if self._target.task_type == "multilabel":
-            return self._target.predicted_labels(numbers), probabilities
-        return self._target.predicted_label(numbers), probabilities
-
-
-def _shortest(number):
-    """Converts a NumPy number to a float that is printed with the same digits. So for the float32 number 0.1,
-    the table contains 0.1 and not 0.10000000149011612."""
-    return float(str(number))
+                               None if self._target.is_score or label is None else label == prediction,
+                               None if loss is None else shortest(loss), length)

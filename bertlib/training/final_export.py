@@ -22,8 +22,6 @@ def check(settings):
     Raises:
       ValueError, OSError: an export is not possible.
     """
-    if "do_export" not in settings or not settings.do_export:
-        return
     if not settings.do_train:
         model_directory.read(settings.output_dir, settings.weights)
     elif not (settings.vocab_file or settings.spm_model_file):
@@ -33,10 +31,9 @@ def check(settings):
 
 
 def write(settings):
-    """If --do_export is given, exports the weights in --output_dir that --weights chooses."""
-    if "do_export" in settings and settings.do_export:
-        model = model_directory.read(settings.output_dir, settings.weights)
-        log(export_model.export(model, export_directory(settings)), model)
+    """Exports the weights in --output_dir that --weights chooses."""
+    model = model_directory.read(settings.output_dir, settings.weights)
+    log(export_model.export(model, export_directory(settings)), model)
 
 
 def log(path, model):

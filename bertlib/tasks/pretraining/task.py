@@ -8,25 +8,16 @@ from absl import logging
 
 from bertlib.data import record_files
 from bertlib.replicas import replica_group
-from bertlib.runs import (
-    checks,
-    estimator_setup,
-    head_labels,
-    model_config,
-    results,
-    run_record,
-    vocabularies,
-)
+from bertlib.runs import checks, model_config, results, run_record, task, vocabularies
 from bertlib.runs.settings import sample_path
 from bertlib.system import files, locks
 from bertlib.tasks.pretraining import (
     corpus,
     pretraining_data,
-    pretraining_head,
     pretraining_metrics,
     pretraining_stream,
+    pretraining_target,
 )
-from bertlib.training import driver
 import tokenization
 
 # Default values of flags for a training on the sample.
@@ -39,7 +30,7 @@ _FLAGS = {"train": "input_file", "dev": "eval_file"}
 _CHECKED_RECORDS = 100
 
 
-class Pretraining(driver.Task):
+class Pretraining(task.Task):
     """Predicts masked words, and whether the second text follows the first one. The data are records that
     create_pretraining_data.py wrote.
 
@@ -61,7 +52,7 @@ class Pretraining(driver.Task):
 
     def resolve(self):
         settings = self.settings
-        self.resolve_run("pretraining", "pre-training")
+        self.resolve_run("pretraining")
         self._is_sample = (settings.input_file is settings.eval_file is settings.bert_config_file
                            is settings.init_checkpoint is None)
         if self._is_sample:
@@ -129,11 +120,20 @@ class Pretraining(driver.Task):
 
     # --- The model
 
-    def head(self):
-        return head_labels.Head("pre-training")
+    target = pretraining_target.MaskedTokens
+    sequences, position_fields = pretraining_data.SEQUENCES, pretraining_data.POSITIONS
+    # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
+    # the long examples.
+    trims_evaluation = False
 
-    def head_shapes(self):
-        return pretraining_head.head_shapes(self.config)
+    def create_head(self):
+        # This module loads no TensorFlow.
+        from bertlib.tasks.pretraining import pretraining_head
+        return pretraining_head.Pretraining()
+
+    def fields(self, seq_length, split="train"):
+        return pretraining_data.feature_fields(seq_length, self.settings.max_predictions_per_seq,
+                                               self.config.vocab_size, self.config.type_vocab_size)
 
     def num_examples(self):
         return len(self.paths["train"])
@@ -141,39 +141,25 @@ class Pretraining(driver.Task):
     def num_train_steps(self):
         return self.settings.num_train_steps
 
+    def num_warmup_steps(self):
+        return self.settings.num_warmup_steps
+
     def make_data(self):
         if self._is_sample:
             make_sample(self.settings)
             self._check_records()
 
-    def build_model(self, start, num_train_steps):
-        settings = self.settings
-        model_fn = pretraining_head.model_fn_builder(
-            self.config, start, settings.learning_rate, num_train_steps, settings.num_warmup_steps,
-            use_tpu=False, use_one_hot_embeddings=False)
-        fields = functools.partial(pretraining_data.feature_fields,
-                                   max_predictions_per_seq=settings.max_predictions_per_seq)
-        return estimator_setup.TrainableModel(self.config, model_fn, fields, pretraining_head.BATCH_TOTALS,
-                                              padding_is_removable=True)
-
     def describe(self):
         settings, paths = self.settings, self.paths
-        return {"task": "pre-training", "task_type": "pre-training", "vocabulary": self._vocabulary,
+        return {"task": self.target.name, "vocabulary": self._vocabulary,
                 "train_data": run_record.hash_files(paths["train"]) if settings.do_train else None,
                 "dev_data": run_record.describe_dev_files(
                     settings, paths["dev"], lambda: count_evaluated(settings, paths["dev"]))}
 
     # --- The run
 
-    def input_fn(self, split, path, options):
-        settings = self.settings
-        # In an evaluation, padding is not trimmed, because trimming sorts the examples by length. The first
-        # --max_eval_steps batches would then contain too many of the long examples.
-        is_training = options["is_training"]
-        return pretraining_head.input_fn_builder(
-            self.paths[split], settings.max_seq_length, settings.max_predictions_per_seq,
-            is_training=is_training, trim_padding=is_training and options["trim_padding"],
-            vocab_size=self.config.vocab_size, type_vocab_size=self.config.type_vocab_size)
+    def record_paths(self, split):
+        return self.paths[split]
 
     def assist(self, split, inference):
         self.scores(split, inference)

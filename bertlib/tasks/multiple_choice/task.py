@@ -1,27 +1,31 @@
 """Contains the task of run_swag.py: chooses the right one of several endings of a text."""
 
-import functools
 import os
 
 from absl import logging
 
 from bertlib.data import unknown_tokens
 from bertlib.output_directory import output_files
-from bertlib.reports import choice_report, choice_rows, prediction_files
+from bertlib.reports import prediction_files
 from bertlib.rows import tables
 from bertlib.runs import (
     checks,
-    estimator_setup,
     example_limits,
-    head_labels,
     model_config,
     results,
     run_record,
+    split_files,
+    task,
 )
 from bertlib.runs.settings import require_file
 from bertlib.system import fingerprints, terminal
-from bertlib.tasks.multiple_choice import choice_data, choice_head, choice_metrics
-from bertlib.training import driver, split_files
+from bertlib.tasks.multiple_choice import (
+    choice_data,
+    choice_metrics,
+    choice_report,
+    choice_rows,
+    choice_target,
+)
 
 # {split: possible names of its file in --data_dir, without the file extension}.
 _FILES = {"train": ("train",), "dev": ("val", "dev"), "test": ("test",)}
@@ -33,7 +37,7 @@ _REPORT = "eval_report.html"
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_rate": 1e-4}
 
 
-class MultipleChoice(driver.Task):
+class MultipleChoice(task.Task):
     """Chooses the right one of several endings of a text.
 
     Attributes:
@@ -52,7 +56,7 @@ class MultipleChoice(driver.Task):
 
     def resolve(self):
         settings = self.settings
-        self.resolve_run("swag", "multiple_choice")
+        self.resolve_run("swag")
         split_files.resolve(settings, "swag", _SAMPLE_DEFAULTS, lambda split: [[
             name + ending + packed for name in _FILES[split] for ending in tables.ENDINGS
             for packed in ("", ".gz")]])
@@ -118,11 +122,14 @@ class MultipleChoice(driver.Task):
 
     # --- The model
 
-    def head(self):
-        return head_labels.Head("multiple_choice")
+    target = choice_target.Endings
 
-    def head_shapes(self):
-        return choice_head.head_shapes(self.config)
+    def create_head(self):
+        return choice_target.create_head(self._num_choices)
+
+    def fields(self, seq_length, split="train"):
+        return choice_data.feature_fields(seq_length, self.data[split].num_choices if split in self.data
+                                          else self._num_choices)
 
     def num_examples(self):
         return len(self.data["train"].questions) if "train" in self.data else 0
@@ -131,16 +138,8 @@ class MultipleChoice(driver.Task):
     def _num_choices(self):
         return next(iter(self.data.values())).num_choices
 
-    def build_model(self, start, num_train_steps):
-        return estimator_setup.TrainableModel(
-            self.config, choice_head.model_fn_builder(
-                self.config, init_checkpoint=start, use_one_hot_embeddings=False,
-                **estimator_setup.training_arguments(self.settings, num_train_steps)),
-            functools.partial(choice_data.feature_fields, num_choices=self._num_choices),
-            padding_is_removable=True, sequences_per_example=self._num_choices)
-
     def describe(self):
-        return {"task": "swag", "task_type": "multiple_choice", "num_choices": self._num_choices,
+        return {"task": "swag", "num_choices": self._num_choices,
                 **split_files.describe(self.settings, lambda: len(self.data["dev"].questions))}
 
     # --- The run
@@ -152,10 +151,6 @@ class MultipleChoice(driver.Task):
         log = logging.warning if max(lengths) > settings.max_seq_length else logging.info
         log("%s: %s", file.path, choice_data.describe_lengths(lengths, settings.max_seq_length))
         self._lengths[split] = lengths
-
-    def input_fn(self, split, path, options):
-        return choice_head.input_fn_builder(path, self.settings.max_seq_length, self.data[split].num_choices,
-                                            **options)
 
     def scores(self, split, inference):
         return self._choose(split, inference)[1]

@@ -1,1 +1,0 @@
-"""Implements the runs of the two classifier commands: data, labels, class weights, training, evaluation."""

@@ -1,0 +1,125 @@
+"""Base class of the answers of a task: what a trained model is asked, and how it answers.
+
+The classes are found with `targets.find_answers`. They convert texts to inputs of the model, and outputs of
+the model to answers.
+"""
+
+from bertlib.rows.columns import is_blank
+from bertlib.tasks import targets
+
+_DIGITS = 6
+VECTORS = "vectors"  # the answers that each model can give
+
+
+class Answers:
+    """Base class of the answers.
+
+    Attributes:
+      fields: names of the texts of an input, such as ("text_a", "text_b").
+      required: number of texts that an input must have. All further texts are optional.
+      head: see `bertlib.tasks.head`. It is built when it is asked for, because it needs TensorFlow.
+      extra_inputs: names of the inputs of the head in addition to the inputs of the encoder; see
+        `session.LoadedModel`.
+      formats: the file formats other than SavedModel to which the model can be exported.
+      exports_texts: whether a SavedModel can contain the steps from text to tokens; see `export_text`.
+      takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns.
+      has_label: whether an answer has the key "label", one of the labels of the training data.
+      refuses_more: whether a line of plain text must not have more texts than `fields`. Otherwise, the last
+        field contains the rest of the line.
+      word_keys: names of the keys of such lists in JSON Lines.
+      folder_suffix: end of the name of the default folder of an export.
+      sample: {name of a field: text}, for the description of the server; None for texts without meaning.
+    """
+
+    required = 1
+    extra_inputs = formats = word_keys = ()
+    exports_texts = takes_words = has_label = refuses_more = False
+    folder_suffix, sample = "", None
+
+    def __init__(self, model):
+        """Creates the answers of a model.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+        """
+        self._model = model
+
+    def windows(self, *values):
+        """Converts the texts of an input.
+
+        Args:
+          *values: the values of the fields.
+
+        Returns:
+          (rows, details). `rows` contains the inputs of the model for each window, {name: list of int}.
+          `details` is the data that `postprocess` needs in addition to the model's outputs.
+
+        Raises:
+          ValueError: a text cannot be used.
+        """
+        raise NotImplementedError
+
+    def postprocess(self, outputs, details):
+        """Returns the answer, a dict that can be written as JSON. `outputs` is a list with the model's
+        outputs for each window, {name: array}."""
+        raise NotImplementedError
+
+    def columns_of_answers(self):
+        """Returns the labels whose probabilities need a column in a CSV table, even if the first answer lacks
+        them."""
+        return ()
+
+    @staticmethod
+    def find_unread(names, found):
+        """Returns an error message if a file has a column that looks like a text but would not be read;
+        otherwise None.
+
+        Args:
+          names: list of str, the names of all columns.
+          found: sequence of str, the names of the columns that are read.
+        """
+        del names, found
+
+    def exported_inputs(self):
+        """Returns the names of the inputs that an exported model has in addition to those of the encoder."""
+        return self.extra_inputs
+
+
+def resolve(model, task=None):
+    """Returns the task for which a model will be used, one of `targets.ANSWERS`.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      task: the requested task; None for the task that the model was trained for.
+
+    Raises:
+      ValueError: the model cannot do this task.
+    """
+    usual = model.target.usual_answers
+    if task not in (None, usual, VECTORS):
+        raise ValueError(f"task {task}: the model in {model.path} was trained for {model.kind}. Its tasks "
+                         f"are {usual} and {VECTORS}.")
+    return task or usual
+
+
+def create(model, task):
+    """Returns the `Answers` of a model for a task, which `resolve` has returned."""
+    return targets.find_answers(task)(model)
+
+
+def number(value):
+    """Returns a number as a float, rounded to six decimals. All numbers in answers are rounded like this."""
+    return round(float(value), _DIGITS)
+
+
+def text(name, value):
+    """Returns a text of an input.
+
+    Raises:
+      ValueError: the value is no text, or is empty.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r:.80}, but it must be a text.")
+    if is_blank(value):
+        raise ValueError(f"{name} is empty.")
+    return value

@@ -1,0 +1,97 @@
+"""How models for texts answer: with a label, a score, or any number of labels."""
+
+from bertlib.tasks import answers, window_pooling
+from bertlib.tasks.classification import classifier_features
+
+
+class Texts(answers.Answers):
+    """Base class of the answers with one or two texts. If the model was trained with --doc_stride, a text
+    that is too long is divided into windows. Without --doc_stride, it is truncated."""
+
+    fields = ("text_a", "text_b")
+    formats, exports_texts = ("onnx", "tflite"), True
+
+    def __init__(self, model, num_texts=None):
+        """Creates the task.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+          num_texts: number of texts of an input, 1 or 2. None if an input may have one or two texts.
+        """
+        super().__init__(model)
+        self._num_texts = num_texts
+        self._doc_stride = model.setting("doc_stride")
+        if num_texts:
+            self.fields, self.required = self.fields[:num_texts], num_texts
+
+    def windows(self, text_a, text_b=None):
+        if self._num_texts == 2 and text_b is None:
+            raise ValueError("text_b is missing: the model was trained on pairs of texts. Pass two texts.")
+        if self._num_texts == 1 and text_b is not None:
+            raise ValueError("text_b: the model was trained on single texts. Leave text_b out.")
+        if text_b is not None and self._model.bert_config.type_vocab_size < 2:
+            raise ValueError("text_b: the model cannot distinguish the second text from the first, because "
+                             "its type_vocab_size is 1. Leave text_b out.")
+        example = classifier_features.InputExample(
+            "question", answers.text("text_a", text_a),
+            text_b if text_b is None else answers.text("text_b", text_b))
+        windows, _ = classifier_features.make_windows(
+            example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride, counts_tokens=False)
+        return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
+                 "input_mask": [1] * len(first + second),
+                 "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
+
+    def pooled(self, outputs):
+        """Returns {name of an output: its mean over the windows}. A mean is an array or a number."""
+        return window_pooling.pooled(outputs, [len(outputs)])[0]
+
+
+class _TrainedTexts(Texts):
+    """Base class of the answers of models that were trained for texts."""
+
+    def __init__(self, model):
+        super().__init__(model, model.num_texts)
+
+    @property
+    def head(self):
+        return self._model.target.of_model(self._model).create_head()
+
+
+class Classification(_TrainedTexts):
+    """Answers with {"label", "probabilities": {label: probability}}."""
+
+    has_label = True
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._labels = model.labels
+
+    def postprocess(self, outputs, details):
+        del details
+        probabilities = self.pooled(outputs)["probabilities"]
+        return {"label": self._labels[int(probabilities.argmax())],
+                "probabilities": dict(zip(self._labels, map(answers.number, probabilities)))}
+
+
+class Multilabel(_TrainedTexts):
+    """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
+    probability is at least the --threshold with which the model was trained."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._labels, self._threshold = model.labels, model.setting("threshold")
+
+    def postprocess(self, outputs, details):
+        del details
+        probabilities = self.pooled(outputs)["probabilities"]
+        likely = [label for label, value in zip(self._labels, probabilities) if value >= self._threshold]
+        return {"labels": likely,
+                "probabilities": dict(zip(self._labels, map(answers.number, probabilities)))}
+
+
+class Regression(_TrainedTexts):
+    """Answers with {"score": float}, the number that the model predicts."""
+
+    def postprocess(self, outputs, details):
+        del details
+        return {"score": answers.number(self.pooled(outputs)["scores"])}

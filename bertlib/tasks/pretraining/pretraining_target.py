@@ -1,0 +1,59 @@
+"""What a pre-training predicts: masked tokens and the next sentence. And how a pre-trained model answers."""
+
+from bertlib.tasks import answers, targets
+import tokenization
+
+_MASK = "[MASK]"
+_NUM_WORDS = 5  # number of words in an answer, for each [MASK]
+
+
+class MaskedTokens(targets.Target):
+    """The target of pre-training."""
+
+    name, usual_answers = "pre-training", "masked_words"
+    title, is_pretraining = "pre-training", True
+    variables = ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")
+    fractions = "(masked_lm|next_sentence)_(accuracy|baseline)"
+
+
+class MaskedWords(answers.Answers):
+    """Answers with the five most likely tokens for each [MASK] of a text, in this form:
+    {"masks": [[{"token", "probability"}, …], …]}."""
+
+    fields, extra_inputs = ("text",), ("masked_lm_positions",)
+    sample = {"text": "The cat sees a [MASK]."}
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._tokenizer, self._length = model.tokenizer, model.max_seq_length
+
+    @property
+    def head(self):
+        # The head is imported when a graph is built. This module loads no TensorFlow.
+        from bertlib.tasks.pretraining import pretraining_head
+        return pretraining_head.MaskedWords(_NUM_WORDS, self._tokenizer.inv_vocab)
+
+    def windows(self, text):
+        parts = answers.text("text", text).split(_MASK)
+        tokens = ["[CLS]"]
+        for index, part in enumerate(parts):
+            tokens += [_MASK] if index else []
+            tokens += tokenization.first_tokens(self._tokenizer, part, self._length)
+            if len(tokens) >= self._length:
+                break
+        tokens = [*tokens[:self._length - 1], "[SEP]"]
+        positions = [place for place, token in enumerate(tokens) if token == _MASK]
+        if len(positions) < len(parts) - 1 or len(parts) == 1:
+            raise ValueError(f"text has no {_MASK}." if len(parts) == 1 else
+                             f"text has a {_MASK} beyond the {self._length} tokens that the model reads.")
+        ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
+        return [{"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": [0] * len(ids),
+                 "masked_lm_positions": positions}], len(positions)
+
+    def postprocess(self, outputs, details):
+        num_masks = details
+        ids, probabilities = (outputs[0][name][:num_masks] for name in ("ids", "probabilities"))
+        return {"masks": [[{"token": token, "probability": answers.number(probability)}
+                           for token, probability in zip(
+                               self._tokenizer.convert_ids_to_tokens(row.tolist()), values)]
+                          for row, values in zip(ids, probabilities)]}

@@ -1,0 +1,132 @@
+"""What a model for question answering predicts: the start and the end of an answer. And how it answers."""
+
+import functools
+import os
+
+from absl import logging
+
+from bertlib.checkpoints import checkpoint_files
+from bertlib.output_directory import null_threshold, output_files
+from bertlib.reports import prediction_files
+from bertlib.reports.prediction_tables import Scored
+from bertlib.tasks import answers, targets
+from bertlib.tasks.squad import squad_answers, squad_data
+
+
+def create_head():
+    """Returns the `squad_head.Span`. The head is imported when a graph is built."""
+    # This module loads no TensorFlow.
+    from bertlib.tasks.squad import squad_head
+    return squad_head.Span()
+
+
+class Spans(targets.Target):
+    """The target of models that find answers in a text."""
+
+    name = usual_answers = "questions"
+    title, planned = "question answering", "squad"
+    variables = ("cls/squad/output_weights", "cls/squad/output_bias")
+    architecture = "BertForQuestionAnswering"
+    prediction_command = "run_squad.py --do_predict=true --predict_file=FILE"
+    full_score = 100
+    answer_separator = prediction_files.ANSWER_SEPARATOR
+
+    @classmethod
+    def find_problem(cls, settings, longest):
+        query, length = settings.get("max_query_length", 1), settings.get("max_seq_length", longest)
+        if length > query + 3:
+            return None
+        return "max_query_length", (f"below {length - 3}, so that settings.max_seq_length={length} leaves "
+                                    "space for a context")
+
+    @classmethod
+    def read_texts(cls, model, path_of):
+        examples = squad_data.read_squad_examples(path_of("train_file", "data_dir"), is_training=False)
+        return (text for example in examples for text in (example.question_text, example.context) if text)
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        examples = squad_data.read_squad_examples(path_of("predict_file"), is_training=False)
+        return [((example.question_text, example.context), None) for example in examples]
+
+    @classmethod
+    def planned_model(cls):
+        return create_head(), functools.partial(squad_data.feature_fields, is_training=True)
+
+    @classmethod
+    def recognizes(cls, rows):
+        return {"exact_match", "f1", "question"} <= set(rows[0])
+
+    @classmethod
+    def may_lack_label(cls, row):
+        # A question of SQuAD 2.0 without an answer has no label. The scores show that it was evaluated.
+        return row.get("f1") not in ("", None)
+
+    @classmethod
+    def score_table(cls, table):
+        exact, f1 = table.numbers("exact_match"), table.numbers("f1")
+        # The names are those of the published scorers of SQuAD 1.1 and 2.0.
+        name = "exact" if str(table.task).endswith("2.0") else "exact_match"
+        return Scored({"f1": lambda rows: 100 * float(f1[rows].mean()),
+                       name: lambda rows: 100 * float(exact[rows].mean())},
+                      (exact > 0).tolist(), len(exact), "questions")
+
+
+class SquadQuestions(answers.Answers):
+    """Answers with {"answer", "probability", "start", "end"}. "start" and "end" are indices of characters in
+    the context.
+
+    With a model of SQuAD 2.0, "answer" is "" if the context contains no answer. The answers of such a model
+    also have "null_odds", the score of "no answer" minus the score of the best answer.
+    """
+
+    fields, required, formats = ("question", "context"), 2, ("onnx",)
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._version_2 = str(model.task).endswith("2.0")
+        self._threshold = _null_threshold(model) if self._version_2 else None
+
+    @property
+    def head(self):
+        return create_head()
+
+    def windows(self, question, context):
+        words, offsets = squad_data.split_context(answers.text("context", context))
+        example = squad_data.SquadExample("", answers.text("question", question), words, context=context,
+                                          word_offsets=offsets)
+        features = list(squad_data.generate_features(
+            [example], self._model.tokenizer, self._model.max_seq_length,
+            self._model.setting("doc_stride"), self._model.setting("max_query_length"),
+            is_training=False, report=False))
+        sizes = [len(feature.tokens) for feature in features]
+        return [{name: getattr(feature, name)[:size] for name in squad_data.SEQUENCES}
+                for feature, size in zip(features, sizes)], (example, features)
+
+    def postprocess(self, outputs, details):
+        example, features = details
+        results = [squad_answers.RawResult(feature.unique_id, output["start_logits"],
+                                           output["end_logits"])
+                   for feature, output in zip(features, outputs)]
+        prediction, = squad_answers.select_answers(
+            [example], features, results, self._model.setting("n_best_size"),
+            self._model.setting("max_answer_length"), self._model.do_lower_case, self._version_2,
+            basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None), skips_padding=True)
+        best = prediction.final_answer(self._threshold)
+        answer = {"answer": best.text, "probability": answers.number(best.probability), "start": best.start,
+                  "end": best.end}
+        return {**answer, "null_odds": answers.number(prediction.null_odds)} if self._version_2 else answer
+
+
+def _null_threshold(model):
+    """Returns the null threshold of a model: if "null_odds" is above this threshold, "answer" is "".
+
+    This is the threshold of the last evaluation. If no evaluation has stored a threshold, it is the threshold
+    that the training recorded.
+    """
+    threshold, source = null_threshold.read(model.path, checkpoint_files.step_in_name(model.checkpoint))
+    if threshold is None:
+        threshold = model.setting("null_score_diff_threshold")
+        source = os.path.join(model.path, output_files.RECORD)
+    logging.info("Null threshold: %s (%s).", threshold, source)
+    return threshold

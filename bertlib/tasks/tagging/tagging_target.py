@@ -1,0 +1,114 @@
+"""What a tagger predicts: a tag for each word. And how a trained tagger answers."""
+
+import itertools
+
+from bertlib.flag_table import entries
+from bertlib.tasks import answers, targets
+from bertlib.tasks.tagging import tagged_json_lines, tagging_data, word_splitter
+
+
+def create_head(num_tags, use_crf=False):
+    """Returns the `tagging_head.Tagger`. The head is imported when a graph is built."""
+    # This module loads no TensorFlow.
+    from bertlib.tasks.tagging import tagging_head
+    return tagging_head.Tagger(num_tags, use_crf)
+
+
+class Tags(targets.Target):
+    """The target of taggers."""
+
+    name = usual_answers = "tagging"
+    title, noun, planned = "a tagger", "tagger", "ner"
+    has_labels, optional_variables = True, ("crf/transitions",)
+    architecture = "BertForTokenClassification"
+    prediction_command = "run_ner.py --do_predict=true --test_file=FILE"
+    fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
+    more_settings = (
+        entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
+        entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))
+
+    @classmethod
+    def read_texts(cls, model, path_of):
+        sentences = cls._read(model, path_of("train_file", "data_dir"))
+        return (" ".join(sentence.words) for sentence in sentences)
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        return [((list(sentence.words),), sentence.tags)
+                for sentence in cls._read(model, path_of("dev_file"))]
+
+    @classmethod
+    def _read(cls, model, path):
+        return tagged_json_lines.read_tagged(path, model.setting("token_column"),
+                                             model.setting("tag_column")).sentences
+
+    @classmethod
+    def planned_model(cls):
+        return create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
+
+    @classmethod
+    def recognizes(cls, rows):
+        return {"sentence", "word"} <= set(rows[0])
+
+    @classmethod
+    def score_table(cls, table):
+        # The module loads NumPy, which processes that only make features do not need.
+        from bertlib.tasks.tagging import tagging_metrics
+        return tagging_metrics.score_table(table)
+
+
+class TaggedText(answers.Answers):
+    """Answers with {"words", "tags", "entities": [{"type", "text", "score", "start", "end", "start_word",
+    "end_word"}]}.
+
+    An input is a text or a list of words. `word_splitter` splits a text into words in the same way as it
+    split the training data. A list of words is not split again; its text consists of these words with single
+    spaces between them.
+
+    "start" and "end" are indices of characters in the text, and "text" is the part of the text between them.
+    "start_word" and "end_word" are indices of words. "score" is the mean probability of the tags of the
+    entity's words.
+    """
+
+    fields, extra_inputs = ("text",), ("tag_mask", "word_mask")
+    formats, exports_texts, takes_words = ("onnx",), True, True
+    word_keys = tagged_json_lines.WORD_KEYS
+
+    @property
+    def head(self):
+        return create_head(len(self._model.labels), self._model.setting("crf"))
+
+    def windows(self, text):
+        if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)
+                                          for word in text):
+            words, text = text, " ".join(text)
+            ends = list(itertools.accumulate(len(word) + 1 for word in words))
+            places = [(end - 1 - len(word), end - 1) for end, word in zip(ends, words)]
+        elif isinstance(text, str):
+            places = word_splitter.split(text, self._model.setting("word_splitting"))
+            words = [text[start:end] for start, end in places]
+        else:
+            raise ValueError(f"text is {text!r:.80}, but it must be a text or a list of words.")
+        if not words:
+            raise ValueError("text is empty.")
+        tagging_windows, = tagging_data.make_windows(
+            [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
+            self._model.max_seq_length, self._model.setting("label_all_pieces"))
+        return [{"input_ids": window.input_ids, "input_mask": [1] * len(window.input_ids),
+                 "segment_ids": [0] * len(window.input_ids), "tag_mask": window.tag_mask,
+                 "word_mask": window.word_mask} for window in tagging_windows], (text, words, places)
+
+    def postprocess(self, outputs, details):
+        text, words, places = details
+        sentence = tagging_data.Sentence(words, None, None)
+        prediction, = tagging_data.merge_windows(outputs, [sentence], self._model.labels,
+                                                 self._model.setting("tag_scheme"))
+        entities = []
+        for first, last, kind, score in prediction.entities():
+            start, end = places[first][0], places[last - 1][1]
+            entities.append({"type": kind, "text": text[start:end], "score": answers.number(score),
+                             "start": start, "end": end, "start_word": first, "end_word": last})
+        return {"words": words, "tags": prediction.tags, "entities": entities}
+
+    def exported_inputs(self):
+        return ("word_mask",) if self._model.setting("crf") else ()

@@ -1,0 +1,120 @@
+"""Ranks two texts: predicts which of them is longer. A complete task outside of the package `bertlib`.
+
+    python tests/data/ranking.py --do_train=true --do_eval=true --train_file=train.csv --dev_file=dev.csv
+
+The files have the columns text_a, text_b and label. The label is "first" or "second".
+"""
+
+import csv
+import os
+import sys
+
+import numpy as np
+
+from bertlib.command_line import common_flags, launch
+
+from bertlib.flag_table import shared
+from bertlib.flag_table.entries import INPUT, SPEED, Integer, Path, Switch, section
+from bertlib.reports import prediction_files
+from bertlib.reports.prediction_rows import PredictedRow
+from bertlib.runs import model_config, results, split_files
+from bertlib.runs.settings import require_file
+from bertlib.runs.task import Task
+from bertlib.system import files
+from bertlib.tasks.classification import classifier_features
+from bertlib.tasks.classification.targets import SingleLabel
+from bertlib.training import driver
+
+ENTRIES = section("Task", INPUT, [
+    Path("train_file", None, "Training file."), shared.DEV_FILE, shared.TEST_FILE,
+]) + section("Task", SPEED, [
+    shared.DO_TRAIN, shared.DO_EVAL, Switch("do_predict", False, "Rank the pairs of the test file."),
+    Integer("predict_batch_size", 8, "Batch size of evaluation and prediction.", least=1),
+]) + shared.EXPORT + shared.fine_tuning(max_seq_length=128)
+COLUMNS = ["text_a", "text_b", "label"]
+
+
+class Ranking(Task):
+    command, noun, title = "ranking.py", "pair", "Pairs of the development file"
+    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
+    shown = {"eval_accuracy": "accuracy"}
+    target = SingleLabel(["first", "second"])
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.pairs = {}  # {split: list of `InputExample`}
+
+    def resolve(self):
+        self.resolve_run("ranking")
+        model_config.resolve_model_flags(self.settings)
+
+    def input_files(self):
+        return split_files.list_files(self.settings)
+
+    def result_names(self, split):
+        return ["eval_results.txt", "eval_predictions.csv"] if split == "dev" else ["test_predictions.csv"]
+
+    def read(self):
+        for split in split_files.needed(self.settings):
+            path = require_file(self.settings, f"{split}_file")
+            rows = list(csv.reader(files.read_text(path).splitlines()))
+            for line, row in enumerate(rows, 1):
+                labels = COLUMNS[2:] if line == 1 else self.target.labels
+                if row[:2] != COLUMNS[:2] and line == 1 or len(row) != 3 or row[2] not in labels:
+                    raise ValueError(f"{path}:{line}: the row has to contain text_a, text_b and a label. "
+                                     "Correct the row.")
+            self.pairs[split] = [classifier_features.InputExample(str(line), *row)
+                                 for line, row in enumerate(rows[1:], 2)]
+
+    def splits(self):
+        return [split for split in self.pairs if split != "train"]
+
+    def create_head(self):
+        return self.target.create_head()
+
+    def fields(self, seq_length, split="train"):
+        return classifier_features.feature_fields(seq_length, self.target)
+
+    def num_examples(self):
+        return len(self.pairs.get("train", ()))
+
+    def describe(self):
+        return {"task": "ranking", "labels": self.target.labels,
+                **split_files.describe(self.settings, lambda: len(self.pairs["dev"]))}
+
+    def write_features(self, split, path):
+        classifier_features.FeatureRecords(
+            self.pairs[split], self.target, self.settings.max_seq_length, self.tokenizer,
+            self.settings.num_workers).write(path, self.settings.features_cache)
+
+    def scores(self, split, inference):
+        return self._rank(split, inference)[1]
+
+    def _rank(self, split, inference):
+        probabilities = np.array([row["probabilities"] for row in inference.rows()])
+        ids = np.array([self.target.encode_label(pair.label) for pair in self.pairs[split]])
+        losses = self.target.losses(ids, probabilities)
+        metrics = self.target.metrics(ids, probabilities, losses)
+        return probabilities, {**metrics, "global_step": inference.step}
+
+    def write(self, split, inference):
+        probabilities, scores = self._rank(split, inference)
+        if split == "dev":
+            results.write_results(self.settings.results_dir, "eval_results.txt", scores)
+            results.record_evaluation(self.settings, split, scores)
+        rows = []
+        for pair, numbers in zip(self.pairs[split], probabilities):
+            answer, by_label = self.target.row_answer(numbers)
+            texts = {"text_a": pair.text_a, "text_b": pair.text_b}
+            rows.append(PredictedRow(int(pair.guid), texts, tuple(texts.values()), pair.label, answer,
+                                     by_label, pair.label == answer))
+        path = os.path.join(self.settings.results_dir, self.result_names(split)[-1])
+        prediction_files.write_predictions(path, rows)
+
+
+def main(_):
+    driver.run(Ranking(common_flags.read_settings()))
+
+
+if __name__ == "__main__":
+    launch.start(sys.modules[__name__])
