@@ -20,8 +20,16 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _TIME_LIMIT_SECONDS = 300
 
-Finished = collections.namedtuple("Finished", ["code", "out", "err"])
-Finished.__doc__ = "How a run ended: its exit code (-n if signal n ended it), stdout and stderr."
+
+class Finished(collections.namedtuple("Finished", ["code", "out", "err"])):
+    """How a run ended: its exit code (-n if signal n ended it), stdout and stderr."""
+
+    def assert_success(self):
+        assert self.code == 0, self.err
+
+    def assert_refused(self, text=""):
+        """Asserts that the run ended with an error message with this text, and without a traceback."""
+        assert self.code == 1 and text in self.err and "Traceback" not in self.err, self.err
 
 
 def environment(**changes):

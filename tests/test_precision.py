@@ -140,7 +140,7 @@ def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit
                        do_predict=False, train_batch_size=4, num_train_epochs=1.0, precision="bf16",
                        output_dir=tmp_path / "output")
     done = run_fresh("run_classifier.py", *flags, cwd=tmp_path, ONEDNN_MAX_CPU_ISA=limit)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "--precision=bf16: this CPU has no instructions for this number format." in done.err
 
 
@@ -454,7 +454,7 @@ class Classifier(object):
         finished = self._scripts.run("run_classifier.py",
                                      *tiny.flags(**{**self._flags, "output_dir": output, **flags}),
                                      cwd=self._here)
-        assert finished.code == 0, finished.err
+        finished.assert_success()
         return [float(loss) for loss in re.findall(r"step \d+/\d+ .*?\bloss (\S+)", finished.err)]
 
     def run_second_epoch(self, output, **flags):

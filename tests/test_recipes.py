@@ -115,7 +115,7 @@ def _mark(flags):
     for flags, numbers in _planned_memory().items()])
 def test_the_command_of_a_recipe_prints_its_memory(flags, numbers, scripts, tmp_path):
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert numbers == set(re.findall(r"(\d+\.\d+ GB) = 1\.07 × ", done.out))
 
 
@@ -244,7 +244,7 @@ def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
     script = command_of(recipe)
     sizes = [*SIZES, *(["--max_query_length=8"] if script == "run_squad.py" else [])]
     done = scripts.run(script, f"--flagfile=recipes/{recipe.name}", *sizes, cwd=workplace)
-    assert done.code == 0, done.err
+    done.assert_success()
     output = workplace / "output" / recipe.stem
     results = json.loads((output / "eval_results.json").read_text())
     assert any(name in results for name in METRICS[script]), results

@@ -261,7 +261,7 @@ def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
     changes = {name: value.format(model=tiny_model.vocab) for name, value in changes.items()}
     done = scripts.run("run_classifier.py",
                        *tiny.flags(**{**flags, **changes}, output_dir=tmp_path / "output"), cwd=tmp_path)
-    assert done.code == 1 and complaint in done.err
+    done.assert_refused(complaint)
     assert not (tmp_path / "output").exists()
 
 
@@ -272,4 +272,4 @@ def test_a_file_whose_name_is_not_utf_8_can_be_used_and_recorded(scripts, flags,
         given = {**flags, "spm_model_file": odd, "do_train": False, "do_eval": False, phase: True}
         done = scripts.run("run_classifier.py", *tiny.flags(**given, output_dir=tmp_path / "output"),
                            cwd=tmp_path)
-        assert done.code == 0, done.err
+        done.assert_success()

@@ -85,7 +85,7 @@ def test_the_command_gives_the_same_bits(trained, settings, scripts):
     flags = {name: value for name, value in settings.items() if value is not None}
     done = scripts.run("run_classifier.py", *tiny.flags(**flags, train_file=train_file, do_train=True,
                                                         output_dir=here / "command"), cwd=here)
-    assert done.code == 0, done.err
+    done.assert_success()
     ours, commands = tensors_of(here / "model"), tensors_of(here / "command")
     assert ours.keys() == commands.keys() and ours["global_step"] == 3
     assert all(np.array_equal(array, commands[name]) for name, array in ours.items())

@@ -53,7 +53,7 @@ def test_later_commands_take_the_best_weights(whole, copy):
     answers = []
     for flags in ({}, {"weights": "last"}):
         done = copy.run("predict.py", model_dir="output", input_file="texts", **flags)
-        assert done.code == 0, done.err
+        done.assert_success()
         answers.append((done.out, "the best weights of the training (eval_f1 = " in done.err))
     assert answers[0][0] != answers[1][0] and [says for _, says in answers] == [True, False]
 

@@ -137,7 +137,7 @@ def build(scripts, tmp_path):
 def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     for threads in "14":
         done = build(f"new/{threads}.txt", threads=threads)
-        assert done.code == 0, done.err
+        done.assert_success()
         assert '150 entries to new/' in done.err and '"vocab_size": 150' in done.err
     one, four = (tmp_path / "new" / f"{threads}.txt" for threads in "14")
     assert one.read_bytes() == four.read_bytes()
@@ -158,7 +158,7 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
 def test_bad_input(build, tmp_path, flags, complaint):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     done = build(**{"output_file": "vocab.txt", **flags})
-    assert done.code == 1 and complaint in done.err
+    done.assert_refused(complaint)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

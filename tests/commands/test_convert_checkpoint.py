@@ -471,5 +471,5 @@ def test_names_of_directories_may_be_globs(scripts, tmp_path):
                                  ("ours*", "stripped", {"weights_only": True})):
         done = scripts.run("convert_checkpoint.py", *tiny.flags(input=source, output=target, **more),
                            cwd=here)
-        assert done.code == 0, done.err
+        done.assert_success()
     assert (here / "stripped" / "bert_model.ckpt.index").exists()

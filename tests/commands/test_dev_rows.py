@@ -45,7 +45,7 @@ def trained(scripts, tiny_model, tmp_path_factory):
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, train_file=here / "all.csv",
                  output_dir=here / "output", train_batch_size=16, num_train_epochs=1)
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags, dev_fraction=0.2, seed=7), cwd=here)
-    assert finished.code == 0, finished.err
+    finished.assert_success()
     return flags
 
 
@@ -73,7 +73,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
     text, label = next(row[1:4:2] for row in dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows)
     rows = [["song song song", "x"], *ROWS[30:], [text.upper(), label], *ROWS[:30], ["man man man", "y"]]
     finished = again(scripts, trained, tmp_path, rows)
-    assert finished.code == 0, finished.err
+    finished.assert_success()
     assert "--dev_fraction not given: using 0.2 (as in the training)" in finished.err
     assert finished.err.count("has 63 rows, but it had only 60 rows when the training in") == 1
     assert records_in(tmp_path / "results" / "eval.tf_record") == records_in(
@@ -103,7 +103,7 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
         damage(tmp_path / "output")
     before = contents(tmp_path / "output")
     finished = again(scripts, trained, tmp_path, rows, **flags)
-    assert finished.code == 1 and "Traceback" not in finished.err, finished.err
+    finished.assert_refused()
     assert expected.replace("OUTPUT", str(tmp_path / "output")) in finished.err
     assert contents(tmp_path / "output") == before and not (tmp_path / "results").exists()
 
@@ -131,7 +131,7 @@ def test_rows_that_are_trained_on_are_counted(scripts, trained, tmp_path):
     write_csv(tmp_path / "test.csv", [["song song song", "x"], *ROWS[:3]])
     flags = dict(output_dir=tmp_path / "new", do_train=True, do_predict=True, train_batch_size=999)
     refused = again(scripts, trained, tmp_path, dev_file="dev.csv", test_file="test.csv", **flags)
-    assert refused.code == 1 and "make no batch" in refused.err, refused.err
+    refused.assert_refused("make no batch")
     for part, count, line in (("dev, dev.csv", "60 of 60", 2), ("test, test.csv", "3 of 4", 3)):
         assert refused.err.count(f"{part}: {count} examples have the same texts as examples in --train_file="
                                  f"{tmp_path}/all.csv. (Letter case") == 1

@@ -27,7 +27,7 @@ def test_a_training_exports_what_it_trained(workspaces, tmp_path):
     assert signatures_of(copy.output / "export") == {"serving_default", "ids", "examples"}
     # The command exports again, into another directory.
     done = copy.train(do_train=False, do_predict=False, do_export=True, results_dir="results")
-    assert done.code == 0, done.err
+    done.assert_success()
     assert len(list((copy.directory / "results" / "export").iterdir())) == 1
     assert len(list((copy.output / "export").iterdir())) == 1
 

@@ -44,7 +44,7 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
                         ("file", [f"--model_dir={version}/model.onnx"])):
         done = scripts.run("predict.py", *flags, "--input_file=dev.csv", f"--output_file={name}.jsonl",
                            cwd=tmp_path)
-        assert done.code == 0, done.err
+        done.assert_success()
     dev = [line.split(",") for line in (tmp_path / "dev.csv").read_text().splitlines()[1:]]
     expected, *others = [[json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
                          for name in ("tensorflow", "engine", "file")]

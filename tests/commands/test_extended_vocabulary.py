@@ -99,7 +99,7 @@ def encode(tensors, vocabulary, text):
 
 def test_the_extended_model_is_the_old_model_with_means_of_pieces(extend, model, tmp_path):
     done = extend()
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "yields only 3 new words, fewer than the 10" in done.err
     assert "3 new words, such as unsees, dogs, zebra. The text has 23 tokens instead of 32." in done.err
     directory = tmp_path / "new"
@@ -124,7 +124,7 @@ def test_the_extended_model_is_the_old_model_with_means_of_pieces(extend, model,
 
 def test_a_vocabulary_without_weights_is_extended(extend, model, tmp_path):
     done = extend(init_checkpoint=None, output_file="longer.txt", vocab_size=len(VOCABULARY) + 2)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert (tmp_path / "longer.txt").read_text().split("\n") == [*VOCABULARY, "unsees", "dogs", ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["longer.txt", "text.txt"]
 
@@ -151,7 +151,7 @@ def test_bad_flags(extend, model, tmp_path, changes, complaint):
 
 
 def assert_refused(done, directory, complaint):
-    assert done.code == 1 and complaint in done.err, done.err
+    done.assert_refused(complaint)
     assert {path.name for path in directory.iterdir()} <= {"text.txt", "bert_config.json", "other"}
 
 

@@ -58,7 +58,7 @@ def extracted(scripts, tiny_model, text):
         flags = {**tiny_model.flags, "input_file": text, "output_file": path,
                  "layers": ",".join(map(str, LAYERS)), "batch_size": 2, **changes}
         done = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=text.parent)
-        assert done.code == 0, done.err
+        done.assert_success()
         assert "1 of 9 lines reach --max_seq_length=20" in done.err
         return path
     return run
@@ -157,7 +157,7 @@ def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, s
     done = scripts.run("extract_features.py", *tiny.flags(
         input_file=text, output_file="x.npz", output_format="npz", layers=",".join(map(str, LAYERS)),
         init_checkpoint="output", max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert_npz(tmp_path / "x.npz", published, np.float32, 1e-5)
 
 
@@ -243,5 +243,5 @@ def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_mode
     flags = {**tiny_model.flags, "input_file": "good.txt", "output_file": "new/x", "layers": "-1", **changes}
     refused = scripts.run("extract_features.py", *tiny.flags(**{
         name: value for name, value in flags.items() if value is not None}), cwd=tmp_path)
-    assert refused.code == 1 and complaint in refused.err and "Traceback" not in refused.err
+    refused.assert_refused(complaint)
     assert len(list(tmp_path.iterdir())) == 2

@@ -30,7 +30,7 @@ def test_a_classifier_has_the_same_features_with_the_cache(workspaces, tmp_path)
         assert os.stat(work.directory / "second" / name).st_nlink == 3
     assert len(list((work.directory / "cache").iterdir())) == 3
     refused = work.train(output_dir="refused", features_cache="data/train.tsv")
-    assert refused.code == 1 and "train.tsv is not a directory" in refused.err
+    refused.assert_refused("train.tsv is not a directory")
     assert not (work.directory / "refused").exists()
 
 

@@ -14,7 +14,7 @@ def write(path, *rows):
 
 
 def last_message(finished):
-    assert finished.code == 0, finished.err
+    finished.assert_success()
     return finished.err.splitlines()[-1].split(" ", 1)[1]
 
 
@@ -53,11 +53,11 @@ def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, t
           *([row[0], row[8], row[9]] for row in rows[1:]))
     flags = dict(flags, task_name="AX", data_dir=tmp_path / "data", results_dir=tmp_path / "results")
     refused = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert refused.code == 1 and "AX has no train examples." in refused.err
+    refused.assert_refused("AX has no train examples.")
     assert not (tmp_path / "results").exists()
     flags.update(do_train=False, do_eval=False)
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert finished.code == 0, finished.err
+    finished.assert_success()
     assert predictions_in(tmp_path / "results" / "AX.tsv") == predictions_in(
         mnli[1]["output_dir"] / "MNLI-m.tsv")
     assert (tmp_path / "results" / "test_results.tsv").exists()  # in a separate directory
@@ -67,7 +67,7 @@ def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, t
     before = {path: path.read_bytes() for path in output.iterdir() if path.stem.startswith(names)}
     finished = scripts.run("run_classifier.py", *tiny.flags(**{
         name: value for name, value in flags.items() if name != "results_dir"}), cwd=tmp_path)
-    assert finished.code == 0, finished.err
+    finished.assert_success()
     assert "The names of result files end in _ax" in finished.err
     assert {path.name for path in before} >= {"test_predictions.csv", "eval_report.html"}
     assert {path: path.read_bytes() for path in before} == before
@@ -99,7 +99,7 @@ def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts
     (here / "other").mkdir()
     (here / "other" / "AX.tsv").write_bytes((here / "ax" / "AX.tsv").read_bytes())
     finished = scripts.run("glue_submission.py", *sorted(here.iterdir()), cwd=tmp_path)
-    assert finished.code == 1 and "Traceback" not in finished.err
+    finished.assert_refused()
     problems = [line.strip() for line in finished.err.splitlines() if line.startswith("  ")]
     assert len(problems) == 4
     assert problems[0] == (f"AX.tsv exists more than once: {here}/ax/AX.tsv, {here}/other/AX.tsv. Name only "
@@ -120,7 +120,7 @@ def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(scripts, tmp_path
     with zipfile.ZipFile(tmp_path / "new" / "part.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
     finished = scripts.run("glue_submission.py", "output/mnli", "--output_file=new", cwd=tmp_path)
-    assert finished.code == 1 and "--output_file=new is a directory; name a file." in finished.err
+    finished.assert_refused("--output_file=new is a directory; name a file.")
     finished = scripts.run("glue_submission.py", "output/mnli", cwd=tmp_path)
     assert finished.code == 1 and ("AX.tsv is missing: predict with run_classifier.py --task_name=AX "
                                    "--do_predict=true --output_dir=DIRECTORY, the directory of a training on "
@@ -133,5 +133,5 @@ def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):
     before = path.read_bytes()
     flags = tiny.flags(partial=True, output_file=path)
     finished = scripts.run("glue_submission.py", *flags, path.parent, cwd=tmp_path)
-    assert finished.code == 1 and "would overwrite a file of predictions" in finished.err
+    finished.assert_refused("would overwrite a file of predictions")
     assert path.read_bytes() == before

@@ -44,7 +44,7 @@ def test_training_and_conversion(run, home, tmp_path):
     done = run("run_classifier.py", task_name="MRPC", data_dir=data, max_seq_length=tiny.SEQ_LENGTH,
                train_batch_size=4, num_train_epochs=1, do_train=True, init_checkpoint="hf:org/tiny",
                output_dir="output")
-    assert done.code == 0, done.err
+    done.assert_success()
     snapshot = home / "hub" / "models--org--tiny" / "snapshots" / COMMIT
     assert f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}." in done.err
     record = output_files.read_record(str(tmp_path / "output"))["init_checkpoint"]
@@ -111,11 +111,11 @@ def test_a_download_with_the_real_library(scripts, tiny_model, tmp_path):
 
     with serve({**files, "pytorch_model.bin": b"pickle", "README.md": b"text"}) as (address, asked):
         done = extract("hf:org/tiny", address, "a.jsonl")
-        assert done.code == 0, done.err
+        done.assert_success()
         assert f"using revision {COMMIT} in {tmp_path}/home/hub/models--org--tiny/" in done.err
         assert not [path for path in asked if path.endswith((".bin", ".md"))]
         none = extract("hf:org/none", address, "b.jsonl")
-        assert none.code == 1 and "error: --init_checkpoint=hf:org/none: there is no public" in none.err
+        none.assert_refused("error: --init_checkpoint=hf:org/none: there is no public")
     # From now on, the files in the cache are enough.
     done = extract("hf:org/tiny", address, "c.jsonl")
     assert done.code == 0 and (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()

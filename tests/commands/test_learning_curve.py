@@ -81,6 +81,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(name, changes, com
     work.output.mkdir()
     (work.output / "learning_curve.tsv").write_text("{}")
     refused = work.train(eval_each_checkpoint=True, **changes)
-    assert refused.code == 1 and complaint in refused.err and "Traceback" not in refused.err, refused.err
+    refused.assert_refused(complaint)
     assert [path.name for path in work.output.iterdir()] == ["learning_curve.tsv"]
     assert (work.output / "learning_curve.tsv").read_text() == "{}"

@@ -225,7 +225,7 @@ def test_a_foreign_configuration_in_the_output_directory_is_refused(workspaces, 
     work.output.mkdir()
     (work.output / "bert_config.json").write_text(json.dumps(tiny.CONFIG))  # two layers
     refused = work.train()
-    assert refused.code == 1 and "contains bert_config.json, which this training did not write" in refused.err
+    refused.assert_refused("contains bert_config.json, which this training did not write")
     assert [path.name for path in work.output.iterdir()] == ["bert_config.json"]
 
 

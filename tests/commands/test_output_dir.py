@@ -109,7 +109,7 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
     path.write_text(path.read_text().replace("the", "no", 1))
     before = (copy.output / "run.json").read_bytes()
     done = copy.train(**TRAIN, learning_rate=0.02, max_seq_length=18, seed=7)
-    assert done.code == 0, done.err
+    done.assert_success()
     warning, = (text for text in warnings_of(done) if "contains the training of" in text)
     assert re.fullmatch(
         r"output contains the training of run_classifier\.py on mrpc, started \S+ \S+\. No steps are left to "

@@ -38,7 +38,7 @@ def commands(tmp_path_factory, tiny_model):
 def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, scripts, tmp_path):
     def run(output_file):
         done = scripts.run(command, *commands[command], f"--output_file={output_file}", cwd=tmp_path)
-        assert done.code == 0, done.err
+        done.assert_success()
 
     null, fifo, read = device(tmp_path, "null"), tmp_path / "fifo", []
     os.mkfifo(fifo)

@@ -44,7 +44,7 @@ def test_the_log_describes_scores_and_drawn_examples(workspaces, tmp_path):
 def test_another_type_of_task_is_refused(workspaces, tmp_path):
     copy = workspaces(ROWS["one text"]).copy(tmp_path / "copy")
     refused = copy.train(task_type="multilabel", label_separator="|")
-    assert refused.code == 1 and "task_type: classification -> multilabel" in refused.err, refused.err
+    refused.assert_refused("task_type: classification -> multilabel")
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(flags, e
     (work.directory / "old" / "skipped_lines.csv").write_text("text,label\na cat,x\na dog,y\n")
     before = contents(work.directory)
     finished = work.train(**{"text_column": "text", **flags})
-    assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err, finished.err
+    finished.assert_refused(expected)
     assert contents(work.directory) == before
 
 

@@ -36,7 +36,7 @@ def test_blank_lines_at_the_end_of_a_text_are_no_inputs(predict):
     done, answers = predict("the cat\n\n \n")
     assert done.code == 0 and [answer["text_a"] for answer in answers] == ["the cat"], done.err
     done, answers = predict("the cat\n\nthe cat\n")
-    assert done.code == 1 and "lines.txt:2: " in done.err
+    done.assert_refused("lines.txt:2: ")
 
 
 def test_json_lines_into_a_file(predict, tmp_path):
@@ -65,14 +65,14 @@ def test_a_bad_line_stops_it_after_the_answers_before_it(predict):
 def test_a_bad_line_leaves_an_older_file_of_answers_unchanged(predict, tmp_path):
     (tmp_path / "answers.jsonl").write_text("complete")
     done, _ = predict("the cat\n\na dog\n", output_file="answers.jsonl")
-    assert done.code == 1 and " Nothing was written to answers.jsonl. " in done.err
+    done.assert_refused(" Nothing was written to answers.jsonl. ")
     assert (tmp_path / "answers.jsonl").read_text() == "complete"
 
 
 def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     content = gzip.compress(b"text_a\nthe cat\na dog\n")
     done, answers = predict(content, "lines.tsv.gz")
-    assert done.code == 0, done.err
+    done.assert_success()
     assert [answer["text_a"] for answer in answers] == ["the cat", "a dog"]
     done, _ = predict(content[:-10], "lines.tsv.gz")
     assert done.code == 1 and "lines.tsv.gz is damaged, or is not a gzip file" in done.err.splitlines()[-1]
@@ -82,7 +82,7 @@ def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path):
     lines = [{"text_a": "a cat"}, {"text_a": "a bird", "id": 3}, {"text_a": "a man"}]
     done, _ = predict("".join(json.dumps(line) + "\n" for line in lines), "lines.jsonl",
                       output_file="answers.csv", skip_bad_lines=True)
-    assert done.code == 0, done.err
+    done.assert_success()
     with open(tmp_path / "answers.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [bool(row["label"]) for row in rows] == [True, False, True]
@@ -95,7 +95,7 @@ def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_p
                                         num_choices=3)
     done, _ = predict("a cat ||| the ||| dog ||| man\na cat ||| the ||| dog ||| man ||| bird\n",
                       model_dir=directory, output_file="answers.csv")
-    assert done.code == 0, done.err
+    done.assert_success()
     with open(tmp_path / "answers.csv", newline="") as file:
         first, second = csv.DictReader(file)
     assert list(first)[-3:] == ["probability_0", "probability_1", "probability_2"]
@@ -116,7 +116,7 @@ def pair_dir(tiny_model, tmp_path_factory):
 def test_the_columns_of_a_training_are_found(predict, pair_dir):
     done, answers = predict("id; first ; second;kind\r\n1;the cat;a dog;yes\r\n", "one.CSV",
                             model_dir=pair_dir)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "from the training" in done.err and "--text_column=first,second" in done.err
     assert done.err.count("The model was trained with --precision=bf16, and now answers in fp32. With "
                           "--precision=bf16, it answers in bf16.") == 1
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_refused(scripts, model_dir, tmp_path, flags, problem)
     (tmp_path / "lines.txt").write_text("the cat\n")
     flags = {"model_dir": model_dir, "input_file": "lines.txt", **flags}
     done = scripts.run("predict.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert done.code == 1 and problem in done.err, done.err
+    done.assert_refused(problem)
     assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
     assert (tmp_path / "lines.txt").read_text() == "the cat\n"
 
@@ -203,7 +203,7 @@ def test_csv_in_csv_out(predict, tmp_path):
     """A file whose name ends in .csv contains CSV, with the same rows as JSON Lines."""
     lines = 'id,text_a,label\r\n1,"the cat, ""a\r\ndog""",=x\r\n2,,y\r\n3,a bird,-1\r\n'
     done, _ = predict(lines, "lines.csv", output_file="answers.csv.gz", skip_bad_lines=True, csv_safe=True)
-    assert done.code == 0, done.err
+    done.assert_success()
     with gzip.open(tmp_path / "answers.csv.gz", "rt", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     _, answers = predict(lines, "lines.csv", skip_bad_lines=True)

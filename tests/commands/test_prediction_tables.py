@@ -127,7 +127,7 @@ def messy(scripts, tiny_model, tmp_path_factory):
     finished = scripts.run("run_classifier.py", *start(
         tiny_model, here, 3, train_file=here / "all.csv", dev_fraction=0.3, test_file=here / "test.csv",
         text_column="text", doc_stride=6), cwd=here)
-    assert finished.code == 0, finished.err
+    finished.assert_success()
     assert re.search(r" Training on \d+ windows: --num_train_epochs=1 means \d+ steps", finished.err)
     assert re.search(r" With --doc_stride=6, all examples together have \d+ windows\.", finished.err)
     return here, rows

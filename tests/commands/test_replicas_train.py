@@ -121,7 +121,7 @@ def test_only_the_first_replica_writes(row, workspaces, tmp_path):
     changed = tmp_path / "changed.txt"
     done = work.run(work.row.script, **work.row.training_flags(num_replicas=2, eval_each_checkpoint=True),
                     environment={"PYTHONPATH": str(tmp_path), "CHANGED_FILES": str(changed)})
-    assert done.code == 0, done.err
+    done.assert_success()
     started, *changes = changed.read_text().splitlines()
     of_run = {change.partition(" ")[2] for change in changes if str(work.directory) in change}
     log = work.output / "replicas" / "1.log"

@@ -35,7 +35,7 @@ def test_the_log_counts_questions_that_are_too_long(workspaces):
 
 def test_another_command_names_the_command_of_the_training(trained):
     done = trained.run("run_classifier.py", do_eval=True, output_dir="output")
-    assert done.code == 1 and "--output_dir=output contains a training by run_swag.py" in done.err, done.err
+    done.assert_refused("--output_dir=output contains a training by run_swag.py")
 
 
 def test_a_loaded_model_and_its_export(trained, monkeypatch, capsys):
@@ -96,9 +96,9 @@ def test_no_ending_is_left_out(changes, said, trained):
     """A gap in the numbers of the endings is an error. The questions are not read with fewer endings."""
     change(trained, "changed.csv", **changes)
     done = trained.run("run_swag.py", **EVALUATE, dev_file="changed.csv")
-    assert done.code == 1 and f"changed.csv:1: {said}" in done.err, done.err
+    done.assert_refused(f"changed.csv:1: {said}")
     done = trained.run("predict.py", model_dir="output", input_file="changed.csv")
-    assert done.code == 1 and f"changed.csv:1: {said}" in done.err, done.err
+    done.assert_refused(f"changed.csv:1: {said}")
 
 
 def test_more_endings_than_in_the_training(trained):
@@ -109,7 +109,7 @@ def test_more_endings_than_in_the_training(trained):
         done.err), done.err
     assert table(trained.directory / "results" / "eval_predictions.csv")[0]["probability_4"]
     done = trained.run("predict.py", model_dir="output", input_file="more.csv")
-    assert done.code == 1 and "'ending4', but only 4 endings can be read" in done.err, done.err
+    done.assert_refused("'ending4', but only 4 endings can be read")
 
 
 @pytest.mark.parametrize(("changes", "said"), [

@@ -82,7 +82,7 @@ def test_the_script_answers(scripts, squad_file, spm_model_file, tmp_path):
         bert_config_file="config.json", spm_model_file=spm_model_file, predict_file=squad_file, do_eval=True,
         max_seq_length=64, doc_stride=20, max_query_length=16, n_best_size=64, output_dir="out",
         num_workers=2), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     contexts = list(CONTEXTS)
     answers = json.loads((tmp_path / "out" / "answer_offsets.json").read_text())
     assert len(answers) == sum(map(len, CONTEXTS.values()))

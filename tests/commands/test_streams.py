@@ -47,19 +47,19 @@ def test_files_of_other_commands(scripts, tiny_model, tmp_path, script):
             "create_pretraining_data.py": {"vocab_file": tiny_model.vocab, "max_seq_length": 16}}[script]
     flags = dict(more, input_file="text.txt")
     done = scripts.run(script, *tiny.flags(**flags, output_file="link"), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").stat().st_size > 50
     done = scripts.run(script, *tiny.flags(**flags, output_file=null), cwd=tmp_path)
     if script == "create_pretraining_data.py":
-        assert done.code == 1 and f"{null} is a device or a FIFO. Name a regular file" in done.err
+        done.assert_refused(f"{null} is a device or a FIFO. Name a regular file")
     else:
-        assert done.code == 0, done.err
+        done.assert_success()
     assert is_device(null)
 
 
 def test_messages_do_not_control_the_terminal(scripts, tmp_path):
     done = scripts.run("predict.py", "--model_dir=.", f"--input_file={BAD}", cwd=tmp_path)
-    assert done.code == 1 and r"--input_file=\x1b[2J\u202e\x9b: there is no such file" in done.err
+    done.assert_refused(r"--input_file=\x1b[2J\u202e\x9b: there is no such file")
     assert not set(BAD) - {"[", "2", "J"} & set(done.err)
 
 

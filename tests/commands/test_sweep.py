@@ -27,7 +27,7 @@ def test_two_jobs_train_as_the_command_alone(scripts, command, tmp_path):
 
     rates = "--grid=learning_rate=1e-3"
     done = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=0,1", "--jobs=2"), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "rank 1 of 2" in done.err or "rank 2 of 2" in done.err
     rows = table(tmp_path / "sweep")
     assert [(row["learning_rate"], row["seed"], row["status"]) for row in rows] == [
@@ -50,7 +50,7 @@ def test_two_jobs_train_as_the_command_alone(scripts, command, tmp_path):
     assert table(tmp_path / "sweep") == rows
     changed = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=0,1"), "--doc_stride=3",
                           cwd=tmp_path)
-    assert changed.code == 1 and "--doc_stride: not given -> 3" in changed.err
+    changed.assert_refused("--doc_stride: not given -> 3")
 
 
 @pytest.mark.parametrize("values, message", [
@@ -62,7 +62,7 @@ def test_two_jobs_train_as_the_command_alone(scripts, command, tmp_path):
 def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, scripts, command, tmp_path):
     done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", *values, *command,
                        cwd=tmp_path)
-    assert done.code == 1 and message in done.err, done.err
+    done.assert_refused(message)
     assert not list(tmp_path.iterdir())
 
 
@@ -71,11 +71,11 @@ def test_the_directory_in_a_flag_file_is_overridden(words, scripts, command, tmp
     (tmp_path / "a.flags").write_text("--output_dir=a\n")
     done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", "--grid=no_such_flag=0",
                        *command, *words, cwd=tmp_path)
-    assert done.code == 1 and "has no flag --no_such_flag that a sweep can change" in done.err, done.err
+    done.assert_refused("has no flag --no_such_flag that a sweep can change")
 
 
 def test_a_training_command_with_its_own_directory_is_refused(scripts, command, tmp_path):
     done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", "--grid=seed=0", *command,
                        "--output_dir=a", cwd=tmp_path)
-    assert done.code == 1 and "--output_dir=a: all runs would write" in done.err
+    done.assert_refused("--output_dir=a: all runs would write")
     assert not list(tmp_path.iterdir())

@@ -71,7 +71,7 @@ def evaluate(scripts, here, *flags, **more):
 
 def test_the_example_of_the_page_trains_evaluates_and_predicts(trained):
     here, done, _ = trained
-    assert done.code == 0, done.err
+    done.assert_success()
     output = here / "output" / "my_task"
     found = results_of(output / "eval_results.txt")
     matrix = json.loads(found["eval_confusion_matrix"])
@@ -92,7 +92,7 @@ def test_a_later_evaluation_and_prediction_use_the_copy(scripts, trained, tmp_pa
     output = copy_of(trained, tmp_path)
     expected = {name: (output / name).read_bytes() for name in ("eval_results.txt", "test_predictions.tsv")}
     done = evaluate(scripts, tmp_path, do_predict=True, results_dir="again", data_dir="reviews")
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "--task_module not given: using output/my_task/task_module.py (the copy of my_task.py" in done.err
     assert {name: (tmp_path / "again" / name).read_bytes() for name in expected} == expected
     assert not list(tmp_path.rglob("__pycache__"))
@@ -106,7 +106,7 @@ def test_predict_executes_no_module_and_an_edited_copy_is_refused(scripts, train
     done = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="new.txt"), cwd=tmp_path)
     assert done.code == 0 and set(json.loads(done.out)["probabilities"]) == {"bad", "good"}, done.err
     done = evaluate(scripts, tmp_path)
-    assert done.code == 1 and "task_module.py was changed after the training wrote it" in done.err
+    done.assert_refused("task_module.py was changed after the training wrote it")
     (output / "task_module.py").unlink()
     assert "task_module.py is missing" in evaluate(scripts, tmp_path).err
 
@@ -120,11 +120,11 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
                                "--output_dir=output/my_task has the labels bad, good.") in done.err
     other.write_text(example_of_the_page() + "\n# changed\n")
     done = evaluate(scripts, tmp_path, task_module="other.py")
-    assert done.code == 0, done.err
+    done.assert_success()
     assert re.search(r"WARNING: .*task_module: my_task\.py \(\w{8}\) -> other\.py \(\w{8}\)\.", done.err)
     # A training without the flag would otherwise be a training on no task.
     done = scripts.run("run_classifier.py", "--output_dir=output/my_task", cwd=tmp_path)
-    assert done.code == 1 and "contains a training with --task_module=my_task.py. To continue" in done.err
+    done.assert_refused("contains a training with --task_module=my_task.py. To continue")
     # A model of a module can also evaluate a user's own file.
     (tmp_path / "dev.csv").write_text("text,label\nthe cat,good\nthe dog,bad\n")
     done = evaluate(scripts, tmp_path, dev_file="dev.csv", results_dir="of_file")
@@ -140,9 +140,9 @@ def test_a_changed_module_continues_the_training_and_is_copied(scripts, trained,
     flags = [*trained[2], "--num_train_epochs=2", "--do_train=true"]
     done = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
     # Another module file with the same name has the same default directory.
-    assert done.code == 1 and f"already contains a training with a different module, {trained[0]}" in done.err
+    done.assert_refused(f"already contains a training with a different module, {trained[0]}")
     done = scripts.run("run_classifier.py", *flags, "--output_dir=output/my_task", cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert re.search(r"WARNING: .*continues from step 3 .*task_module: my_task\.py \(", done.err)
     assert (output / "task_module.py").read_text().endswith("# changed\n")
     record = json.loads((output / "run.json").read_text())

@@ -181,5 +181,5 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
 def test_a_command_that_trims_no_padding_refuses_the_flag(workspaces, tmp_path):
     work = workspaces(ROWS["SQuAD 1.1"], untrained=True).copy(tmp_path / "work")
     refused = work.train(tokens_per_micro_batch=40)
-    assert refused.code == 1 and "--tokens_per_micro_batch needs --trim_padding=true" in refused.err
+    refused.assert_refused("--tokens_per_micro_batch needs --trim_padding=true")
     assert not work.output.exists()

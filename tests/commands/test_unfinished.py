@@ -46,7 +46,7 @@ def test_step_0_is_refused(at_step, command):
 @pytest.mark.parametrize("command", ["predict.py", "convert_checkpoint.py"])
 def test_an_unfinished_training_is_said_once(at_step, command):
     done = at_step(3, finished_step=None).run(command, **COMMANDS[command])
-    assert done.code == 0, done.err
+    done.assert_success()
     assert done.err.count("WARNING: output/model.ckpt-3 comes from an unfinished training: step 3 of "
                           "8. ") == 1
 

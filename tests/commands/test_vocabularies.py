@@ -34,7 +34,7 @@ def records(scripts, tiny_model, tmp_path_factory):
     done = scripts.run("create_pretraining_data.py", *tiny.flags(
         input_file="text.txt", output_file="a.tfrecord,b.tfrecord", vocab_file=tiny_model.vocab,
         max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=3, dupe_factor=2), cwd=here)
-    assert done.code == 0, done.err
+    done.assert_success()
     return here
 
 
@@ -55,7 +55,7 @@ def pretrained(pretrain, tmp_path_factory):
     """(`Finished`, output directory) of a pre-training without a flag for the vocabulary."""
     output = tmp_path_factory.mktemp("pretrained") / "output"
     done = pretrain(output)
-    assert done.code == 0, done.err
+    done.assert_success()
     return done, output
 
 

@@ -121,7 +121,7 @@ def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
     for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "recompute": "layers"})):
         flags["trim_padding"] = False  # with XLA, trimmed lengths differ, and so do the masks
         done = train(scripts, tiny_model, tmp_path, tmp_path / name, **flags)
-        assert done.code == 0, done.err
+        done.assert_success()
         graph = tf.MetaGraphDef.FromString((tmp_path / name / "model.ckpt-3.meta").read_bytes()).graph_def
         calls.append(sum(node.op == "PartitionedCall" for node in graph.node))
         weights.append(tensors_of(tmp_path / name))

@@ -147,7 +147,7 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=2.002,
                        recompute="layers", output_file=tmp_path / "chart.svg")
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     rows = {int(length): int(size) for length, size in re.findall(
         r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
     assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
@@ -160,7 +160,7 @@ def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
     config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
     done = scripts.run("plan_memory.py", *tiny.flags(bert_config_file=config, max_seq_length="16", card="t4",
                                                      phase="prediction", batch_size=3), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "The table has 1 row. One simulation is needed per row, and each simulation takes" in done.err
     assert "Row 1 of 1, simulation 1: length 16, --recompute=none, 3 examples need" in done.err
     assert "Tesla T4, 16 GB: TensorFlow can use 14.24 GB (logs: 13,584 to 13,942 MiB)" in done.out
@@ -178,7 +178,7 @@ def test_the_script_adds_the_sums_of_gradients(scripts, tmp_path):
     done = scripts.run("plan_memory.py", *tiny.flags(
         bert_config_file=config, task="ner", max_seq_length="16", batch_size=3,
         gradient_accumulation_steps=4), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     assert "dropout on, sums of the gradients of 4 micro-batches" in done.out
     printed = re.search(r"^ +16 +none +3 +([\d.]+) MB = ", done.out, re.MULTILINE)[1]
     bert_config = modeling.BertConfig.from_json_file(config)
@@ -233,4 +233,4 @@ def test_the_script_refuses(scripts, tmp_path, changes, complaint):
     done = scripts.run("plan_memory.py",
                        *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
                        cwd=tmp_path)
-    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err
+    done.assert_refused(complaint)

@@ -97,7 +97,7 @@ class Machine(object):
         """
         finished = self._scripts.run(self.here / "probe.py", before, *both, cwd=self.here,
                                      **{**self.environment, **changes})
-        assert finished.code == 0, finished.err
+        finished.assert_success()
         had = []
         for line in finished.out.splitlines():
             values = json.loads(line)

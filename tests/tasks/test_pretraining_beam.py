@@ -311,7 +311,7 @@ def wait_for(condition):
 def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_path):
     (tmp_path / "here").mkdir()
     done = scripts.run("create_pretraining_data.py", *flags(output_file="0,1"), cwd=tmp_path / "here")
-    assert done.code == 0, done.err
+    done.assert_success()
     expected = contents([tmp_path / "here" / name for name in ("0", "1", "0.manifest.json")])
     for workers in (1, 2, 4):
         there = tmp_path / f"a b{workers}"

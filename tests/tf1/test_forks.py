@@ -265,7 +265,7 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
     written = os.stat(tmp_path / f"model.ckpt-{SAVE_STEPS}.index").st_mtime_ns
 
     resumed = trained.start(tmp_path, do_train=True).wait()
-    assert resumed.code == 0, resumed.err
+    resumed.assert_success()
     assert os.stat(tmp_path / f"model.ckpt-{SAVE_STEPS}.index").st_mtime_ns == written
     # Compares the checkpoints that both directories still contain. Their steps were trained by the killed
     # run, which is a second training from the start, and by the resumed run.

@@ -503,7 +503,7 @@ def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model
     given = dict(data_dir=tmp_path, module=module, output_dir=output, max_seq_length=tiny.SEQ_LENGTH,
                  train_batch_size=4, learning_rate=0.01)
     done = scripts.run(*FORK, *tiny.flags(**given), cwd=tmp_path)
-    assert done.code == 0, done.err
+    done.assert_success()
     reader = tf.train.load_checkpoint(str(output))
     name = "bert/encoder/layer_1/output/dense/kernel"
     assert abs(reader.get_tensor(f"module/{name}") - tiny_model.weights[name]).max() > 1e-4
