@@ -1,8 +1,5 @@
 """Compares two tables of predictions for the same examples: pairs their rows, and computes their metrics."""
 
-import csv
-import io
-import json
 import math
 import os
 import re
@@ -55,7 +52,6 @@ def read_tables(paths):
 
 def _read_table(path, own_record, other_record):
     record = own_record or other_record
-    read_rows = _read_json_lines if path.endswith(".jsonl") else _read_csv
     rows = list(map(_without_apostrophes, read_rows(path)))
     if not rows:
         raise ValueError(f"{path} is not a table of predictions: it has no rows.")
@@ -76,32 +72,27 @@ def _read_table(path, own_record, other_record):
     return Table(path, target, record and record["task"], labels, rows, separator)
 
 
-def _read_csv(path):
-    """Returns the rows of a CSV table, a list of {column: text}."""
-    csv.field_size_limit(max(csv.field_size_limit(), tables.MAX_FIELD_CHARACTERS))
-    try:
-        text = files.read_bytes(path).decode("utf-8")
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not a CSV table in UTF-8: {error}. Restore the file.") from error
-    for number, row in enumerate(rows, 1):
-        if None in row or None in row.values():  # csv.DictReader's marks of a row that is too long or short
-            raise ValueError(f"{path}: row {number} has more or fewer fields than the header. Restore the "
-                             "file.")
-    return rows
+def read_rows(path):
+    """Returns the rows of a table, a list of {column: value}. In a CSV table, all values are texts.
 
-
-def _read_json_lines(path):
-    rows = []
-    for number, line in enumerate(files.read_bytes(path).split(b"\n"), 1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: the line is not JSON ({error}). Restore the "
-                                 "file.") from error
-            if not isinstance(rows[-1], dict):
-                raise ValueError(f"{path}, line {number}: the line is not a JSON object. Restore the file.")
+    Raises:
+      ValueError: the table is damaged. The message names the line.
+    """
+    input_format = tables.format_from_name(path)
+    header, rows = None, []
+    with tables.name_file_in_errors(path), tables.open_table(path) as stream:
+        for line, row in tables.Table(stream, input_format, ","):
+            if isinstance(row, tables.BadRow):
+                raise tables.RowError(line, f"{row.problem} Restore the file.")
+            if header and row and len(row) != len(header):
+                raise tables.RowError(line, "the row has more or fewer fields than the header. Restore the "
+                                      "file.")
+            if isinstance(row, dict):
+                rows += [row] * bool(row)  # the row of a blank line is empty
+            elif header is None:
+                header = row
+            elif row:
+                rows.append(dict(zip(header, row)))
     return rows
 
 

@@ -1,7 +1,5 @@
 """Compares a metric between two sweeps. Runs with the same settings, such as the same seed, form a pair."""
 
-import csv
-import io
 import math
 import os
 import re
@@ -26,13 +24,11 @@ _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
 def read_sweep(directory):
     """Reads the table of a sweep. Returns (list of its columns, list of its rows as {column: text})."""
     path = os.path.join(directory, TABLE)
-    text = files.read_bytes(path).decode("utf-8-sig")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    rows = list(reader)
+    rows = paired_predictions.read_rows(path)
     if not rows or "status" not in rows[0]:
         raise ValueError(f"{path} is not the table of a sweep: " + (
             "the column 'status' is missing." if rows else "it has no rows."))
-    return list(reader.fieldnames), rows
+    return list(rows[0]), rows
 
 
 def read_settings(directory, columns):

@@ -372,29 +372,6 @@ class Differences(NamedTuple):
     first: list
 
 
-def compare_tokens(tokenizer, texts):
-    """Compares the tokens of a `GraphTokenizer` with the tokens of the tokenizer, for each text.
-
-    Args:
-      tokenizer: a `tokenization.FullTokenizer`.
-      texts: iterable of str.
-
-    Returns:
-      a `Differences`.
-    """
-    with tf.Graph().as_default(), tf.Session() as session:
-        inputs = tf.placeholder(tf.string, [None])
-        ids = GraphTokenizer(tokenizer)(inputs)
-        session.run(tf.tables_initializer())
-
-        def compare(batch):
-            found = session.run(ids, {inputs: _encoded(batch)}).to_list()
-            return [(text, tokenizer.tokenize(text), tokenizer.convert_ids_to_tokens(row))
-                    for text, row in zip(batch, found)]
-
-        return _differences(texts, compare)
-
-
 def compare_export(model, directory, texts):
     """Compares the tokens that the encoder gets in an exported graph with those in `predict.py`, for each
     text.
@@ -434,7 +411,12 @@ def compare_export(model, directory, texts):
             return [pair if pair and all(equal[index:index + 2]) else row
                     for index, (row, pair) in enumerate(itertools.zip_longest(alone, pairs))]
 
-        return _differences(texts, compare)
+        compared, number, first, texts = 0, 0, [], iter(texts)
+        while batch := list(itertools.islice(texts, _COMPARED_AT_A_TIME)):
+            different = [row for row in compare(batch) if row[1] != row[2]]
+            compared, number = compared + len(batch), number + len(different)
+            first = [*first, *different][:_MOST_SHOWN]
+        return Differences(compared, number, first)
 
 
 def _expected_tokens(model, texts, is_tagged):
@@ -457,14 +439,3 @@ def _joined(first, second):
 
 def _encoded(texts):
     return [text.encode("utf-8", "replace") for text in texts]
-
-
-def _differences(texts, compare):
-    """Returns the `Differences` of texts. `compare` takes a list of texts. For each text, it returns (text,
-    tokens of the tokenizer, tokens of the graph)."""
-    compared, number, first, texts = 0, 0, [], iter(texts)
-    while batch := list(itertools.islice(texts, _COMPARED_AT_A_TIME)):
-        different = [row for row in compare(batch) if row[1] != row[2]]
-        compared, number = compared + len(batch), number + len(different)
-        first = [*first, *different][:_MOST_SHOWN]
-    return Differences(compared, number, first)

@@ -397,10 +397,10 @@ def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
                           ("quote", b'label,prediction,text\nno,no,"a"b\n')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "eval_predictions.csv").write_bytes(content)
-        assert f"{name}/eval_predictions.csv is not a CSV table in UTF-8: " in refused(a, tmp_path / name)
+        assert f"{name}/eval_predictions.csv:2: " in refused(a, tmp_path / name)
     (tmp_path / "cut" / "eval_predictions.csv").parent.mkdir()
     (tmp_path / "cut" / "eval_predictions.csv").write_text("text,label,prediction\na,no,no\nb,no\n")
-    assert "cut/eval_predictions.csv: row 2 has more or fewer fields than the header" in (
+    assert "cut/eval_predictions.csv:3: the row has more or fewer fields than the header" in (
         refused(tmp_path / "cut", a))
     key = write(tmp_path / "key", [{"text": "a", "label": "no", "prediction": "no"},
                                    {"text": "b", "label": "no"}], True)
