@@ -17,16 +17,18 @@ from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, short
 
 _VIEWS = {"keys", "values", "items"}
 _ITERATORS = {"builtins.map": "map(…)", "builtins.filter": "filter(…)", "builtins.zip": "zip(…)"}
+_RANGES = ("builtins.range", "builtins.xrange")
 _LIST_METHODS = {"append", "extend", "insert", "pop", "remove", "reverse", "sort"}
 _BYTE_CODECS = {"hex", "base64", "zlib", "bz2", "rot13", "string_escape", "string-escape"}
-_STACKS = {f"numpy.{name}" for name in ("vstack", "hstack", "dstack", "stack", "concatenate", "column_stack")}
-_ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"}
-_TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", "reduce_sum", "squeeze",
-                                      "to_float", "to_int32", "nn.sigmoid", "nn.softmax")}
+_STACKS = "numpy.vstack numpy.hstack numpy.dstack numpy.stack numpy.concatenate numpy.column_stack"
+_ARRAYS = f"{_STACKS} numpy.array numpy.asarray tf.constant tf.convert_to_tensor"
+_TENSORS = """
+    tf.argmax tf.cast tf.equal tf.reduce_mean tf.reduce_sum tf.squeeze tf.to_float tf.to_int32 tf.nn.sigmoid
+    tf.nn.softmax
+"""
+_DIGESTS = "hashlib.md5 hashlib.sha1 hashlib.sha224 hashlib.sha256 hashlib.sha384 hashlib.sha512"
 # {name of a function of tf.logging: name of the corresponding level}
 _LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
-_BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
-_DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
 
 
 def written(node):
@@ -73,7 +75,7 @@ class Names:
         name = self.called(node)
         if name in _ITERATORS:
             return _ITERATORS[name]
-        if ranges and name in ("builtins.range", "builtins.xrange"):
+        if ranges and name in _RANGES:
             return "range(…)"
         if views and name is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             method = node.func.attr
@@ -87,24 +89,37 @@ class Names:
                    for bindings in self.scope.module.names.values() for binding in bindings)
 
 
-def _keyword(call, name):
-    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+class Call:
+    """A call in the program.
+
+    Attributes:
+      node: the ast.Call.
+      args: list of the positional arguments.
+      first: the first of them, or None.
+      name: dotted name of the called function; "" if it is not known.
+      receiver, method: the object and the name of the method in a method call; otherwise None and "".
+    """
+
+    def __init__(self, node, names):
+        function = node.func if isinstance(node.func, ast.Attribute) else None
+        self.node, self.args, self.first = node, node.args, next(iter(node.args), None)
+        self.name = names.of(node.func) or ""
+        self.receiver, self.method = getattr(function, "value", None), getattr(function, "attr", "")
+
+    def keyword(self, name):
+        """Returns the value of a keyword argument, or None."""
+        return next((keyword.value for keyword in self.node.keywords if keyword.arg == name), None)
 
 
 def _is_text(node, part=""):
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and part in node.value
 
 
-def _method(call):
-    """Returns (object, name of the method) for a method call, and (None, None) for other expressions."""
-    return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
-
-
 def wrong(node, kind, problem, instead, note=False):
     """Returns the tuple that a rule yields.
 
     Args:
-      node: the node; its line is the line of the finding.
+      node: the node, or the Call; its line is the line of the finding.
       kind: kind of the finding, such as PYTHON2.
       problem: description of what is wrong with the code of the node.
       instead: the code to write instead.
@@ -113,6 +128,7 @@ def wrong(node, kind, problem, instead, note=False):
     Returns:
       (node, kind, text of the finding, instead, note).
     """
+    node = getattr(node, "node", node)
     return node, kind, f"`{written(node)}`: {problem}", instead, note
 
 
@@ -122,19 +138,21 @@ def wrong(node, kind, problem, instead, note=False):
 
 
 def old_methods(call, names):
-    receiver, method = _method(call)
-    if receiver is None or method in names.methods or call.keywords or any(
+    if call.receiver is None or call.method in names.methods or call.node.keywords or any(
             map(names.imports, rules.WITH_OLD_METHODS)):
         return
-    if method in rules.METHODS and not call.args and names.of(call.func) is None:
-        kind, instead = rules.METHODS[method]
-        if method != "tostring" or not hasattr(np.ndarray, "tostring"):
-            yield call, kind, f"`.{method}()` is gone", f"`{written(receiver)}.{instead}`"
-    elif method == "has_key" and len(call.args) == 1:
-        yield call, PYTHON2, "`.has_key()` is gone", f"`{written(call.args[0])} in {written(receiver)}`"
-    elif method == "next" and not call.args and names.called(receiver) in (
+    kind, instead, owner = PYTHON2, "", written(call.receiver)
+    if call.method in rules.METHODS and not call.args and not call.name:
+        kind, new = rules.METHODS[call.method]
+        if call.method != "tostring" or not hasattr(np.ndarray, "tostring"):
+            instead = f"{owner}.{new}"
+    elif call.method == "has_key" and len(call.args) == 1:
+        instead = f"{written(call.first)} in {owner}"
+    elif call.method == "next" and not call.args and names.called(call.receiver) in (
             "builtins.iter", "builtins.open", "csv.reader", *_ITERATORS):
-        yield call, PYTHON2, "`.next()` is gone", f"`next({written(receiver)})`"
+        instead = f"next({owner})"
+    if instead:
+        yield call.node, kind, f"`.{call.method}()` is gone", f"`{instead}`"
 
 
 def lists_no_more(node, names):
@@ -154,25 +172,22 @@ def lists_no_more(node, names):
 
 
 def lists_in_calls(call, names):
-    receiver, method = _method(call)
-    name = names.of(call.func)
-    first = call.args[0] if call.args else None
-    if method in _LIST_METHODS and (what := names.no_list(receiver, ranges=True)):
-        instead = f"`sorted({written(receiver)})`" if method == "sort" else f"`list({what})` where it is made"
-        yield wrong(call, PYTHON2, f"{what} is not a list", instead)
-    elif first is not None and (
-            name == "builtins.len" and (what := names.no_list(first, views=False))
-            or name == "random.shuffle" and (what := names.no_list(first, ranges=True))
-            or name in _ARRAYS | _STACKS and (what := names.no_list(first))):
+    if call.method in _LIST_METHODS and (what := names.no_list(call.receiver, ranges=True)):
+        instead = f"sorted({written(call.receiver)})" if call.method == "sort" else f"list({what})"
         yield wrong(call, PYTHON2, f"{what} is not a list",
-                    f"`{written(call.func)}(list({written(first)}){', …' * (len(call.args) > 1)})`")
+                    f"`{instead}`" + " where it is made" * (call.method != "sort"))
+    elif call.name in ("builtins.len", "random.shuffle", *_ARRAYS.split()) and call.first and (
+            what := names.no_list(call.first, ranges=call.name == "random.shuffle",
+                                  views=call.name != "builtins.len")):
+        yield wrong(call, PYTHON2, f"{what} is not a list", f"`{written(call.node.func)}(list("
+                    f"{written(call.first)}){', …' * (len(call.args) > 1)})`")
 
 
 def divisions(node, names):
     """Reports a division with `/` in a place that accepts only integers. In Python 3, its result is a
     float."""
-    if isinstance(node, ast.Call):
-        if names.of(node.func) in ("builtins.range", "builtins.xrange"):
+    if isinstance(node, Call):
+        if node.name in _RANGES:
             yield from _division(node.args, "in range")
     elif isinstance(node.slice, ast.Slice):
         if getattr(node.value, "attr", None) not in ("loc", "ix"):
@@ -211,50 +226,45 @@ def prints(node, names):
 
 def orders(call, names):
     """Reports calls of sort and sorted with a comparison function (cmp)."""
-    name, (_, method) = names.of(call.func), _method(call)
-    place = 1 if name == "builtins.sorted" else 0 if method == "sort" and name is None else None
-    if place is None:
-        return
-    order = _keyword(call, "cmp")
-    more = call.args[place:]
-    if order is None and more and isinstance(more[0], ast.Lambda) and len(more[0].args.args) == 2:
-        order = more[0]
-    if order is not None:
-        yield wrong(call, PYTHON2, "Python 3 has no cmp "
-                                   "argument", f"`key=functools.cmp_to_key({written(order)})`")
+    if call.name == "builtins.sorted" or call.method == "sort" and not call.name:
+        order, more = call.keyword("cmp"), call.args[call.name == "builtins.sorted":]
+        if order is None and more and isinstance(more[0], ast.Lambda) and len(more[0].args.args) == 2:
+            order = more[0]
+        if order is not None:
+            yield wrong(call, PYTHON2, "Python 3 has no cmp argument",
+                        f"`key=functools.cmp_to_key({written(order)})`")
 
 
 def texts(call, names):
     """Reports calls that only the strings of Python 2 support, such as "text".decode("utf-8")."""
-    receiver, method = _method(call)
-    if method == "decode" and (_is_text(receiver) or names.called(receiver) == "builtins.str"):
-        yield wrong(call, PYTHON2, "a str has no decode", f"`{written(receiver)}`")
-    elif method in ("encode", "decode") and call.args and isinstance(call.args[0], ast.Constant) and (
-            call.args[0].value in _BYTE_CODECS):
+    if call.method == "decode" and (
+            _is_text(call.receiver) or names.called(call.receiver) == "builtins.str"):
+        yield wrong(call, PYTHON2, "a str has no decode", f"`{written(call.receiver)}`")
+    elif call.method in ("encode", "decode") and isinstance(call.first, ast.Constant) and (
+            call.first.value in _BYTE_CODECS):
         yield wrong(call, PYTHON2, "this is not an encoding of text",
-                    f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
-    elif names.called(call.func) == "codecs.getwriter" and call.args and names.of(call.args[0]) in (
+                    f"`codecs.{call.method}({written(call.receiver)}, {written(call.first)})`")
+    elif names.called(call.node.func) == "codecs.getwriter" and call.first and names.of(call.first) in (
             "sys.stdout", "sys.stderr"):
-        yield wrong(call, PYTHON2, f"{written(call.args[0])} takes text",
-                    f"`{written(call.func)}({written(call.args[0])}.buffer)`")
-    elif names.of(call.func) in _DIGESTS and call.args and _is_text(call.args[0]):
-        yield wrong(call, PYTHON2, "this function takes bytes, not text", f"`b{written(call.args[0])}`")
+        yield wrong(call, PYTHON2, f"{written(call.first)} takes text",
+                    f"`{written(call.node.func)}({written(call.first)}.buffer)`")
+    elif call.name in _DIGESTS.split() and _is_text(call.first):
+        yield wrong(call, PYTHON2, "this function takes bytes, not text", f"`b{written(call.first)}`")
 
 
 def files(call, names):
     """Reports file modes that Python 3 refuses, and binary files that are passed to the csv module."""
-    name, mode = names.of(call.func), _mode(call)
-    if name in ("builtins.open", "io.open") and "U" in mode and sys.version_info >= (3, 11):
-        new = mode.replace("U", "")
-        yield wrong(call, PYTHON3, 'Python 3 has no mode "U"', f'`"{new or "r"}"`')
-    elif name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and call.args and (
-            names.called(call.args[0]) == "builtins.open") and "b" in _mode(names.scope.value(call.args[0])):
-        yield wrong(call, PYTHON2, "the csv module needs a text "
-                                   "file", '`newline=""` in place of "b" in the mode')
+    if call.name in ("builtins.open", "io.open") and "U" in _mode(call) and sys.version_info >= (3, 11):
+        yield wrong(call, PYTHON3, 'Python 3 has no mode "U"', f'`"{_mode(call).replace("U", "") or "r"}"`')
+    elif call.name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and (
+            names.called(call.first) == "builtins.open"):
+        if "b" in _mode(Call(names.scope.value(call.first), names)):
+            yield wrong(call, PYTHON2, "the csv module needs a text file",
+                        '`newline=""` in place of "b" in the mode')
 
 
 def _mode(call):
-    mode = _keyword(call, "mode") or (call.args[1] if len(call.args) > 1 else None)
+    mode = call.keyword("mode") or (call.args[1] if len(call.args) > 1 else None)
     return mode.value if _is_text(mode) else ""
 
 
@@ -300,91 +310,88 @@ def _sums_generators():
 
 def arrays(call, names):
     """Reports calls of NumPy functions that can fail with newer versions of NumPy."""
-    name, first = names.of(call.func), call.args[0] if call.args else None
-    receiver, method = _method(call)
-    if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
-        yield wrong(call, NUMPY, "np.sum does not accept a generator", f"`sum({ast.unparse(first)[1:-1]})`")
-    elif name in _STACKS and isinstance(first, ast.GeneratorExp):
+    of_generator = isinstance(call.first, ast.GeneratorExp)
+    if call.name == "numpy.sum" and of_generator and not _sums_generators():
+        yield wrong(call, NUMPY, "np.sum does not accept a generator",
+                    f"`sum({ast.unparse(call.first)[1:-1]})`")
+    elif call.name in _STACKS.split() and of_generator:
         yield wrong(call, NUMPY, "this function does not accept a generator",
-                    f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
-    elif name == "numpy.fromstring" and len(call.args) < 4 and _keyword(call, "sep") is None:
-        instead = written(call).replace("fromstring", "frombuffer")
-        yield wrong(call, NUMPY, "this function no longer reads bytes", f"`{instead}`")
-    elif name == "numpy.array" and getattr(_keyword(call, "copy"), "value", None) is False:
-        instead = written(call.func).replace("array", "asarray")
+                    f"`{written(call.node.func)}([{ast.unparse(call.first)[1:-1]}])`")
+    elif call.name == "numpy.fromstring" and len(call.args) < 4 and call.keyword("sep") is None:
+        yield wrong(call, NUMPY, "this function no longer reads bytes",
+                    f"`{written(call.node).replace('fromstring', 'frombuffer')}`")
+    elif call.name == "numpy.array" and getattr(call.keyword("copy"), "value", None) is False:
+        instead = written(call.node.func).replace("array", "asarray")
         yield wrong(call, NUMPY, "this call fails if a copy is needed",
-                    f"`{instead}({written(first) if first else '…'})`", True)
-    elif method == "item" and names.called(receiver) == "numpy.load":
-        load = names.scope.value(receiver)
-        if _keyword(load, "allow_pickle") is None:
-            yield (call, NUMPY, f"`{written(load)}`: arrays of objects are not loaded",
+                    f"`{instead}({written(call.first) if call.first else '…'})`", True)
+    elif call.method == "item" and names.called(call.receiver) == "numpy.load":
+        load = Call(names.scope.value(call.receiver), names)
+        if load.keyword("allow_pickle") is None:
+            yield (call.node, NUMPY, f"`{written(load.node)}`: arrays of objects are not loaded",
                    "`allow_pickle=True` as well")
 
 
-def tables(node, names):
-    """Reports names and arguments that pandas has removed."""
-    if isinstance(node, ast.Subscript):
-        if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
-            yield wrong(node, PACKAGE, "pandas has no .ix", "`.loc[…]`, or `.iloc[…]` for positions")
-        return
-    receiver, method = _method(node)
-    if method == "as_matrix" and names.imports("pandas"):
-        yield wrong(node, PACKAGE, "pandas has no as_matrix", f"`{written(receiver)}.to_numpy()`")
-    elif method == "append" and (names.called(receiver) or "").startswith(
+def indexers(node, names):
+    """Reports the attribute `ix` of a DataFrame, which pandas has removed."""
+    if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
+        yield wrong(node, PACKAGE, "pandas has no .ix", "`.loc[…]`, or `.iloc[…]` for positions")
+
+
+def tables(call, names):
+    """Reports methods and arguments that pandas has removed."""
+    if call.method == "as_matrix" and names.imports("pandas"):
+        yield wrong(call, PACKAGE, "pandas has no as_matrix", f"`{written(call.receiver)}.to_numpy()`")
+    elif call.method == "append" and (names.called(call.receiver) or "").startswith(
             ("pandas.DataFrame", "pandas.read_")):
-        yield wrong(node, PACKAGE, "a DataFrame has no append", f"`pd.concat([{written(receiver)}, …])`")
-    elif (names.of(node.func) or "").startswith("pandas.read_") and _keyword(node, "error_bad_lines"):
-        yield node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
+        yield wrong(call, PACKAGE, "a DataFrame has no append", f"`pd.concat([{written(call.receiver)}, …])`")
+    elif call.name.startswith("pandas.read_") and call.keyword("error_bad_lines"):
+        yield call.node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
 
 
 def others(call, names):
     """Reports calls of json, yaml and gensim that fail with the versions of today. Such a call passes an
     argument that was removed or renamed, or lacks an argument that is now required."""
-    name = names.of(call.func) or ""
-    if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
+    if call.name in ("json.load", "json.loads", "json.dump", "json.dumps") and call.keyword("encoding"):
         yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
-    elif name == "yaml.load" and len(call.args) == 1 and not call.keywords:
-        yield wrong(call, PACKAGE, "this function needs a "
-                                   "Loader", f"`yaml.safe_load({written(call.args[0])})`")
-    elif name.startswith("gensim.models.") and name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
+    elif call.name == "yaml.load" and len(call.args) == 1 and not call.node.keywords:
+        yield wrong(call, PACKAGE, "this function needs a Loader", f"`yaml.safe_load({written(call.first)})`")
+    elif call.name.startswith("gensim.models.") and call.name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
         for old, new in (("size", "vector_size"), ("iter", "epochs")):
-            if _keyword(call, old):
-                yield call, PACKAGE, f"`{old}=` has another name in gensim 4", f"`{new}=`"
+            if call.keyword(old):
+                yield call.node, PACKAGE, f"`{old}=` has another name in gensim 4", f"`{new}=`"
 
 
 def refused(call, names):
     """Reports calls that tf1 refuses, such as `TPUClusterResolver()`. Programs can import these names, but
     cannot call them."""
-    name = names.of(call.func) or ""
-    last = name.split(".")[-1] or getattr(call.func, "attr", "")
-    ours = name.startswith(("tf.", "tensorflow."))
-    use_tpu = _keyword(call, "use_tpu")
-    if last == "TPUClusterResolver" and ours:
+    last = call.name.split(".")[-1] or call.method
+    cluster = call.keyword("cluster")
+    if last == "TPUEstimator" and getattr(call.keyword("use_tpu"), "value", None) is True:
+        yield call.node, TENSORFLOW, "`use_tpu=True`: TPUs are not supported", "`use_tpu=False`"
+    elif not call.name.startswith(("tf.", "tensorflow.")):
+        return
+    elif last == "TPUClusterResolver":
         yield wrong(call, TENSORFLOW, "TPUs are not supported", "`if FLAGS.use_tpu:` before it")
-    elif last == "TPUEstimator" and isinstance(use_tpu, ast.Constant) and use_tpu.value is True:
-        yield call, TENSORFLOW, "`use_tpu=True`: TPUs are not supported", "`use_tpu=False`"
-    elif ours and last == "RunConfig":
-        cluster = _keyword(call, "cluster")
-        if isinstance(cluster, ast.Call):
-            yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
-    elif ours and name.endswith(f".contrib.seq2seq.{last}") and hasattr(
+    elif last == "RunConfig" and isinstance(cluster, ast.Call):
+        yield call.node, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
+    elif call.name.endswith(f".contrib.seq2seq.{last}") and hasattr(
             getattr(tf1.contrib.seq2seq, last, None), "is_refused"):
         yield wrong(call, TENSORFLOW, f"tf1 does not provide tf.contrib.seq2seq.{last}", "tf.keras.layers")
-    elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
+    elif call.name == "tf.saved_model.load" and len(call.args) == 1 and not call.node.keywords:
         yield wrong(call, TENSORFLOW, "in TensorFlow 1, the first arguments are a session and tags",
-                    f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
-    elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and [
+                    f"`tf.compat.v2.saved_model.load({written(call.first)})`")
+    elif last in ("DEFINE_bool", "DEFINE_boolean") and [
             getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
-        yield call, TENSORFLOW, "`use_tpu` is true by default: TPUs are not supported", "`False`", True
+        yield call.node, TENSORFLOW, "`use_tpu` is true by default: TPUs are not supported", "`False`", True
 
 
 def levels(call, names):
     """Reports calls of set_verbosity whose argument is a function, such as tf.logging.info, and not a level,
     such as tf.logging.INFO."""
-    name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
-    if name.startswith("tf.") and call.args[0].attr in _LOGS:
-        yield wrong(call, TENSORFLOW, f"`{written(call.args[0])}` is a function",
-                    f"`{written(call.args[0].value)}.{_LOGS[call.args[0].attr]}`")
+    name = names.of(call.first) or "" if call.method == "set_verbosity" else ""
+    if name.startswith("tf.") and call.first.attr in _LOGS:
+        yield wrong(call, TENSORFLOW, f"`{written(call.first)}` is a function",
+                    f"`{written(call.first.value)}.{_LOGS[call.first.attr]}`")
 
 
 def metrics(function, names):
@@ -397,7 +404,7 @@ def metrics(function, names):
     for node in inside:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(target, ast.Name) and bound.count(target.id) == 1 and isinstance(node.value, ast.Call):
-            tensors |= {target.id} if names.of(node.value.func) in _TENSORS else set()
+            tensors |= {target.id} if names.of(node.value.func) in _TENSORS.split() else set()
     for node in inside:
         result = node.value if isinstance(node, ast.Return) else None
         for key, value in zip(result.keys, result.values) if isinstance(result, ast.Dict) else ():
@@ -428,9 +435,8 @@ def argument_specs(node, names):
 
 def names_in_graphs(call, names):
     """Reports look-ups of ops or tensors whose names were chosen by TensorFlow and not by the program."""
-    receiver, method = _method(call)
-    literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
-    if literal is None or not _is_text(literal):
+    literal = names.scope.value(call.first)
+    if call.method not in ("get_tensor_by_name", "get_operation_by_name") or not _is_text(literal):
         return
     last = re.sub(r":\d+$", "", literal.value).split("/")[-1]
     if last in ("read", "Assign"):
@@ -444,15 +450,20 @@ def names_in_graphs(call, names):
 
 def imports_by_name(call, names):
     """Notes imports of modules that are not installed, or whose names only the running program knows."""
-    is_import = names.of(call.func) in ("importlib.import_module", "builtins.__import__") and call.args
-    if is_import and not (_is_text(call.args[0]) and modules.not_installed(call.args[0].value) is None):
+    if call.name in ("importlib.import_module", "builtins.__import__") and call.first and not (
+            _is_text(call.first) and modules.not_installed(call.first.value) is None):
         yield wrong(call, PACKAGE, "the checker does not follow this import", "", True)
 
 
-_EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,
-               levels, names_in_graphs,
-               imports_by_name)
-RULES = {ast.Call: _EVERY_CALL, ast.Subscript: (lists_no_more, divisions, prints, tables),
-         ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints, argument_specs), ast.Expr: (prints,),
-         ast.Compare: (literals,), ast.Constant: (variable_ops,), ast.Raise: (raised,),
-         ast.FunctionDef: (generators, metrics)}
+RULES = {Call: (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,
+                levels, names_in_graphs, imports_by_name),
+         ast.Subscript: (lists_no_more, divisions, prints, indexers), ast.BinOp: (lists_no_more, prints),
+         ast.Attribute: (prints, argument_specs), ast.Expr: (prints,), ast.Compare: (literals,),
+         ast.Constant: (variable_ops,), ast.Raise: (raised,), ast.FunctionDef: (generators, metrics)}
+
+
+def problems(node, names):
+    """Yields the tuples of all rules for a node."""
+    subject = Call(node, names) if isinstance(node, ast.Call) else node
+    for rule in RULES.get(type(subject), ()):
+        yield from rule(subject, names)

@@ -78,9 +78,8 @@ class Reader(ast.NodeVisitor):
     # --- Which lines run ---------------------------------------------------------------------------------
 
     def visit(self, node):
-        for rule in calls.RULES.get(type(node), ()):
-            for place, *finding in rule(node, calls.Names(self._scope, self._fork.methods)):
-                self._emit(_CALL, place, *finding)
+        for place, *finding in calls.problems(node, calls.Names(self._scope, self._fork.methods)):
+            self._emit(_CALL, place, *finding)
         super().visit(node)
 
     def _block(self, nodes):

@@ -6,6 +6,8 @@ The parts contain the names that forks of BERT use. For example, the functions o
 """
 
 import importlib
+import operator
+import types
 
 import tensorflow.compat.v1 as tf
 
@@ -24,7 +26,7 @@ from tf1._contrib import (
     training,
 )
 from tf1._names import estimator_parts, internals, summary, tensorflow_names
-from tf1._names.namespace import Namespace, defined_names, own_names, rows
+from tf1._names.namespace import Namespace, own_names, rows
 from tf1._replicas import strategies
 from tf1._run import keras_modules
 
@@ -115,65 +117,18 @@ def _projector():
         return None
 
 
-# A dict. Each key is the name of a part of tf.contrib. The value is a dict with the names in this part:
-# {name: the object that tf1 provides under this name}. Most of these objects are functions or classes.
-_NAMES_OF_PARTS = {
-    "autograph": dict(convert=internals.autograph_convert,
-                      do_not_convert=tf.autograph.experimental.do_not_convert,
-                      **own_names(tf.autograph, "to_code to_graph")),
-    "cluster_resolver": dict(TPUClusterResolver=estimator_parts.TPUClusterResolver),
+# {part of tf.contrib: {name: object}}, for objects that have no line in `_NAMES_OF_PARTS`
+_OBJECTS = {
     "compiler": dict(jit=_contrib_namespace(
         "compiler", dict(experimental_jit_scope=tf.xla.experimental.jit_scope))),
-    "crf": dict(**defined_names(crf),
-                **own_names(core_crf, "crf_binary_score crf_log_likelihood crf_log_norm crf_sequence_score "
-                            "crf_unary_score viterbi_decode")),
-    "data": dict(**tensorflow_names.DATA, AUTOTUNE=tf.data.experimental.AUTOTUNE,
-                 **own_names(others, "batch_and_drop_remainder padded_batch_and_drop_remainder"),
-                 **own_names(tf.data.experimental, "bucket_by_sequence_length group_by_window "
-                             "ignore_errors map_and_batch prefetch_to_device unbatch")),
+    "data": tensorflow_names.DATA,
     "distribute": strategies.CONTRIB,
-    "eager": own_names(tf, "GradientTape Variable executing_eagerly"),
-    "estimator": dict(**tensorflow_names.STOPPING,
-                      InMemoryEvaluatorHook=estimator_parts.InMemoryEvaluatorHook,
-                      clip_gradients_by_norm=optimizers.clip_gradients_by_norm),
-    "framework": dict(**defined_names(framework),
-                      nest=Namespace("tf.contrib.framework.nest",
-                                     dict(is_sequence=internals.nest.is_nested), lambda: internals.nest),
-                      **own_names(internals, "deprecated deprecated_args smart_cond smart_constant_value"),
-                      **own_names(tf.train, "assert_global_step create_global_step get_global_step "
-                                  "get_or_create_global_step init_from_checkpoint list_variables "
-                                  "load_checkpoint load_variable"),
-                      **own_names(tf, "CriticalSection argsort is_non_decreasing is_numeric_tensor "
-                                  "is_strictly_increasing is_tensor sort")),
-    "graph_editor": defined_names(graph_editor),
-    "layers": defined_names(layers),
-    "learn": dict(ModeKeys=others.ModeKeys, preprocessing=Namespace(
-        "tf.contrib.learn.preprocessing",
-        own_names(others, "CategoricalVocabulary VocabularyProcessor tokenizer"))),
-    "legacy_seq2seq": dict(own_names(others, "rnn_decoder sequence_loss_by_example"),
-                           sequence_loss=others.sequence_loss_of_lists),
-    "lookup": dict(defined_names(internals.lookup_ops), HashTable=tf.lookup.StaticHashTable,
-                   MutableDenseHashTable=internals.lookup_ops.MutableDenseHashTable,
-                   string_to_index_table_from_file=internals.lookup_ops.index_table_from_file,
-                   string_to_index_table_from_tensor=others.index_table_from_tensor,
-                   **own_names(others, "index_table_from_tensor index_to_string "
-                               "index_to_string_table_from_tensor string_to_index")),
-    "metrics": defined_names(metrics),
-    "mixed_precision": own_names(optimizers, "ExponentialUpdateLossScaleManager FixedLossScaleManager "
-                                 "LossScaleManager LossScaleOptimizer"),
-    "opt": own_names(optimizers, "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
-                     "MomentumWOptimizer MovingAverageOptimizer clip_gradients_by_global_norm "
-                     "extend_with_decoupled_weight_decay"),
-    "predictor": defined_names(predictor),
-    "rnn": dict(**defined_names(rnn),
-                **own_names(tf.nn.rnn_cell, "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper "
-                            "GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper"),
-                **own_names(tf.nn, "static_rnn static_bidirectional_rnn dynamic_rnn "
-                            "bidirectional_dynamic_rnn raw_rnn static_state_saving_rnn")),
-    "seq2seq": dict(others.SEQ2SEQ_CLASSES, _transpose_batch_time=rnn.transpose_batch_time,
-                    **own_names(others, "hardmax sequence_loss tile_batch")),
-    "sparsemax": own_names(others, "sparsemax sparsemax_loss"),
-    "staging": dict(StagingArea=internals.StagingArea),
+    "estimator": tensorflow_names.STOPPING,
+    "framework": dict(nest=Namespace(
+        "tf.contrib.framework.nest", dict(is_sequence=internals.nest.is_nested), lambda: internals.nest)),
+    "learn": dict(preprocessing=Namespace("tf.contrib.learn.preprocessing", own_names(
+        others, "CategoricalVocabulary VocabularyProcessor tokenizer"))),
+    "seq2seq": others.SEQ2SEQ_CLASSES,
     "summary": summary.CONTRIB,
     "tensorboard": dict(plugins=Namespace("tf.contrib.tensorboard.plugins", dict(projector=Namespace(
         "tf.contrib.tensorboard.plugins.projector", {}, _projector,
@@ -182,13 +137,75 @@ _NAMES_OF_PARTS = {
         FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation(),
         TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
         print_model_analysis=others.print_model_analysis))),
-    "tpu": dict(**tensorflow_names.TPU, bfloat16_scope=tf.tpu.bfloat16_scope),
-    "training": dict(**defined_names(training), checkpoints_iterator=tf.train.checkpoints_iterator),
-    "util": dict(constant_value=tf.get_static_value, **own_names(tf, "make_ndarray make_tensor_proto")),
+    "tpu": tensorflow_names.TPU,
 }
+_HOMES = types.SimpleNamespace(
+    tf=tf, core_crf=core_crf, crf=crf, estimator_parts=estimator_parts, framework=framework,
+    graph_editor=graph_editor, internals=internals, layers=layers, metrics=metrics, optimizers=optimizers,
+    others=others, predictor=predictor, rnn=rnn, training=training)
+# Each line names a part of tf.contrib, a module in `_HOMES`, and names that the part gets from this module.
+# For the form of the names, see `own_names`.
+_NAMES_OF_PARTS = """
+    autograph        internals                 convert=autograph_convert
+    autograph        tf.autograph              to_code to_graph
+    autograph        tf.autograph.experimental do_not_convert
+    cluster_resolver estimator_parts           TPUClusterResolver
+    crf              crf                       *
+    crf              core_crf                  crf_binary_score crf_log_likelihood crf_log_norm
+    crf              core_crf                  crf_sequence_score crf_unary_score viterbi_decode
+    data             others                    batch_and_drop_remainder padded_batch_and_drop_remainder
+    data             tf.data.experimental      AUTOTUNE bucket_by_sequence_length group_by_window
+    data             tf.data.experimental      ignore_errors map_and_batch prefetch_to_device unbatch
+    eager            tf                        GradientTape Variable executing_eagerly
+    estimator        estimator_parts           InMemoryEvaluatorHook
+    estimator        optimizers                clip_gradients_by_norm
+    framework        framework                 *
+    framework        internals                 deprecated deprecated_args smart_cond smart_constant_value
+    framework        tf                        CriticalSection argsort is_non_decreasing is_numeric_tensor
+    framework        tf                        is_strictly_increasing is_tensor sort
+    framework        tf.train                  assert_global_step create_global_step get_global_step
+    framework        tf.train                  get_or_create_global_step init_from_checkpoint
+    framework        tf.train                  list_variables load_checkpoint load_variable
+    graph_editor     graph_editor              *
+    layers           layers                    *
+    learn            others                    ModeKeys
+    legacy_seq2seq   others                    rnn_decoder sequence_loss_by_example
+    legacy_seq2seq   others                    sequence_loss=sequence_loss_of_lists
+    lookup           internals.lookup_ops      *
+    lookup           internals.lookup_ops      MutableDenseHashTable
+    lookup           internals.lookup_ops      string_to_index_table_from_file=index_table_from_file
+    lookup           others                    index_table_from_tensor index_to_string string_to_index
+    lookup           others                    index_to_string_table_from_tensor
+    lookup           others                    string_to_index_table_from_tensor=index_table_from_tensor
+    lookup           tf.lookup                 HashTable=StaticHashTable
+    metrics          metrics                   *
+    mixed_precision  optimizers                ExponentialUpdateLossScaleManager FixedLossScaleManager
+    mixed_precision  optimizers                LossScaleManager LossScaleOptimizer
+    opt              optimizers                AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer
+    opt              optimizers                MomentumWOptimizer MovingAverageOptimizer
+    opt              optimizers                clip_gradients_by_global_norm
+    opt              optimizers                extend_with_decoupled_weight_decay
+    predictor        predictor                 *
+    rnn              rnn                       *
+    rnn              tf.nn                     bidirectional_dynamic_rnn dynamic_rnn raw_rnn
+    rnn              tf.nn                     static_bidirectional_rnn static_rnn static_state_saving_rnn
+    rnn              tf.nn.rnn_cell            BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell
+    rnn              tf.nn.rnn_cell            LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
+    seq2seq          others                    hardmax sequence_loss tile_batch
+    seq2seq          rnn                       _transpose_batch_time=transpose_batch_time
+    sparsemax        others                    sparsemax sparsemax_loss
+    staging          internals                 StagingArea
+    tpu              tf.tpu                    bfloat16_scope
+    training         training                  *
+    training         tf.train                  checkpoints_iterator
+    util             tf                        make_ndarray make_tensor_proto
+    util             tf                        constant_value=get_static_value
+"""
+_own = {part: dict(_OBJECTS.get(part, {})) for part in REPLACEMENTS}
+for _part, _home, _names in rows(_NAMES_OF_PARTS, 3):
+    _own[_part].update(own_names(operator.attrgetter(_home)(_HOMES), _names))
 contrib = Namespace(
     "tf.contrib",
-    {part: _contrib_namespace(part, _NAMES_OF_PARTS.get(part, {}),
-                                slim.part(_IN_SLIM[part]) if part in _IN_SLIM else None)
-     for part in REPLACEMENTS} | dict(keras=keras_modules.find("tf.contrib.keras")),
+    {part: _contrib_namespace(part, own, slim.part(_IN_SLIM[part]) if part in _IN_SLIM else None)
+     for part, own in _own.items()} | dict(keras=keras_modules.find("tf.contrib.keras")),
     explain=lambda name: "tf.contrib is gone. tf1 has neither a part of this name nor a known replacement.")

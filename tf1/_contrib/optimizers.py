@@ -1,5 +1,7 @@
 """Defines the optimizers of `tf.contrib.opt`, `tf.contrib.mixed_precision` and `tf.contrib.estimator`."""
 
+import functools
+
 import tensorflow.compat.v1 as tf
 
 from tf1._names import internals
@@ -96,8 +98,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
     def __init__(self, weight_decay, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8,
                  use_locking=False, name="AdamW"):
         """Creates the optimizer. All arguments except weight_decay are those of `tf.train.AdamOptimizer`."""
-        super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
-                         use_locking=use_locking, name=name)
+        super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimizer):
@@ -107,8 +108,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimiz
                  use_nesterov=False):
         """Creates the optimizer. All arguments except weight_decay are those of
         `tf.train.MomentumOptimizer`."""
-        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, name=name,
-                         use_locking=use_locking, use_nesterov=use_nesterov)
+        super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
@@ -152,20 +152,16 @@ class WrappedOptimizer(tf.train.Optimizer):
         super().__init__(False, name)
         self._optimizer = optimizer
 
-    def compute_gradients(self, *args, **kwargs):
-        return self._optimizer.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, *args, **kwargs):
-        return self._optimizer.apply_gradients(*args, **kwargs)
+def _forwarded(method):
+    @functools.wraps(getattr(tf.train.Optimizer, method))
+    def forward(self, *args, **kwargs):
+        return getattr(self._optimizer, method)(*args, **kwargs)
+    return forward
 
-    def get_slot(self, *args, **kwargs):
-        return self._optimizer.get_slot(*args, **kwargs)
 
-    def get_slot_names(self, *args, **kwargs):
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self):
-        return self._optimizer.variables()
+for _method in ("compute_gradients", "apply_gradients", "get_slot", "get_slot_names", "variables"):
+    setattr(WrappedOptimizer, _method, _forwarded(_method))
 
 
 class MovingAverageOptimizer(WrappedOptimizer):

@@ -82,13 +82,14 @@ def _refused(name):
 
 # Encoder-decoder libraries import these names, but BERT does not use them. So importing a name works, and
 # only calling it raises an error.
-SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
-    "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
-    "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",
-    "BeamSearchDecoderOutput", "BeamSearchDecoderState", "CustomHelper", "Decoder",
-    "FinalBeamSearchDecoderOutput", "GreedyEmbeddingHelper", "Helper", "InferenceHelper", "LuongAttention",
-    "LuongMonotonicAttention", "SampleEmbeddingHelper", "ScheduledEmbeddingTrainingHelper",
-    "ScheduledOutputTrainingHelper", "TrainingHelper", "dynamic_decode")}
+_CLASSES = """
+    AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention BahdanauMonotonicAttention
+    BasicDecoder BasicDecoderOutput BeamSearchDecoder BeamSearchDecoderOutput BeamSearchDecoderState
+    CustomHelper Decoder FinalBeamSearchDecoderOutput GreedyEmbeddingHelper Helper InferenceHelper
+    LuongAttention LuongMonotonicAttention SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper
+    ScheduledOutputTrainingHelper TrainingHelper dynamic_decode
+"""
+SEQ2SEQ_CLASSES = {name: _refused(name) for name in _CLASSES.split()}
 
 
 def tile_batch(t, multiplier, name=None):

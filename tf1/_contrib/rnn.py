@@ -243,25 +243,8 @@ class NASCell(_LayerCell):
         return hidden, _StateTuple(cell, hidden)
 
 
-def _block_variables(create, units, depth, use_peephole):
-    """Returns the variables of an LSTM, with the names of `tf.nn.rnn_cell.LSTMCell`.
-
-    Args:
-      create: function that creates a variable, such as `tf.get_variable`.
-      units: size of the state.
-      depth: size of the last dimension of the inputs.
-      use_peephole: whether the gates depend on the state of the cell.
-
-    Returns:
-      (kernel, bias, {gate: peephole variable or None}).
-    """
-    kernel = create("kernel", [depth + units, 4 * units])
-    bias = create("bias", [4 * units], initializer=tf.zeros_initializer())
-    return kernel, bias, {gate: create(f"w_{gate}_diag", [units]) if use_peephole else None for gate in "ifo"}
-
-
-class LSTMBlockCell(_LayerCell):
-    """Implements an LSTM (arXiv:1409.2329) with the variable names of `tf.nn.rnn_cell.LSTMCell`."""
+class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
+    """Implements an LSTM (arXiv:1409.2329): `tf.nn.rnn_cell.LSTMCell` with the arguments of contrib."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
                  name="lstm_cell"):
@@ -270,35 +253,16 @@ class LSTMBlockCell(_LayerCell):
         Args:
           num_units: size of the state and of the output.
           forget_bias: bias that is added to the forget gate.
-          cell_clip: maximum absolute value of the cell's state. None means no limit.
+          cell_clip: maximum absolute value of the cell's state. None, 0 and negative values mean no limit.
           use_peephole: whether the gates depend on the state of the cell. This adds the variables w_i_diag,
             w_f_diag and w_o_diag.
           dtype: dtype of the inputs. The variables always have the dtype of the inputs.
           reuse: whether to reuse existing variables.
           name: name of the cell, and scope of its variables.
         """
-        super().__init__(_reuse=reuse, name=name, dtype=dtype)
-        self._num_units, self._forget_bias, self._use_peephole = num_units, forget_bias, use_peephole
-        self._cell_clip = cell_clip if cell_clip is not None and cell_clip > 0 else None
-
-    def build(self, inputs_shape):
-        self._variables_of_lstm = _block_variables(self.add_weight, self._num_units, inputs_shape[-1],
-                                                   self._use_peephole)
-        self.built = True
-
-    def call(self, inputs, state):
-        cell, hidden = state
-        kernel, bias, peepholes = self._variables_of_lstm
-        i, j, f, o = tf.split(tf.matmul(tf.concat([inputs, hidden], 1), kernel) + bias, 4, 1)
-        if self._use_peephole:
-            i, f = i + peepholes["i"] * cell, f + peepholes["f"] * cell
-        cell = tf.sigmoid(f + self._forget_bias) * cell + tf.sigmoid(i) * tf.tanh(j)
-        if self._cell_clip is not None:
-            cell = tf.clip_by_value(cell, -self._cell_clip, self._cell_clip)
-        if self._use_peephole:
-            o += peepholes["o"] * cell
-        hidden = tf.sigmoid(o) * tf.tanh(cell)
-        return hidden, _StateTuple(cell, hidden)
+        limit = cell_clip if cell_clip and cell_clip > 0 else None
+        super().__init__(num_units, use_peephole, limit, forget_bias=forget_bias, reuse=reuse, name=name,
+                         dtype=dtype)
 
 
 class LSTMBlockFusedCell(object):
@@ -341,23 +305,23 @@ class LSTMBlockFusedCell(object):
         return tf.unstack(outputs) if is_list else outputs, state
 
     def _run(self, inputs, initial_state, dtype, lengths):
-        create = functools.partial(tf.get_variable, dtype=self._dtype or dtype)
-        kernel, bias, peepholes = _block_variables(create, self._num_units, _in_depth(inputs),
-                                                   self._use_peephole)
+        units, create = self._num_units, functools.partial(tf.get_variable, dtype=self._dtype or dtype)
+        kernel = create("kernel", [_in_depth(inputs) + units, 4 * units])
+        bias = create("bias", [4 * units], initializer=tf.zeros_initializer())
+        none = tf.zeros([units], dtype)
+        peepholes = {f"wc{gate}": create(f"w_{gate}_diag", [units]) if self._use_peephole else none
+                     for gate in "ifo"}
         steps, batch = tf.shape(inputs)[0], tf.shape(inputs)[1]
         if initial_state is None:
-            initial_state = [tf.zeros([batch, self._num_units], dtype)] * 2
-        none = tf.zeros([self._num_units], dtype)
-        weights = {f"wc{gate}": none if variable is None else variable
-                   for gate, variable in peepholes.items()}
+            initial_state = [tf.zeros([batch, units], dtype)] * 2
         lengths = tf.fill([batch], steps) if lengths is None else tf.cast(lengths, tf.int32)
         result = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.cast(tf.reduce_max(lengths), tf.int64), x=inputs, cs_prev=initial_state[0],
             h_prev=initial_state[1], w=kernel, b=bias, forget_bias=self._forget_bias,
-            cell_clip=self._cell_clip, use_peephole=self._use_peephole, **weights)
+            cell_clip=self._cell_clip, use_peephole=self._use_peephole, **peepholes)
         inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
         outputs = result.h * inside
-        outputs.set_shape([*inputs.shape[:2], self._num_units])
+        outputs.set_shape([*inputs.shape[:2], units])
         # The final state of a sequence is the state after its last position. If the length of the sequence is
         # 0, the final state is the initial state.
         at = tf.stack([lengths, tf.range(batch)], 1)

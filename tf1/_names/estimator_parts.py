@@ -124,14 +124,14 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
 # --- Training and evaluating in turns --------------------------------------------------------------------
 
 
-class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "hooks", "saving_listeners"],
+class TrainSpec(collections.namedtuple("TrainSpec", "input_fn max_steps hooks saving_listeners",
                                        defaults=[None, None, None])):
     """Describes the training of `train_and_evaluate`. The fields are arguments of `Estimator.train`."""
 
 
-class EvalSpec(collections.namedtuple("EvalSpec",
-                                      ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
-                                       "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
+class EvalSpec(collections.namedtuple(
+        "EvalSpec", "input_fn steps name hooks exporters start_delay_secs throttle_secs",
+        defaults=[100, None, None, None, 120, 600])):
     """Describes the evaluations of `train_and_evaluate`.
 
     Some fields are arguments of `Estimator.evaluate`. The other fields are:
@@ -429,9 +429,8 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       min_steps: the first step whose evaluation counts. Earlier evaluations are ignored.
       run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
     """
-    def should_stop():
-        return any(value > threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
-    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+    return _stop_if(lambda history: any(value > threshold for _, value in history), estimator, metric_name,
+                    eval_dir, min_steps, run_every_secs, run_every_steps)
 
 
 def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
@@ -440,9 +439,8 @@ def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_ste
 
     For the arguments, see `stop_if_higher_hook`.
     """
-    def should_stop():
-        return any(value < threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
-    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+    return _stop_if(lambda history: any(value < threshold for _, value in history), estimator, metric_name,
+                    eval_dir, min_steps, run_every_secs, run_every_steps)
 
 
 def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase, eval_dir=None, min_steps=0,
@@ -451,10 +449,8 @@ def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase,
 
     The other arguments are those of `stop_if_higher_hook`.
     """
-    def should_stop():
-        history = _history(estimator, metric_name, eval_dir, min_steps)
-        return _steps_since_maximum(history) >= max_steps_without_increase
-    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+    return _stop_if(lambda history: _steps_since_best(history, max) >= max_steps_without_increase, estimator,
+                    metric_name, eval_dir, min_steps, run_every_secs, run_every_steps)
 
 
 def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease, eval_dir=None, min_steps=0,
@@ -463,31 +459,30 @@ def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease,
 
     The other arguments are those of `stop_if_higher_hook`.
     """
+    return _stop_if(lambda history: _steps_since_best(history, min) >= max_steps_without_decrease, estimator,
+                    metric_name, eval_dir, min_steps, run_every_secs, run_every_steps)
+
+
+def _stop_if(ends, trained, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps):
+    """Returns the hook of `make_early_stopping_hook`. The function `ends` gets the values of the metric as a
+    list of (step, value), sorted by step."""
     def should_stop():
-        history = [(step, -value) for step, value in _history(estimator, metric_name, eval_dir, min_steps)]
-        return _steps_since_maximum(history) >= max_steps_without_decrease
-    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+        return ends([(step, values[metric_name])
+                     for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
+                     if step >= min_steps and metric_name in values])
+    return make_early_stopping_hook(trained, should_stop, run_every_secs, run_every_steps)
 
 
-def _history(trained, metric_name, eval_dir, min_steps):
-    """Returns the values of a metric as a list of (step, value), sorted by step."""
-    return [(step, values[metric_name])
-            for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
-            if step >= min_steps and metric_name in values]
+def _steps_since_best(history, best):
+    """Returns the number of steps between the best value and the last value.
 
-
-def _steps_since_maximum(history):
-    """Returns the number of steps between the largest value and the last value.
-
-    If the largest value occurs several times, the first occurrence counts. Returns -1 if there are no values.
+    If the best value occurs several times, the first occurrence counts. Returns -1 if there are no values.
 
     Args:
       history: list of (step, value), sorted by step.
+      best: the function `max` or `min`.
     """
-    if not history:
-        return -1
-    best_step, _ = max(history, key=lambda pair: pair[1])
-    return history[-1][0] - best_step
+    return history[-1][0] - best(history, key=lambda pair: pair[1])[0] if history else -1
 
 
 # --- TPU names -------------------------------------------------------------------------------------------
@@ -505,9 +500,9 @@ class InputPipelineConfig(object):
 
 
 TPUConfig = collections.namedtuple(
-    "TPUConfig", ["iterations_per_loop", "num_shards", "num_cores_per_replica", "per_host_input_for_training",
-                  "tpu_job_name", "initial_infeed_sleep_secs", "input_partition_dims",
-                  "eval_training_input_configuration", "experimental_host_call_every_n_steps"],
+    "TPUConfig", "iterations_per_loop num_shards num_cores_per_replica per_host_input_for_training "
+    "tpu_job_name initial_infeed_sleep_secs input_partition_dims eval_training_input_configuration "
+    "experimental_host_call_every_n_steps",
     defaults=[2, None, None, True, None, None, None, InputPipelineConfig.PER_HOST_V1, 1])
 TPUConfig.__doc__ = "Settings of a TPU. They are accepted, but have no effect."
 

@@ -49,8 +49,17 @@ class Namespace(types.ModuleType):
 
 
 def own_names(module, names):
-    """Returns attributes of a module as a dict {name: object}. The names are separated by spaces."""
-    return {name: getattr(module, name) for name in names.split()}
+    """Returns attributes of a module as a dict {name: object}.
+
+    Args:
+      module: the module.
+      names: the names, separated by spaces. "new=old" means that the attribute `old` gets the name `new`. "*"
+        alone means all names of `defined_names`.
+    """
+    if names == "*":
+        return defined_names(module)
+    pairs = [name.split("=") for name in names.split()]
+    return {pair[0]: getattr(module, pair[-1]) for pair in pairs}
 
 
 def defined_names(module):

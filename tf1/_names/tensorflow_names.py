@@ -82,8 +82,8 @@ _FILE = _tf.gfile.GFile.__base__
 _write_text, _FILE.write = _FILE.write, _write
 DATA = own_names(keyed_random, "parallel_interleave shuffle_and_repeat")
 app = _extended("app", dict(run=_run_app))
-nn = _extended("nn", dict(dropout=keyed_random.dropout))
-layers = _extended("layers", dict(dropout=keyed_random.layer_dropout, Dropout=keyed_random.LayerDropout))
+nn = _extended("nn", own_names(keyed_random, "dropout"))
+layers = _extended("layers", own_names(keyed_random, "dropout=layer_dropout Dropout=LayerDropout"))
 logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
@@ -92,9 +92,8 @@ internals.replace_tensorflow_of_cells(
     Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
 
-TPU = dict(RunConfig=estimator_parts.TPURunConfig,
-           **own_names(estimator_parts, "CrossShardOptimizer InputPipelineConfig TPUConfig TPUEstimator "
-                       "TPUEstimatorSpec"))
+TPU = own_names(estimator_parts, "CrossShardOptimizer InputPipelineConfig RunConfig=TPURunConfig TPUConfig "
+                "TPUEstimator TPUEstimatorSpec")
 STOPPING = own_names(estimator_parts, "make_early_stopping_hook read_eval_metrics stop_if_higher_hook "
                      "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook")
 _EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,

@@ -31,26 +31,22 @@ def _group():
 
 def size():
     """Returns the number of processes."""
-    group = _group()
-    return group.count if group else 1
+    return getattr(_group(), "count", 1)
 
 
 def rank():
     """Returns the index of this process among all processes."""
-    group = _group()
-    return group.index if group else 0
+    return getattr(_group(), "index", 0)
 
 
 def local_size():
     """Returns the number of processes on this machine."""
-    group = _group()
-    return group.local_count if group else 1
+    return getattr(_group(), "local_count", 1)
 
 
 def local_rank():
     """Returns the index of this process on this machine. Scripts use the GPU with this index."""
-    group = _group()
-    return group.local_index if group else 0
+    return getattr(_group(), "local_index", 0)
 
 
 class Compression(object):

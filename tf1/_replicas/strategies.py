@@ -10,8 +10,8 @@ from bertlib.replicas import replica_group
 from tf1._names.namespace import Namespace
 
 
-class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
-                                                                   "remote_cluster"], defaults=[None] * 3)):
+class DistributeConfig(collections.namedtuple(
+        "DistributeConfig", "train_distribute eval_distribute remote_cluster", defaults=[None] * 3)):
     """Stores the strategy of the training, the strategy of the evaluation, and the cluster."""
 
 

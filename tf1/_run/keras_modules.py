@@ -17,10 +17,10 @@ from tf1._names.namespace import Namespace
 # Parts that the names of these modules had in some versions of TensorFlow 1, and that are left out here.
 _LEFT_OUT = ("_impl", "_v1", "api", "keras", "python")
 # Files of Keras in TensorFlow 1 that Keras 2 has divided or renamed. Their names are in the package above.
-_OLD_FILES = (
-    "advanced_activations", "convolutional_recurrent", "cudnn_recurrent", "dense_attention", "embeddings",
-    "local", "merge", "multi_gpu_utils", "network", "normalization_v2", "recurrent", "recurrent_v2",
-    "rnn_cell_wrapper_v2", "topology", "wrappers")
+_OLD_FILES = """
+    advanced_activations convolutional_recurrent cudnn_recurrent dense_attention embeddings local merge
+    multi_gpu_utils network normalization_v2 recurrent recurrent_v2 rnn_cell_wrapper_v2 topology wrappers
+"""
 
 
 class _Names:
@@ -60,7 +60,7 @@ def find(title):
     path = [part for part in title.split(".")[title.split(".").index("keras"):] if part not in _LEFT_OUT]
     if path[:1] == ["optimizer_v2"]:
         path[:1] = ["optimizers", "legacy"]
-    if path and path[-1] not in _OLD_FILES and _public(path) is None and _file(path) is None:
+    if path and path[-1] not in _OLD_FILES.split() and _public(path) is None and _file(path) is None:
         return None
     homes = []
     for length in range(len(path), -1, -1):
