@@ -25,8 +25,7 @@ from absl import logging
 from bertlib.system import files
 
 # The locks that this process holds. A key identifies the directory (by device and inode, or by its path if it
-# is remote) and the name of the lock file. A value is [descriptor or None, number of holders, whether further
-# holders are forbidden].
+# is remote) and the name of the lock file. A value is [descriptor or None, number of holders].
 _held = {}
 _held_lock = threading.Lock()
 # Error numbers of `flock` on file systems that do not support locks.
@@ -75,15 +74,15 @@ def remove_abandoned(folder, prefix):
     """
     for lock in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(prefix)}*.lock")):
         path = lock.removesuffix(".lock")
-        name = os.path.basename(lock)
-        with contextlib.suppress(OSError):  # another process holds this lock, or has just removed its file
-            key = _acquire(path, folder, name, again=False)
+        # An OSError means that this process or another one holds the lock.
+        with contextlib.suppress(OSError):
+            descriptor = _open_locked(path, lock)
             try:
-                if _held[key][0] is not None and os.path.isdir(path):
+                if descriptor is not None and os.path.isdir(path):
                     shutil.rmtree(path)
                     logging.info("%s, which a killed process left unfinished, was removed.", path)
             finally:
-                _release(key, folder, name)
+                _unlock(descriptor, lock)
 
 
 @contextlib.contextmanager
@@ -95,7 +94,7 @@ def _lock(what, folder, name):
         _release(key, folder, name)
 
 
-def _acquire(what, folder, name, again=True):
+def _acquire(what, folder, name):
     """Acquires a lock and returns the key of the lock. If this process already holds the lock, the number of
     holders increases by one.
 
@@ -103,12 +102,9 @@ def _acquire(what, folder, name, again=True):
       what: the locked path, for messages.
       folder: directory of the lock file.
       name: name of the lock file.
-      again: whether this process may hold the lock several times. If False, no other call in this process may
-        hold the lock.
 
     Raises:
-      InUseError: another process holds the lock. The error is also raised if this process already holds the
-        lock, and `again` is False in the earlier or in the new call.
+      InUseError: another process holds the lock.
     """
     if files.is_remote(folder):
         key = folder, name
@@ -116,16 +112,14 @@ def _acquire(what, folder, name, again=True):
         status = os.stat(folder)
         key = status.st_dev, status.st_ino, name
     with _held_lock:
-        if key in _held and (not again or _held[key][2]):
-            raise InUseError(f"{what} is in use by this process.")
         if key in _held:
             _held[key][1] += 1
         elif files.is_remote(folder):
             logging.warning("%s cannot be locked, because it is not on a local or mounted file system. Do "
                             "not start a second run that writes to the same path.", what)
-            _held[key] = [None, 1, not again]
+            _held[key] = [None, 1]
         else:
-            _held[key] = [_open_locked(what, os.path.join(folder, name)), 1, not again]
+            _held[key] = [_open_locked(what, os.path.join(folder, name)), 1]
     return key
 
 
@@ -138,14 +132,18 @@ def _release(key, folder, name):
         _held[key][1] -= 1
         if _held[key][1]:
             return
-        descriptor, *_ = _held.pop(key)
-        if descriptor is not None:
-            # The lock file is removed before it is unlocked. Another process may have opened this file
-            # already. That process finds out that the path no longer names its open file (`_is_open_file`),
-            # and opens a new lock file.
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(folder, name))
-            os.close(descriptor)
+        _unlock(_held.pop(key)[0], os.path.join(folder, name))
+
+
+def _unlock(descriptor, path):
+    """Removes and unlocks a lock file that `_open_locked` opened."""
+    if descriptor is not None:
+        # The lock file is removed before it is unlocked. Another process may have opened this file already.
+        # That process finds out that the path no longer names its open file (`_is_open_file`), and opens a
+        # new lock file.
+        with contextlib.suppress(OSError):
+            os.remove(path)
+        os.close(descriptor)
 
 
 def _open_locked(what, path):
