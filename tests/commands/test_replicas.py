@@ -78,45 +78,14 @@ print(group.index, group.all_gather(group.index ** 2))
     assert ", replica 1 of 2.\n" in log and log.endswith("1 [0, 1]\n")
 
 
-# (code that the replicas execute, exit code, message). The indices in `_SLOW_ENDS` are an error in one
-# replica and a signal.
-_SLOW_ENDS = (5, 9)
-_ENDS = [
-    ("raise ValueError('the sky is down')", 1, r"error: the sky is down"),
-    ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
-     r"error: replica 1: 1 is odd"),
-    # The replica reports its error and does not end for a minute. The others wait in a collective.
-    ("group.report_error(ValueError('no room\\nat all')) if group.index else None; time.sleep(60)", 1,
-     r"error: replica 1 \(process \d+ on .+\): no room\. Run the same command again to continue\."),
-    ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
-     r"error: the disk is full"),
-    ("import tensorflow.compat.v1 as tf\nif group.index: raise ValueError('the sky is down')\ntime.sleep(3)\n"
-     "raise tf.errors.UnavailableError(None, tf.no_op(), 'gone')", 1, r"error: replica 1: the sky is down"),
+@pytest.mark.slow(reason="starts fresh interpreters")
+@pytest.mark.parametrize("act, code, last", [
     ("if group.index: {}['a name']\ngroup.barrier()", 1,
      r"error: replica 1: KeyError: 'a name'\. The traceback is in the log of this replica\."),
-    ("import tensorflow.compat.v1 as tf\n"
-     "if group.index: tf.Session().run(tf.debugging.Assert(False, ['no']))\ngroup.barrier()", 1,
-     r"error: replica 1: InvalidArgumentError: assertion failed: \[no\]\. The traceback is in the log of "
-     r"this replica\."),
-    ("sys.exit(5) if group.index else time.sleep(300)", 5,
-     r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .* Run the same "
-     r"command again to continue\."),
-    ("os.kill(os.getpid(), signal.SIGSTOP) if group.index else group.barrier()", 1,
-     r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was killed\. Run the "
-     r"same "
-     r"command again to continue\."),
     ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(300)", 143,
-     r"terminated\. Run the same command again to continue\."),
-    ("os.kill(os.getppid(), signal.SIGINT) if group.index else None; time.sleep(300)", 130,
-     r"interrupted\. Run the same command again to continue\.")]
-
-
-@pytest.mark.slow(reason="starts fresh interpreters")
-@pytest.mark.parametrize("act, code, last", [pytest.param(*end, marks=[] if number in _SLOW_ENDS else (
-    pytest.mark.soak(reason="starts two fresh interpreters for each end; test_replica_group.py has the "
-                     "messages of errors, test_replica_launcher.py the ends of processes")))
-                                             for number, end in enumerate(_ENDS)])
+     r"terminated\. Run the same command again to continue\.")])
 def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
+    """test_replica_group.py has the messages of other errors, test_replica_launcher.py other ends."""
     command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, resumable=True,"))
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
     assert done.code == code, done
