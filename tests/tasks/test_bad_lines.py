@@ -39,18 +39,6 @@ def error_of(path, find_problem=None, **options):
 # --- All faults of a file --------------------------------------------------------------------------------
 
 
-def test_an_error_lists_all_faults_in_the_order_of_the_lines(tmp_path):
-    path = written(tmp_path, b"text,label\na,x\n,x\nb\nc,\n\nd,\xe9\ne,z\nf,x\n")
-    check = row_examples.label_checker(["x", "y"], "the labels of the test")
-    title, *listed, advice = error_of(path, check).split("\n")
-    assert title == (f"{path}: 6 lines cannot be used (empty text 1, wrong width 1, blank line 1, "
-                     "bad encoding 1, missing label 1, unknown label 1); they are:")
-    assert "--skip_bad_lines=true" in advice
-    assert [line.removeprefix(f"{path}:")[:24] for line in listed] == [
-        "3: the text is empty; co", "4: the row has 1 column,", "5: the label is empty; c",
-        "6: the line is blank; re", "7: byte 0xe9 at offset 2", "8: the label 'z' is not "]
-
-
 def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_path):
     path = written(tmp_path, b"text,label\n" + b"\xe9,x\n" * 30 + b",x\n" * 30 + b"a\n")
     title, *listed, encoding, advice = error_of(path).split("\n")

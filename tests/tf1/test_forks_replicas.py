@@ -133,7 +133,7 @@ def test_two_machines_train_as_two_replicas_of_one(together, tmp_path):
 
 # --- Failures --------------------------------------------------------------------------------------------
 
-KILL, STOP, TERMINATE = (f"os.kill(os.getpid(), signal.{name})" for name in ("SIGKILL", "SIGSTOP", "SIGTERM"))
+KILL, TERMINATE = (f"os.kill(os.getpid(), signal.{name})" for name in ("SIGKILL", "SIGTERM"))
 
 
 @pytest.mark.soak(reason="five interpreters with TensorFlow, and one for comparison")
@@ -146,19 +146,16 @@ def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
 
 @pytest.mark.soak(reason="three interpreters with TensorFlow each; test_replicas.py shows "
                   "the same launcher with our commands")
-@pytest.mark.parametrize("fault, code, message", [
-    (KILL, 1, r"error: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody killed it, the "
+@pytest.mark.parametrize("fault, message", [
+    (KILL, r"error: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody killed it, the "
      r"machine ran out of memory\."),
-    (STOP, 1, r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was killed\."),
-    ("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'"),
-    # The launcher forwards the signal. Several replicas give the same message as one process.
-    (TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.")])
-def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, code, message, tmp_path):
+    ("raise KeyError('the sky')", r"error: replica 1: KeyError: 'the sky'")])
+def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, message, tmp_path):
     process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
                     options=["--num_replicas=2", f"--replica_timeout={TIMEOUT}"])
     _, log = process.communicate(timeout=900)
     assert time.time() - (tmp_path / "fault").stat().st_mtime < TIMEOUT + 10
-    assert process.returncode == code, log
+    assert process.returncode == 1, log
     assert re.fullmatch(rf"run_replicas\.py: {message}", log.splitlines()[-1]), log
     assert log.count("run_replicas.py: ") == 1 and processes_about(tmp_path) == []
     assert tf.train.latest_checkpoint(str(tmp_path / "own")).endswith("-2")

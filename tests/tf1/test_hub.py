@@ -142,25 +142,6 @@ def input_fn():
     return tf.data.Dataset.from_tensors(hub_modules.inputs()).repeat(9)
 
 
-@pytest.mark.soak(reason="three trainings of a module; run_classifier_with_tfhub.py starts from one, and "
-                  "test_estimator.py goes on")
-def test_an_estimator_starts_from_it_and_goes_on_from_its_own_checkpoint(module, tiny_model, tmp_path):
-    name = "bert/encoder/layer_0/output/dense/kernel"
-    trained = train(module, tmp_path / "whole", 3)
-    started = tf.train.load_variable(str(tmp_path / "whole" / "model.ckpt-0"), f"module/{name}")
-    np.testing.assert_array_equal(started, tiny_model.weights[name])
-    last = trained.get_variable_value(f"module/{name}")
-    assert abs(last - started).max() > 1e-3
-    # The variant {"train"} has dropout. A training that was interrupted must draw the same masks.
-    train(module, tmp_path / "parts", 1)
-    in_parts = train(module, tmp_path / "parts", 3)
-    for variable in trained.get_variable_names():
-        if not variable.startswith("input_position"):
-            np.testing.assert_array_equal(*(each.get_variable_value(variable)
-                                            for each in (trained, in_parts)), err_msg=variable)
-    assert trained.evaluate(input_fn)["loss"] == in_parts.evaluate(input_fn)["loss"]
-
-
 # --- Other modules ---------------------------------------------------------------------------------------
 
 
