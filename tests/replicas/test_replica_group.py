@@ -142,7 +142,10 @@ def test_who_counts_otherwise_is_named_on_both_sides(meeting):
 
 
 @pytest.mark.parametrize("index, told, words", [
-    (0, ValueError("no room\nat all"), ": no room."), (1, KeyError("room"), ": KeyError: 'room'.")])
+    (0, ValueError("no room\nat all"), ": no room."), (1, KeyError("room"), ": KeyError: 'room'."),
+    # The form of the errors of TensorFlow's ops.
+    (1, ValueError("Graph execution error:\n\nDetected at node 'a' defined at\nNode: 'a'\nno room\n\t [[a]]"),
+     ": no room.")])
 def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, words):
     def work(group):
         if group.index != index:
