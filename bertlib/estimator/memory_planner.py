@@ -418,20 +418,16 @@ def usable_memory():
     return available_ram() - WORKSPACE, f"free RAM minus {gb(WORKSPACE)} for workspaces and fragmentation"
 
 
-def available_ram(root="/"):
-    """Returns the bytes of RAM that this process may use: the free RAM, or less if its cgroup has a limit.
-
-    Args:
-      root: directory that contains /proc and /sys.
-    """
-    with open(os.path.join(root, "proc/meminfo"), encoding="utf-8") as lines:
+def available_ram():
+    """Returns the bytes of RAM that this process may use: the free RAM, or less if its cgroup has a limit."""
+    with open("/proc/meminfo", encoding="utf-8") as lines:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     for directory, limit, used, reclaimable in (
-            ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-            ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+            ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
              "total_inactive_file")):
         def read(name, directory=directory):
-            with open(os.path.join(root, directory, name), encoding="utf-8") as reader:
+            with open(os.path.join(directory, name), encoding="utf-8") as reader:
                 return reader.read()
 
         try:
