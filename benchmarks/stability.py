@@ -42,7 +42,7 @@ import tasks
 sys.path.insert(0, results.ROOT)
 
 from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs the path above)
-from bertlib.runs.results import read_results  # noqa: E402
+from bertlib.output_directory.directory import OutputDirectory  # noqa: E402
 from bertlib.sweeps import run_rows  # noqa: E402
 from bertlib.system import child_processes, files  # noqa: E402
 
@@ -115,7 +115,7 @@ def read_runs(directory, data, setting, seeds):
     runs = []
     for seed in seeds:
         row = found.get(seed)
-        if row is None or row["status"] not in run_rows.ENDED:
+        if row is None or row["status"] not in run_rows.NOT_REPEATED:
             raise SystemExit(f"{directory}: the run with seed {seed} has not finished. Run the same command "
                              "again.")
         value = float(row[metric]) if row["status"] == run_rows.DONE else None
@@ -162,7 +162,7 @@ def train_peer(arguments, data, seeds):
     for seed in seeds:
         directory = os.path.join(arguments.work_dir, data, f"{HUGGING_FACE}_{arguments.peer_precision}",
                                  f"seed={seed}")
-        if read_results(directory) is None:
+        if OutputDirectory(directory).results() is None:
             settings = {"precision": arguments.peer_precision, "attention": "sdpa"}
             command = work.command(compare.HUGGING_FACE, work.steps, settings, seed)
             done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
@@ -173,7 +173,8 @@ def train_peer(arguments, data, seeds):
             os.makedirs(directory, exist_ok=True)
             files.write_text(os.path.join(directory, "eval_results.json"), json.dumps(values))
         row = run_rows.Row({})
-        run_rows.of_ended_run(row, child_processes.Outcome(run_rows.DONE), read_results(directory), metric)
+        results = OutputDirectory(directory).results()
+        run_rows.of_ended_run(row, child_processes.Outcome(run_rows.DONE), results, metric)
         runs.append(as_run(data, HUGGING_FACE, seed, row.status, row.message, row.value(metric)))
     return runs
 

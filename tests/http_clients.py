@@ -19,7 +19,7 @@ class Held:
     def __init__(self, predictor, is_open=True):
         self._predictor, self.batches, self.go = predictor, [], threading.Event()
         self.task, self.fields, self.required = predictor.task, predictor.fields, predictor.required
-        self.prepare, self.asked = predictor.prepare, predictor.asked
+        self.prepare, self.answers = predictor.prepare, predictor.answers
         if is_open:
             self.go.set()
 

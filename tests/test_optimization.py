@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints import bert_config
+from bertlib.estimator import step_config
 from bertlib.kernels import kernel_choice
 from bertlib.kernels import native as native_kernels
+import modeling
 import optimization
 
 pytestmark = pytest.mark.usefixtures("graph")
@@ -417,6 +420,13 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
         moved = np.abs(values - WEIGHTS.get(name, 0.0)).max()
         # `assert_same` explains the tolerance of 2e-5.
         np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=2e-5 * moved, err_msg=name)
+
+
+def test_the_table_of_flags_has_the_names_that_the_model_and_the_optimizer_know():
+    assert set(step_config.OPTIMIZERS) == set(optimization.OPTIMIZERS)
+    assert set(step_config.LR_SCHEDULES) == set(optimization.LR_SCHEDULES)
+    assert set(step_config.PRECISIONS) == set(modeling.PRECISIONS)
+    assert set(bert_config.ACTIVATIONS) == set(modeling._ACTIVATIONS)
 
 
 @pytest.mark.parametrize("rule", optimization.OPTIMIZERS.values())

@@ -20,13 +20,14 @@ from bertlib.api import child_command, data_files, tables_of_results
 from bertlib.api.data_files import Columns, DataFile
 from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
+from bertlib.output_directory import output_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.rows.columns import parse_columns
 from bertlib.system import files
 
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 
 _SCRIPT = "run_classifier.py"
-_RECORD = "run.json"  # the same as `output_files.RECORD`; an import of `output_files` would load TensorFlow
 _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the user's own data
 _TASK_MODULE = "task module"  # the value of "task" in run.json if a training used --task_module
 # Commands that train classifiers.
@@ -102,7 +103,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     flags = _settings(settings, "train", dict(output_dir=directory, task_type=task_type,
                                               dev_fraction=dev_fraction, do_train=True,
                                               do_eval=has_dev or None))
-    _run(flags, named, os.path.join(directory, _RECORD), verbose)
+    _run(flags, named, os.path.join(directory, output_files.RECORD), verbose)
     results_dir = os.fspath(settings.get("results_dir") or directory)
     return _result(directory, results_dir) if has_dev else Result(directory, results_dir)
 
@@ -165,9 +166,9 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         named[name] = DataFile(path, columns)
     elif record["task"] != _TASK_MODULE:
         more["task_name"] = record["task"]
-    if files.exists(os.path.join(results, _RECORD)):
+    if found := OutputDirectory(results).record:
         task = _OWN_DATA if data is not None else record["task"]
-        if _record(results)["task"] != task:
+        if found["task"] != task:
             raise ValueError(f"results_dir={results} contains the training of a different task, and the "
                              "results of that training would be read. Pass another `results_dir`.")
     flags = _settings(settings, "evaluate", dict(output_dir=directory, results_dir=results, do_eval=True,
@@ -293,7 +294,7 @@ def _run(flags, named, result, verbose):
 
 
 def _result(output_dir, results_dir):
-    return Result(output_dir, results_dir, tables_of_results.read_metrics(results_dir),
+    return Result(output_dir, results_dir, OutputDirectory(results_dir).results(),
                   tables_of_results.read_predictions(results_dir))
 
 
@@ -303,13 +304,10 @@ def _record(directory):
     Raises:
       ValueError: there is no run.json, or it is damaged.
     """
-    path = os.path.join(directory, _RECORD)
-    if not files.exists(path):
-        raise ValueError(f"{directory} has no {_RECORD}, so it is not the output directory of a training. "
-                         "Pass the `output_dir` of a training.")
-    record = files.read_json_object(path)
-    if not isinstance(record.get("settings"), dict) or not isinstance(record.get("task"), str):
-        raise ValueError(f"{path} is damaged. Restore the file.")
+    record = OutputDirectory(directory).record
+    if record is None:
+        raise ValueError(f"{directory} has no {output_files.RECORD}, so it is not the output directory of a "
+                         "training. Pass the `output_dir` of a training.")
     return record
 
 

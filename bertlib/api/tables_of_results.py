@@ -76,11 +76,6 @@ def _with_probabilities_as_columns(row):
     return found
 
 
-def read_metrics(directory: str) -> dict:
-    """Returns the metrics in the file eval_results.json of a directory, {name: number, list or dict}."""
-    return files.read_json_object(os.path.join(directory, "eval_results.json"))
-
-
 def read_predictions(directory: str) -> Any:
     """Returns the table in the file eval_predictions.jsonl of a directory. If a column of the data has the
     name of a column probability_LABEL, it gets the prefix "input_"."""

@@ -166,7 +166,7 @@ def _inputs(settings, model, expected):
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
     # The development set of a tagger consists of lists of words. If a tagger is exported for another task,
     # such as vectors, each input must be a text. So the words of a list are joined.
-    if not expected.asked.takes_words:
+    if not expected.answers.takes_words:
         found = [(tuple(" ".join(text) if isinstance(text, list) else text for text in texts), label)
                  for texts, label in found]
     usable = [(texts, label) for texts, label in found if _is_usable(expected, texts)]
@@ -174,7 +174,7 @@ def _inputs(settings, model, expected):
         raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
                          "--compare_file.")
     inputs, labels = zip(*usable[::-(-len(usable) // settings.compare_examples)])
-    has_labels = expected.asked.has_label and None not in labels
+    has_labels = expected.answers.has_label and None not in labels
     return list(inputs), list(labels) if has_labels else None, source
 
 

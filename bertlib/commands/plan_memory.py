@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.command_line import common_flags
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import memory_planner
+from bertlib.estimator import memory_planner, step_config
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
 from bertlib.flag_table import entries, shared
@@ -31,7 +31,6 @@ from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, targets
 from bertlib.training import estimator_setup, model_checks
 import modeling
-import optimization
 
 MODELS = {
     "base": dict(vocab_size=30522, type_vocab_size=2),
@@ -58,7 +57,7 @@ ENTRIES = entries.section("Model", None, [
                    "Gradient checkpointing: which activations are computed again in the backward pass "
                    "instead of being kept in memory. --recompute=all prints a row of the table for each of "
                    "the other values."),
-    entries.Choice("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer."),
+    entries.Choice("optimizer", "adamw", sorted(step_config.OPTIMIZERS), "Optimizer."),
     entries.Choice("precision", "fp32", sorted(modeling.PRECISIONS),
                    "Number format of the encoder's computation."),
     entries.Integer("freeze_layers", 0,

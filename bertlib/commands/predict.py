@@ -214,7 +214,7 @@ def _create_table(settings, predictor, input_format):
     # The first answer determines the columns of the table. In plain text, a later line may have more texts
     # than the first line. So the names of all columns are passed.
     fields = predictor.fields if input_format == "text" else ()
-    labels = predictor.asked.columns_of_answers() if fields else ()
+    labels = predictor.answers.columns_of_answers() if fields else ()
     return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                                      predictor.label_separator, labels)
 
@@ -308,9 +308,10 @@ def answer_interactively(predictor):
             print(terminal.printable(json.dumps(result, ensure_ascii=False, indent=2)))
 
 
-def _inherit_columns(settings, directory):
-    """Sets the flags for columns that are not on the command line. They get the values that they had in the
-    training. The run.json in `directory` contains these values.
+def _log_columns(settings, directory):
+    """Logs the flags for columns that have their values from the training, and those that differ from it. The
+    run.json in `directory` contains these values. The columns themselves are found by
+    `prediction_inputs.InputReader`, which reads run.json in the same way.
 
     If --text_column is on the command line, the input probably has other columns than the training file. So
     --label_column and --header are not set to their values in the training.
@@ -359,7 +360,7 @@ def main(_):
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group, settings.weights, settings.engine) as predictor:
         directory = portable_model.find(settings.model_dir) or settings.model_dir
-        _inherit_columns(settings, directory)
+        _log_columns(settings, directory)
         if group:
             run_record.check_replicas_agree(group, settings, dict(
                 _hash_model_files(directory), model=run_record.hash_checkpoint(predictor.checkpoint)))

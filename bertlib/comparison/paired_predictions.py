@@ -12,7 +12,6 @@ from bertlib.output_directory.directory import OutputDirectory
 from bertlib.reports import prediction_files
 from bertlib.reports.prediction_tables import Table
 from bertlib.rows import tables
-from bertlib.runs import results
 from bertlib.system import files
 from bertlib.tasks import targets
 
@@ -193,7 +192,7 @@ def _check_results(table, scored):
     if not match:
         return
     name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
-    stored = results.read_results(os.path.dirname(table.path) or ".", name) or {}
+    stored = OutputDirectory(os.path.dirname(table.path) or ".").results(name) or {}
     unit = 100 / table.target.full_score  # the scores of SQuAD are already in percent
     for metric, function in scored.metrics.items():
         expected = stored.get(metric)

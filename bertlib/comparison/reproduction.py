@@ -6,7 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
@@ -147,7 +147,7 @@ def _last_step(directory, record, until, notes):
       this step, and its settings were not changed afterwards.
     """
     newest = checkpoint_formats.latest_checkpoint(directory)
-    steps = [row["step"] for row in metrics_history.MetricsHistory(directory).read()
+    steps = [row["step"] for row in OutputDirectory(directory).history.read()
              if "evaluation" not in row]
     saved = checkpoint_files.step_in_name(newest) if newest else None
     last = max([saved or 0, *steps])

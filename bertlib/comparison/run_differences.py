@@ -10,7 +10,6 @@ import numpy as np
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.output_directory import environment
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs.results import read_results
 from bertlib.system import files, fingerprints, terminal
 
 # Names of the values in metrics.jsonl that are not compared: the values that identify a line, and the values
@@ -109,7 +108,7 @@ def compare_losses(original, repeated, last_step):
 
 def _logged(directory, last_step):
     return {(row["step"], row.get("evaluation")): row
-            for row in metrics_history.MetricsHistory(directory).read() if row["step"] <= last_step}
+            for row in OutputDirectory(directory).history.read() if row["step"] <= last_step}
 
 
 def _note_largest(largest, name, step, absolute, relative):
@@ -237,11 +236,11 @@ def _list_overwritten(directory, names, training):
       training: see `compare_results`.
     """
     # The last line of an evaluation is from the end of the training.
-    lines = {row["evaluation"]: row for row in metrics_history.MetricsHistory(training).read()
+    lines = {row["evaluation"]: row for row in OutputDirectory(training).history.read()
              if "evaluation" in row}
     found = set()
     for stem in {os.path.splitext(name)[0] for name in names if name.startswith("eval_results")}:
-        values = read_results(directory, stem) or {}
+        values = OutputDirectory(directory).results(stem) or {}
         if lines and not any(_agree(values, line) for line in lines.values()):
             found.update([f"{stem}.json", f"{stem}.txt", *_ANSWERS])
     return found

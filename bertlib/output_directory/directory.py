@@ -4,7 +4,7 @@ checkpoint is the newest, which weights are the best, and what does run.json say
 import functools
 import os
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, output_files
 from bertlib.system import files
 
@@ -70,6 +70,28 @@ class OutputDirectory:
         """list of str, the labels in labels.txt; None if there is no such file."""
         return output_files.read_labels(self.path) if self.path else None
 
+    @property
+    def history(self):
+        """The `metrics_history.MetricsHistory` of the training."""
+        return metrics_history.MetricsHistory(self.path)
+
+    def results(self, name="eval_results"):
+        """Returns the results of an evaluation as {name: value}; None if there are none.
+
+        They are read from `name`.json. If this file is missing, they are read from `name`.txt, because
+        run_pretraining.py writes only a text file.
+
+        Args:
+          name: name of the two files without their ending.
+        """
+        path = self.join(name)
+        if files.exists(f"{path}.json"):
+            return files.read_json_object(f"{path}.json")
+        if not files.exists(f"{path}.txt"):
+            return None
+        pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
+        return {name: number for name, text in pairs if (number := _number(text)) is not None}
+
     def choose_best(self, choice):
         """Returns `best` if a command without training uses the best weights, and logs this choice. Returns
         None if it uses the newest weights.
@@ -97,6 +119,13 @@ class OutputDirectory:
         method only if the training was neither killed nor terminated."""
         if self.record is not None and self.record["finished_step"] != (self.step or 0):
             self.write_record({**self.record, "finished_step": self.step or 0})
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def find_training(path):

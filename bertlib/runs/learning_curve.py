@@ -25,9 +25,10 @@ import time
 from absl import logging
 import numpy as np
 
-from bertlib.checkpoints import checkpoint_formats, metrics_history
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import best_weights
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.reports import charts
 from bertlib.system import files
@@ -360,7 +361,7 @@ class LearningCurve:
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
-        metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
+        OutputDirectory(self._directory).history.add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE),
                          charts.line_chart(self._title, self.points(rows)))
         if self._best:

@@ -5,7 +5,6 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.checkpoints import metrics_history
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
@@ -25,8 +24,7 @@ def record_evaluation(settings, name, metrics):
       metrics: {name of a metric: number or array}, with the "global_step" of the weights.
     """
     if settings.do_train:
-        metrics_history.MetricsHistory(settings.output_dir).add_evaluation(
-            metrics["global_step"], name, metrics)
+        OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], name, metrics)
 
 
 def write_results(directory, file_name, results):
@@ -67,30 +65,6 @@ def replace_together(settings, names):
       names: names of all files that such an evaluation can write into --results_dir.
     """
     return files.replace_together([os.path.join(settings.results_dir, name) for name in names])
-
-
-def read_results(directory, name="eval_results"):
-    """Reads the results of an evaluation from `name`.json as {name: value}. If this file is missing, reads
-    `name`.txt, because run_pretraining.py writes only a text file. Returns None if both are missing.
-
-    Args:
-      directory: output directory of the run.
-      name: name of the two files without their ending.
-    """
-    path = os.path.join(directory, name)
-    if files.exists(f"{path}.json"):
-        return files.read_json_object(f"{path}.json")
-    if not files.exists(f"{path}.txt"):
-        return None
-    pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
-    return {name: number for name, text in pairs if (number := _number(text)) is not None}
-
-
-def _number(text):
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def write_skipped_lines(settings, skipped):
@@ -149,7 +123,7 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
     if trained:
         facts = facts._replace(
             curve=learning_curve.read_points(trained.path, shown, full_score),
-            losses=_read_losses(trained.path), record=trained.record)
+            losses=_read_losses(trained), record=trained.record)
     path = os.path.join(settings.results_dir, file_name)
     try:
         write(path, facts)
@@ -162,6 +136,6 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
 
 def _read_losses(directory):
     """Returns a list of (step, loss), the losses in the history of the training."""
-    rows = metrics_history.MetricsHistory(directory).read()
+    rows = directory.history.read()
     return [(row["step"], row["loss"]) for row in rows
             if "evaluation" not in row and isinstance(row.get("loss"), float)]

@@ -350,12 +350,12 @@ def _check_token(credentials, token):
 def _request_schema(predictor):
     """Returns the OpenAPI description of the body of a request to /predict."""
     text = {"type": "string", "minLength": 1}
-    if predictor.asked.takes_words:
+    if predictor.answers.takes_words:
         text = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
     item = {"type": "object", "properties": dict.fromkeys(predictor.fields, text),
                 "required": list(predictor.fields[:predictor.required]), "additionalProperties": False}
     schema = {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
-    example = predictor.asked.sample or {name: f"The text for {name}." for name in predictor.fields}
+    example = predictor.answers.sample or {name: f"The text for {name}." for name in predictor.fields}
     return {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}
 
 

@@ -47,12 +47,12 @@ class InputReader:
     """Reads the inputs for a model from files and streams. The texts are read from the columns that the
     training used, unless flags name other columns."""
 
-    def __init__(self, model, asked, flags=None):
+    def __init__(self, model, answers, flags=None):
         """Creates the reader.
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          asked: the `answers.Answers` of the model.
+          answers: the `Answers` of the model.
           flags: {name of a flag in `COLUMN_FLAGS`: value}. These values replace the values that the training
             used.
 
@@ -65,8 +65,9 @@ class InputReader:
         if unknown:
             raise TypeError(f"The flag {unknown[0]!r} is unknown. The flags for the columns are "
                             f"{columns.join_names(COLUMN_FLAGS)}.")
-        fields, required = asked.fields, asked.required
-        self._fields, self._required, self._labels, self._asked = list(fields), required, model.labels, asked
+        fields, required = answers.fields, answers.required
+        self._fields, self._required, self._labels = list(fields), required, model.labels
+        self._answers = answers
         self._has_text_column = has_text_column = flags.get("text_column") is not None
         # If --text_column was passed, the columns of this file differ from the columns of the training file.
         # So this file may also lack the labels or the header row.
@@ -88,10 +89,10 @@ class InputReader:
         processor = model.processor
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
                  *(self._fields[:number] for number in range(len(fields) - 1, required - 1, -1)),
-                 *([key] for key in asked.word_keys)]
+                 *([key] for key in answers.word_keys)]
         self._reader = columns.TextReader(
-            **arguments, choices=() if has_text_column else names, find_problem=asked.find_unread,
-            find_layout=processor and processor.columns_in, takes_lists=asked.takes_words,
+            **arguments, choices=() if has_text_column else names, find_problem=answers.find_unread,
+            find_layout=processor and processor.columns_in, takes_lists=answers.takes_words,
             label_kind=row_examples.label_kind(model.target, model.setting("label_separator", ",")))
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
@@ -110,7 +111,7 @@ class InputReader:
         if input_format == "text":
             return self._read_text(stream, waits=ahead > 0)
         if input_format == "conll":
-            if not self._asked.takes_words:
+            if not self._answers.takes_words:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
                                  f"{columns.join_names(self._fields)}. Pass another --input_format.")
             if not tables.is_utf8(self._text_encoding):
@@ -147,7 +148,7 @@ class InputReader:
             found = "one text" if len(values) == 1 else f"{len(values)} texts"
             problem = (f"the line has only {found}, but the model takes "
                        f"{columns.join_names(self._fields)}, with{PAIR}between them.")
-        elif self._asked.refuses_more and PAIR in values[-1]:
+        elif self._answers.refuses_more and PAIR in values[-1]:
             problem = (f"the line has more than the {len(self._fields)} texts "
                        f"{columns.join_names(self._fields)}.")
         return Input(number, fields, tuple(values), problem)

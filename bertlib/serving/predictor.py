@@ -12,6 +12,7 @@ from bertlib.replicas.replica_group import Group
 from bertlib.rows import tables
 from bertlib.serving import prediction_inputs, session
 from bertlib.tasks import answers
+from bertlib.tasks.answers import Answers
 
 BATCH_SIZE = 32
 _CHECKED = 100  # number of inputs whose tokens are checked for [UNK]
@@ -40,7 +41,7 @@ class Predictor:
 
     Attributes:
       task: the task, one of `bertlib.serving.TASKS`.
-      asked: the `answers.Answers` of the task.
+      answers: the `Answers` of the task.
       fields: names of the texts of an input, such as ("text_a", "text_b").
       required: number of texts that an input must have. The first `required` texts in `fields` must be
         passed; the others are optional.
@@ -58,7 +59,7 @@ class Predictor:
     """
 
     task: str
-    asked: answers.Answers
+    answers: Answers
     fields: tuple[str, ...]
     required: int
     checkpoint: str
@@ -83,15 +84,15 @@ class Predictor:
           OSError: the weights cannot be read.
         """
         self.task = answers.resolve(directory, task)
-        self.asked = answers.create(directory, self.task)
-        self.fields, self.required = self.asked.fields, self.asked.required
+        self.answers = answers.create(directory, self.task)
+        self.fields, self.required = self.answers.fields, self.answers.required
         self._directory = directory
         self.checkpoint = directory.checkpoint
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group = batch_size, group
         self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
         self._model = model or session.LoadedModel(
-            self.asked.head, directory.bert_config, directory.checkpoint, self.asked.extra_inputs, step)
+            self.answers.head, directory.bert_config, directory.checkpoint, self.answers.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.
@@ -131,7 +132,7 @@ class Predictor:
           TypeError: a flag is unknown.
           ValueError: flags contradict each other.
         """
-        return prediction_inputs.InputReader(self._directory, self.asked, flags)
+        return prediction_inputs.InputReader(self._directory, self.answers, flags)
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[prediction_inputs.Input]:
@@ -187,7 +188,7 @@ class Predictor:
           ValueError: see `__call__`.
           TypeError: see `__call__`.
         """
-        windows = self.asked.windows(*texts, **fields)
+        windows = self.answers.windows(*texts, **fields)
         self._unknown.add(*texts, *fields.values())
         return windows
 
@@ -224,7 +225,7 @@ class Predictor:
             for number, output in zip(numbers, batch_outputs):
                 outputs[number] = output
         remaining = iter(outputs)
-        return [self.asked.postprocess(list(itertools.islice(remaining, len(windows))), details)
+        return [self.answers.postprocess(list(itertools.islice(remaining, len(windows))), details)
                 for windows, details in prepared]
 
     def close(self) -> None:

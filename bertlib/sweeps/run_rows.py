@@ -9,7 +9,7 @@ import numpy as np
 from bertlib.output_directory import best_weights
 
 DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
-ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
+NOT_REPEATED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 # If a finished run learned nothing, its message begins with this word.
 DEGENERATE = "Degenerate"
 
@@ -48,7 +48,7 @@ def of_ended_run(row, outcome, results, metric):
     Args:
       row: the `Row`.
       outcome: the `child_processes.Outcome` of the run.
-      results: see `bertlib.runs.results.read_results`.
+      results: see `bertlib.output_directory.directory.OutputDirectory.results`.
       metric: name of the metric of the sweep.
     """
     if outcome.exit_code:

@@ -107,7 +107,8 @@ class SweepDirectory:
         directory of an ended run was removed, the run counts as never started."""
         path = self._row_path(run)
         row = run_rows.Row(**files.read_json_object(path)) if files.exists(path) else None
-        is_removed = row and row.status in run_rows.ENDED and not files.is_directory(self.output_dir(run))
+        is_removed = row and row.status in run_rows.NOT_REPEATED and not files.is_directory(
+            self.output_dir(run))
         return None if is_removed else row
 
     def write_row(self, run, row):
@@ -148,7 +149,7 @@ class SweepDirectory:
         """
         if keep == "all":
             return
-        ended = [(run, row) for run, row in self.ended_rows() if row.status in run_rows.ENDED]
+        ended = [(run, row) for run, row in self.ended_rows() if row.status in run_rows.NOT_REPEATED]
         kept = None
         if keep == "best":
             ranked = [self.output_dir(grids.make_run(row.settings))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.api import child_command
-from bertlib.runs.results import read_results
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
 from bertlib.system import child_processes, files, locks, terminal
 
@@ -54,7 +54,7 @@ def run(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        missing = [each for each in runs if not _has_ended(directory, each)]
+        missing = [each for each in runs if not _needs_no_run(directory, each)]
         if missing:
             run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
@@ -77,9 +77,9 @@ def run(sweep, directory, runs):
     return sum(each.name in failed for each in runs)
 
 
-def _has_ended(directory, each):
+def _needs_no_run(directory, each):
     row = directory.row(each)
-    return row is not None and row.status in run_rows.ENDED
+    return row is not None and row.status in run_rows.NOT_REPEATED
 
 
 def _prepare(sweep, directory, each):
@@ -107,9 +107,9 @@ def _record(sweep, directory, ended, child, log_start):
         if outcome.exit_code:
             outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
-            results = read_results(directory.output_dir(ended))
+            results = OutputDirectory(directory.output_dir(ended)).results()
             run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
-                                    if other.status in run_rows.ENDED] + [directory.output_dir(ended)])
+                                    if other.status in run_rows.NOT_REPEATED] + [directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
     run_rows.of_ended_run(row, outcome, results, sweep.metric)

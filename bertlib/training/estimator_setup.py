@@ -13,7 +13,6 @@ import types
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import metrics_history
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, evaluation, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
@@ -83,12 +82,17 @@ class TrainableModel:
         # are 34 and 5 instead of 68 and 10. The return value counts the activations twice, so that it is far
         # above the memory need.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
-        weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
-        # The factor 20 in the return value: each weight needs 20 bytes for five fp32 numbers. They are the
-        # weight, its gradient, the sum of the gradients of the micro-batches, and the optimizer's two
-        # moments.
+        weights = modeling.variable_shapes(config)
+        slots = optimization.slot_shapes(weights, step.optimizer)
+        # Three fp32 numbers for each weight: the weight, its gradient, and the sum of the gradients of the
+        # micro-batches. Each number in a slot of the optimizer has 32 bits, too.
+        numbers = 3 * _count_numbers(weights) + _count_numbers(slots)
         positions = step.batch.micro_batch_size * self.head.sequences_per_example * length
-        return 20 * weights + 2 * positions * config.num_hidden_layers * a_position
+        return 4 * numbers + 2 * positions * config.num_hidden_layers * a_position
+
+
+def _count_numbers(shapes):
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 # --- Resolving -------------------------------------------------------------------------------------------
@@ -391,7 +395,7 @@ def create_estimator(settings, model, num_train_steps):
         _log_layers(settings, model.bert_config)
     history = None
     if settings.do_train and replica_group.is_first():
-        history = metrics_history.MetricsHistory(settings.output_dir)
+        history = OutputDirectory(settings.output_dir).history
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,

@@ -9,7 +9,7 @@ import sys
 import time
 
 from helpers import ROOT, tensors_of
-from model_directories import linear, write
+from model_directories import linear, record, write
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -242,10 +242,10 @@ def test_development_data_are_found_in_a_directory_that_was_moved(name, more, tm
 def test_an_evaluation_needs_a_training_and_data(tmp_path):
     with pytest.raises(ValueError, match=r"has no run.json, so it is not the output directory"):
         api.evaluate(tmp_path, [("a", "b")])
-    (tmp_path / "run.json").write_text('{"task": "own data", "settings": {}, "files": {}}')
+    (tmp_path / "run.json").write_text(json.dumps(record(["a"], task="own data")))
     with pytest.raises(ValueError, match="had no development data. Pass `data`"):
         api.evaluate(tmp_path)
-    (tmp_path / "run.json").write_text('{"task": "ner", "command": "run_ner.py", "settings": {}}')
+    (tmp_path / "run.json").write_text(json.dumps(record(["O"], "tagging", task="ner")))
     for data in (None, [("a", "b")]):
         with pytest.raises(ValueError, match=r"a training by run_ner\.py, and no training of a classifier"):
             api.evaluate(tmp_path, data)
@@ -259,7 +259,7 @@ def test_values_are_written_as_flags(value, text):
 
 
 def test_the_results_of_another_training_are_not_read(trained, tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({"task": "mrpc", "settings": {}}))
+    (tmp_path / "run.json").write_text(json.dumps(record(["a"], task="mrpc")))
     with pytest.raises(ValueError, match="contains the training of a different task, and the"):
         api.evaluate(trained[0] / "model", rows(3, 1), results_dir=tmp_path, verbose=False)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
