@@ -15,10 +15,10 @@ import sys
 
 # A condition is evaluated only if it consists of these nodes and calls. They are enough for conditions on the
 # Python version.
-_NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
-          ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
+_NODES = "Expression Compare Constant Name Attribute Subscript Slice Tuple List Call UnaryOp USub Load"
 _CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
            "platform.python_version().startswith", "six.PY2", "six.PY3"}
+_ATTRIBUTES = "version version_info major minor hexversion python_version startswith"
 _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
@@ -54,8 +54,8 @@ def _version_test(test, scope):
     names = {scope.resolve(node)[0] for node in ast.walk(test) if isinstance(node, ast.Name)}
     calls = {ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call)}
     attributes = {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
-    known = all(isinstance(node, _NODES) for node in ast.walk(test)) and calls <= _CALLED and attributes <= {
-        "version", "version_info", "major", "minor", "hexversion", "python_version", "startswith"}
+    known = calls <= _CALLED and attributes <= set(_ATTRIBUTES.split()) and all(
+        isinstance(node, ast.cmpop) or type(node).__name__ in _NODES.split() for node in ast.walk(test))
     modules = {"sys", "platform"}
     if not known or not names & modules or not names <= modules | {f"builtins.{name}" for name in _CALLED}:
         return None

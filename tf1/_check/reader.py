@@ -205,7 +205,8 @@ class Reader(ast.NodeVisitor):
     def _import(self, node, module, full, statement):
         root = module.split(".")[0]
         if root in _INSPECTED:
-            self._import_inspected(node, module, full, statement)
+            if lacking := modules.missing(canonical(full)):
+                self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
         elif self._fork.has(root):
             self._import_beside(node, module, full, statement)
         elif moved := _moved(full):
@@ -272,11 +273,6 @@ class Reader(ast.NodeVisitor):
             self._packages.add(root)
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, which is not on the "
                        "path that Python searches for this file", "PYTHONPATH=… with that folder", True)
-
-    def _import_inspected(self, node, module, full, statement):
-        """Checks an import of a module of TensorFlow or NumPy."""
-        if lacking := modules.missing(canonical(full)):
-            self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
 
     # --- Names -------------------------------------------------------------------------------------------
 

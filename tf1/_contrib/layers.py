@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 from tf1._contrib import framework, optimizers
-from tf1._names import keyed_random
+from tf1._names import canned, keyed_random
 
 
 @framework.add_arg_scope
@@ -31,10 +31,10 @@ def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, 
         shape = inputs.shape[begin_params_axis:].as_list()
         axes = list(range(begin_norm_axis % rank, rank))
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        beta = _variable("beta", shape, tf.zeros_initializer(), inputs, trainable,
-                         variables_collections) if center else None
-        gamma = _variable("gamma", shape, tf.ones_initializer(), inputs, trainable,
-                          variables_collections) if scale else None
+        beta, gamma = (
+            _variable(name, shape, initializer, inputs, trainable, variables_collections) if exists else None
+            for name, initializer, exists in (("beta", tf.zeros_initializer(), center),
+                                              ("gamma", tf.ones_initializer(), scale)))
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         return _finished(outputs, inputs, activation_fn, outputs_collections)
@@ -140,8 +140,7 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
 def _variable(name, shape, initializer, like, trainable, collections, regularizer=None):
     kept = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
             *(get_variable_collections(collections, name) or [])]
-    return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable,
-                           collections=kept)
+    return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable, kept)
 
 
 def _finished(outputs, like, activation_fn, collections):
@@ -176,8 +175,7 @@ def flatten(inputs, outputs_collections=None, scope=None):
     with tf.name_scope(scope, "Flatten", [inputs]):
         size = inputs.shape[1:].num_elements()
         outputs = tf.reshape(inputs, [tf.shape(inputs)[0], -1 if size is None else size])
-        tf.add_to_collections(outputs_collections or [], outputs)
-        return outputs
+        return collect_named_outputs(outputs_collections, None, outputs)
 
 
 @framework.add_arg_scope
@@ -185,8 +183,7 @@ def dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_c
             scope=None, seed=None):
     """Applies dropout with the mask of `keyed_random.dropout`."""
     outputs = keyed_random.layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
-    tf.add_to_collections(outputs_collections or [], outputs)
-    return outputs
+    return collect_named_outputs(outputs_collections, None, outputs)
 
 
 def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
@@ -269,10 +266,8 @@ def apply_regularization(regularizer, weights_list=None):
     return penalty
 
 
-_OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
-               "Ftrl": tf.train.FtrlOptimizer,
-               "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9),
-               "RMSProp": tf.train.RMSPropOptimizer, "SGD": tf.train.GradientDescentOptimizer}
+_OPTIMIZERS = {**canned.OPTIMIZERS,
+               "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9)}
 
 
 def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_scale=None,

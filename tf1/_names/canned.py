@@ -13,7 +13,7 @@ from bertlib.estimator import estimator
 from tf1._names import internals, keyed_random
 from tf1._run import script_estimator
 
-_OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
+OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
                "Ftrl": tf.train.FtrlOptimizer, "RMSProp": tf.train.RMSPropOptimizer,
                "SGD": tf.train.GradientDescentOptimizer}
 
@@ -46,9 +46,9 @@ class _Classifier(script_estimator.Estimator):
             raise ValueError(f"{kind}: n_classes is {n_classes}, but label_vocabulary has "
                              f"{len(label_vocabulary)} names.")
         for _, optimizer, _ in parts.values():
-            if isinstance(optimizer, str) and optimizer not in _OPTIMIZERS:
+            if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
                 raise ValueError(f"{kind}: unknown optimizer {optimizer!r}; the known names are "
-                                 f"{', '.join(_OPTIMIZERS)}.")
+                                 f"{', '.join(OPTIMIZERS)}.")
 
         def model_fn(features, labels, mode):
             training = mode == estimator.ModeKeys.TRAIN
@@ -179,7 +179,7 @@ def _train_op(loss, parts):
     gradients = []
     for scope, (_, optimizer, learning_rate) in parts.items():
         if isinstance(optimizer, str):
-            optimizer = _OPTIMIZERS[optimizer](learning_rate)
+            optimizer = OPTIMIZERS[optimizer](learning_rate)
         elif callable(optimizer):
             optimizer = optimizer()
         gradients.append((optimizer, optimizer.compute_gradients(loss, tf.trainable_variables(f"{scope}/"))))

@@ -548,10 +548,9 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
                 scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
                 prediction_hooks=None):
-        spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metrics=eval_metrics,
-                               export_outputs=export_outputs, scaffold_fn=scaffold_fn, host_call=host_call,
-                               training_hooks=training_hooks, evaluation_hooks=evaluation_hooks,
-                               prediction_hooks=prediction_hooks)
+        spec = super().__new__(
+            cls, mode, predictions, loss, train_op, None, export_outputs, None, training_hooks, None,
+            evaluation_hooks, prediction_hooks, eval_metrics, host_call, scaffold_fn)
         if host_call is not None:
             summary.start_writers()  # this also starts writers that were created with tf.compat.v2.summary
         return spec

@@ -140,75 +140,36 @@ def add_reference(variable_class):
     variable_class._ref = lambda self: self
 
 
-def replace_variable_import(wrapper):
-    """Replaces the method that creates a resource variable from its description in a MetaGraph. There is no
-    public function that every import of a MetaGraph calls.
-
-    Args:
-      wrapper: function that takes the original method and returns its replacement.
-    """
-    resource_variable_ops.ResourceVariable._init_from_proto = wrapper(
-        resource_variable_ops.ResourceVariable._init_from_proto)
+def _replacer(owner, name):
+    """Returns a function that replaces an attribute of a module or class of TensorFlow. Its argument is a
+    function that takes the original object and returns the replacement."""
+    def replace(wrapper):
+        setattr(owner, name, wrapper(getattr(owner, name)))
+    return replace
 
 
-def replace_initial_value(wrapper):
-    """Replaces the function that makes the initial value of a variable safe: it replaces each op that reads
-    another variable. There is no public function that does this for a variable of any kind.
-
-    Args:
-      wrapper: function that takes the original function and returns its replacement. Both have the arguments
-        (name, op, op_cache) and return an op.
-    """
-    variables._safe_initial_value_from_op = wrapper(variables._safe_initial_value_from_op)
-
-
-def replace_metric_lookup(wrapper):
-    """Replaces the function with which `tf.keras.Model.compile` looks up a metric. There is no public
-    function for that.
-
-    Args:
-      wrapper: function that takes the original function and returns its replacement.
-    """
-    training_utils_v1.get_metric_function = wrapper(training_utils_v1.get_metric_function)
+# The method that creates a resource variable from its description in a MetaGraph. There is no public function
+# that every import of a MetaGraph calls.
+replace_variable_import = _replacer(resource_variable_ops.ResourceVariable, "_init_from_proto")
+# The function that makes the initial value of a variable safe: it replaces each op that reads another
+# variable. There is no public function that does this for a variable of any kind.
+replace_initial_value = _replacer(variables, "_safe_initial_value_from_op")
+# The function with which `tf.keras.Model.compile` looks up a metric. There is no public function for that.
+replace_metric_lookup = _replacer(training_utils_v1, "get_metric_function")
+# The function with which TensorFlow's generated code (`gen_*_ops`) creates ops. A replacement of the public
+# `tf.Graph.create_op` would not see its errors, because TensorFlow checks the arguments before it calls
+# `create_op`.
+replace_apply_op = _replacer(op_def_library, "_apply_op_helper")
+# Metrics such as `tf.metrics.mean_iou` call this function. It was never public, but some programs import it.
+replace_confusion_matrix = _replacer(metrics_impl, "_streaming_confusion_matrix")
+# The method that `tf.train.Optimizer` calls to update a resource variable. Its arguments are (self,
+# optimizer, gradient), and it returns an op.
+replace_resource_update = _replacer(optimizers._DenseResourceVariableProcessor, "update_op")
 
 
 def replace_assign(function):
     """Replaces `tf.assign` in TensorFlow's module `state_ops`, from which some programs import it."""
     state_ops.assign = function
-
-
-def replace_apply_op(wrapper):
-    """Replaces the function with which TensorFlow's generated code (`gen_*_ops`) creates ops.
-
-    The replacement is wrapper(function), which adds advice to the errors of the original function.
-
-    A replacement of the public `tf.Graph.create_op` would not see these errors, because TensorFlow checks the
-    arguments before it calls `create_op`.
-    """
-    op_def_library._apply_op_helper = wrapper(op_def_library._apply_op_helper)
-
-
-def replace_confusion_matrix(wrapper):
-    """Replaces TensorFlow's function `_streaming_confusion_matrix`.
-
-    Metrics such as `tf.metrics.mean_iou` call this function. It was never public, but some programs import
-    it.
-
-    Args:
-      wrapper: function that takes the original function and returns its replacement.
-    """
-    metrics_impl._streaming_confusion_matrix = wrapper(metrics_impl._streaming_confusion_matrix)
-
-
-def replace_resource_update(wrapper):
-    """Replaces the method that `tf.train.Optimizer` calls to update a resource variable.
-
-    Args:
-      wrapper: function that takes the original method and returns a replacement. Both methods have the
-        arguments (self, optimizer, gradient) and return an op.
-    """
-    processor = optimizers._DenseResourceVariableProcessor
-    processor.update_op = wrapper(processor.update_op)
 
 
 def update_as_reference(processor, optimizer, gradient):

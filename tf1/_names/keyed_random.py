@@ -31,10 +31,11 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
     if (keep_prob is None) == (rate is None):
         raise ValueError("tf.nn.dropout: pass either keep_prob or rate, and not both.")
     rate = 1.0 - keep_prob if rate is None else rate
-    if isinstance(rate, (int, float)) and not 0 <= rate < 1:
-        raise ValueError(f"tf.nn.dropout: rate is {rate}, but it must be at least 0 and less than 1.")
-    if isinstance(rate, (int, float)) and rate == 0:
-        return tf.convert_to_tensor(x)
+    if isinstance(rate, (int, float)):
+        if not 0 <= rate < 1:
+            raise ValueError(f"tf.nn.dropout: rate is {rate}, but it must be at least 0 and less than 1.")
+        if rate == 0:
+            return tf.convert_to_tensor(x)
     with tf.name_scope(name, "dropout", [x]):
         x = tf.convert_to_tensor(x)
         site = randomness.new_site("dropout" if seed is None else f"dropout {seed}")
@@ -56,7 +57,7 @@ def _loops():
     first."""
     context, loops = control_flow_context(tf.get_default_graph()), []
     while context is not None:
-        loops += [context] if context.IsWhileContext() else []
+        loops += [context] * context.IsWhileContext()
         context = context.outer_context
     return loops
 

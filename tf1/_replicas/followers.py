@@ -11,10 +11,11 @@ redirected.
 import functools
 import os
 import tempfile
+import types
 
 import tensorflow.compat.v1 as tf
 
-from tf1._names.namespace import Namespace
+from tf1._names.namespace import Namespace, own_names
 from tf1._replicas.horovod_mode import script_divides_work
 
 _own = {}  # {path that the script names: path of the temporary file that is used instead}
@@ -90,9 +91,11 @@ _NEW = dict(GFile=_open, exists=_at(_to_read, tf.io.gfile.exists), isdir=_at(_to
             listdir=_listdir, makedirs=_at(_to_write, tf.io.gfile.makedirs),
             mkdir=_at(_to_write, tf.io.gfile.makedirs), remove=_remove, rmtree=_remove, rename=_rename,
             copy=_copy)
-_OLD = dict(GFile=_open, Open=_open, FastGFile=_open, Exists=_NEW["exists"], IsDirectory=_NEW["isdir"],
-            ListDirectory=_listdir, MakeDirs=_NEW["makedirs"], MkDir=_NEW["makedirs"], Remove=_remove,
-            DeleteRecursively=_remove, Rename=_rename, Copy=_copy)
+# {name in tf.gfile: object}
+_OLD = own_names(types.SimpleNamespace(**_NEW), """
+    GFile Open=GFile FastGFile=GFile Exists=exists IsDirectory=isdir ListDirectory=listdir MakeDirs=makedirs
+    MkDir=mkdir Remove=remove DeleteRecursively=rmtree Rename=rename Copy=copy
+""")
 
 
 def install(tf1):

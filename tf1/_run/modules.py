@@ -8,6 +8,7 @@ missing name raises an ImportError that says what to use instead.
 """
 
 import importlib
+import operator
 import sys
 import types
 
@@ -68,6 +69,16 @@ _MOVED = {
     "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
     "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
 }
+# Files of tensorflow.python, the part of TensorFlow that still has the names, and the names; see `own_names`.
+_PUT_BACK = """
+    framework.ops            v1            IndexedSlices Tensor
+    framework.graph_util     v1.graph_util convert_variables_to_constants extract_sub_graph must_run_on_cpu
+    framework.graph_util     v1.graph_util remove_training_nodes tensor_shape_from_node_def_name
+    ops.array_ops            v1            parallel_stack stack unstack
+    ops.control_flow_ops     v1            Assert case cond while_loop
+    ops.variable_scope       v1            variable=Variable
+    pywrap_tensorflow        v1.train      NewCheckpointReader
+"""
 # TensorFlow 1 and tensorflow_estimator had the files of the Estimator in these packages.
 _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tensorflow_estimator.estimator",
                     "tensorflow_estimator.python.estimator", "tensorflow_estimator.compat.v1.estimator",
@@ -174,18 +185,9 @@ def _part(module, name, full):
 def _put_back():
     """Adds names to TensorFlow's own modules. Programs import these names, but later versions of TensorFlow
     removed them."""
-    for module, names in {
-        "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices Tensor"),
-        "tensorflow.python.framework.graph_util": own_names(
-            tf.graph_util, "convert_variables_to_constants extract_sub_graph must_run_on_cpu "
-            "remove_training_nodes tensor_shape_from_node_def_name"),
-        "tensorflow.python.ops.array_ops": own_names(tf, "parallel_stack stack unstack"),
-        "tensorflow.python.ops.control_flow_ops": own_names(tf, "Assert case cond while_loop"),
-        "tensorflow.python.ops.variable_scope": {"variable": tf.Variable},
-        "tensorflow.python.pywrap_tensorflow": own_names(tf.train, "NewCheckpointReader"),
-    }.items():
-        module = importlib.import_module(module)
-        for name, value in names.items():
+    for file, home, names in rows(_PUT_BACK, 3):
+        module = importlib.import_module(f"tensorflow.python.{file}")
+        for name, value in own_names(operator.attrgetter(home)(tf.compat), names).items():
             if not hasattr(module, name):
                 setattr(module, name, value)
 

@@ -8,13 +8,17 @@ import pathlib
 import sys
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-PUBLISHED = {"create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
-             "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
+_PUBLISHED = """
+    create_pretraining_data extract_features modeling optimization run_classifier run_classifier_with_tfhub
+    run_pretraining run_squad tokenization
+"""
 # These commands exist as modules only in a checkout, not in the installed package.
-_IN_CHECKOUT = {"build_vocab", "compare_results", "convert_checkpoint", "download", "export",
-                "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "run_swag", "serve",
-                "sweep"}
-MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else set())
+_IN_CHECKOUT = """
+    build_vocab compare_results convert_checkpoint download export glue_submission plan_memory predict
+    reproduce run_ner run_swag serve sweep
+"""
+PUBLISHED = set(_PUBLISHED.split())
+MODULES = PUBLISHED.union(_IN_CHECKOUT.split() if (_ROOT / "pyproject.toml").is_file() else ())
 
 
 def is_ours(path):

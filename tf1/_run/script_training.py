@@ -84,8 +84,7 @@ class InputHistory(object):
       is_endless: whether the input of the last call was endless; None before the first call.
     """
 
-    def __init__(self):
-        self.is_endless = None
+    is_endless = None
 
 
 class TrainingSession(training_session.TrainingSession):
