@@ -139,6 +139,6 @@ def test_each_name_of_the_module_is_tested_here():
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)
              and isinstance(node.ctx, ast.Store)} | {node.name for node in tree.body
                                                      if isinstance(node, ast.FunctionDef)}
-    names = names - {"__all__"} | set(internals.__all__)
+    names = {name for name in names if not name.startswith("_")} | set(internals.__all__)
     source = pathlib.Path(__file__).read_text(encoding="utf-8")
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]

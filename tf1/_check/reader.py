@@ -240,18 +240,17 @@ class Reader(ast.NodeVisitor):
     def _import_missing(self, node, root, full, statement):
         """Reports the first import of a package or module that is not installed."""
         package = next((rules.PACKAGES[name] for name in (full, root) if name in rules.PACKAGES), None)
-        if package is None and self._fork.is_called(root):
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed; it may be another "
-                       "name of the checked folder", "PYTHONPATH=… with the folder above the checked folder",
-                       True)
+        is_renamed = package is None and self._fork.is_called(root)
+        if is_renamed:
+            problem = "is not installed; it may be another name of the checked folder"
+            instead = "PYTHONPATH=… with the folder above the checked folder"
         elif package:
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
-                       f"`pip install {package}` in a shell")
+            problem, instead = "is not installed", f"`pip install {package}` in a shell"
         else:  # no advice to `pip install`: on PyPI, anybody may own a package with this name
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is neither installed nor in the "
-                                               "folder of the file",
-                       "PYTHONPATH=… with the folder that contains this module, or install the package of "
+            problem = "is neither installed nor in the folder of the file"
+            instead = ("PYTHONPATH=… with the folder that contains this module, or install the package of "
                        "the module")
+        self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} {problem}", instead, is_renamed)
 
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.

@@ -39,19 +39,17 @@ _MOST_MENDED = 20  # largest number of lines of a file that are replaced by `pas
 
 def decoded(content):
     """Decodes the bytes of a file. Returns (text, findings about bytes that are not text)."""
-    encoding, found = "utf-8", []
-    lines = iter(content.splitlines(keepends=True))
+    found, lines = [], iter(content.splitlines(keepends=True))
     try:
-        encoding = tokenize.detect_encoding(lambda: next(lines, b""))[0]
-        text = content.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError) as error:
-        line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
-        found.append(Finding(line, SYNTAX, "the file is not UTF-8, and it does not begin with a line that "
-                                           "names its encoding",
-                             "the file again, as UTF-8 (with `iconv -f GB18030 -t UTF-8`, or `-f latin-1`)"))
+        text = content.decode(tokenize.detect_encoding(lambda: next(lines, b""))[0])
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         text = content.decode("utf-8", errors="replace")
-    except LookupError:
-        text = content.decode("utf-8", errors="replace")
+        if not isinstance(error, LookupError):
+            line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
+            found.append(Finding(
+                line, SYNTAX,
+                "the file is not UTF-8, and it does not begin with a line that names its encoding",
+                "the file again, as UTF-8 (with `iconv -f GB18030 -t UTF-8`, or `-f latin-1`)"))
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1

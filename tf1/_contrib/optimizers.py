@@ -329,19 +329,17 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
         return self._loss_scale.read_value()
 
     def update_loss_scale(self, finite_grads):
-        scale, good, bad = (variable.read_value()
-                            for variable in (self._loss_scale, self._good_steps, self._bad_steps))
+        scale, finite = self._loss_scale.read_value(), tf.cast(finite_grads, tf.int32)
+        good = (self._good_steps.read_value() + 1) * finite
+        bad = self._bad_steps.read_value() + 1 - finite
         larger, smaller = (scale * ratio for ratio in self._ratios)
-        grows = tf.logical_and(finite_grads, good + 1 >= self._patience[0])
-        shrinks = tf.logical_and(tf.logical_not(finite_grads), bad + 1 >= self._patience[1])
-        changes = tf.logical_or(grows, shrinks)
+        grows = tf.logical_and(finite_grads, good >= self._patience[0])
+        shrinks = tf.logical_and(tf.logical_not(finite_grads), bad >= self._patience[1])
+        kept = 1 - tf.cast(tf.logical_or(grows, shrinks), tf.int32)
         new_scale = tf.where(grows, tf.where(tf.is_finite(larger), larger, scale),
                              tf.where(shrinks, tf.maximum(1.0, smaller), scale))
-        none = tf.zeros_like(good)
-        new_good = tf.where(tf.logical_or(changes, tf.logical_not(finite_grads)), none, good + 1)
-        new_bad = tf.where(changes, none, tf.where(finite_grads, bad, bad + 1))
-        return tf.group(self._loss_scale.assign(new_scale), self._good_steps.assign(new_good),
-                        self._bad_steps.assign(new_bad))
+        return tf.group(self._loss_scale.assign(new_scale), self._good_steps.assign(good * kept),
+                        self._bad_steps.assign(bad * kept))
 
 
 def _variable(name, value, dtype):

@@ -63,9 +63,9 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
             signature_def = loaded.signature_def[key]
         input_names = {name: info.name for name, info in signature_def.inputs.items()}
         output_names = {name: info.name for name, info in signature_def.outputs.items()}
-    find = session.graph.get_tensor_by_name
-    return Predictor(session, {name: find(tensor) for name, tensor in input_names.items()},
-                     {name: find(tensor) for name, tensor in output_names.items()})
+    return Predictor(session, *(
+        {name: session.graph.get_tensor_by_name(tensor) for name, tensor in names.items()}
+        for names in (input_names, output_names)))
 
 
 def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=None, config=None):

@@ -62,12 +62,15 @@ class HParams(object):
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter {name}; the known ones are "
                            f"{', '.join(sorted(self._hparam_types)) or 'none'}.")
+        setattr(self, name, self._converted(name, value))
+
+    def _converted(self, name, value):
+        """Returns a value with the type of a hyperparameter; for the errors, see `set_hparam`."""
         kind, is_list = self._hparam_types[name]
         if isinstance(value, list) != is_list:
             raise ValueError(f"Must {'pass' if is_list else 'not pass'} a list for the "
                              f"{'multi' if is_list else 'single'}-valued parameter {name}: {value!r}")
-        setattr(self, name, [_cast(name, kind, element) for element in value] if is_list
-                else _cast(name, kind, value))
+        return [_cast(name, kind, element) for element in value] if is_list else _cast(name, kind, value)
 
     def del_hparam(self, name):
         """Removes a hyperparameter, if it exists."""
@@ -115,12 +118,7 @@ class HParams(object):
         if key not in self._hparam_types:
             return default
         if default is not None:
-            kind, is_list = self._hparam_types[key]
-            if isinstance(default, list) != is_list:
-                raise ValueError(f"The hyperparameter {key!r} is {'a list' if is_list else 'not a list'}, so "
-                                 f"the default {default!r} does not fit.")
-            for element in default if is_list else [default]:
-                _cast(key, kind, element)
+            self._converted(key, default)
         return getattr(self, key)
 
     def to_proto(self, export_scope=None):

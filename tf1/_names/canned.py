@@ -199,16 +199,16 @@ def _ids(labels, vocabulary, n_classes, kind):
     """
     labels = tf.reshape(labels, [-1, 1])
     if vocabulary is None:
-        labels = tf.cast(labels, tf.int64)
-        in_range = tf.debugging.assert_less(labels, tf.constant(n_classes, tf.int64),
-                                            [f"{kind}: a label is not less than n_classes", labels])
-        with tf.control_dependencies([in_range]):
-            return tf.identity(labels)
-    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
-        list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)), -1)
-    ids = table.lookup(labels)
-    with tf.control_dependencies([tf.debugging.assert_non_negative(
-            ids, [f"{kind}: label_vocabulary lacks one of the labels", labels])]):
+        ids = tf.cast(labels, tf.int64)
+        check = tf.debugging.assert_less(ids, tf.constant(n_classes, tf.int64),
+                                         [f"{kind}: a label is not less than n_classes", ids])
+    else:
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
+            list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)), -1)
+        ids = table.lookup(labels)
+        check = tf.debugging.assert_non_negative(
+            ids, [f"{kind}: label_vocabulary lacks one of the labels", labels])
+    with tf.control_dependencies([check]):
         return tf.identity(ids)
 
 

@@ -41,9 +41,10 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
 
 CONTRIB = dict(
     create_file_writer=create_file_writer, create_summary_file_writer=create_file_writer,
-    all_summary_ops=tf.summary.all_v2_summary_ops, graph=_ops.graph_v1,
     should_record_summaries=should_record_summaries,
-    initialize=tf.summary.initialize, **own_names(tf.compat.v2.summary, "SummaryWriter flush"),
-    **own_names(_ops, "always_record_summaries audio eval_dir generic histogram image import_event "
-                "never_record_summaries record_summaries_every_n_global_steps scalar "
-                "summary_writer_initializer_op"))
+    **own_names(tf.summary, "all_summary_ops=all_v2_summary_ops initialize"),
+    **own_names(tf.compat.v2.summary, "SummaryWriter flush"),
+    **own_names(_ops, """
+        always_record_summaries audio eval_dir generic graph=graph_v1 histogram image import_event
+        never_record_summaries record_summaries_every_n_global_steps scalar summary_writer_initializer_op
+    """))

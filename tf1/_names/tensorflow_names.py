@@ -131,14 +131,19 @@ _ESTIMATOR = dict(
 )
 estimator = Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
+
+def _upper_case(names):
+    return {name.upper(): name for name in names.split()}
+
+
 # These are names of metrics and outputs of built-in Estimators, such as DNNClassifier. Programs that compare
 # evaluations read these names.
 _METRIC_KEYS = types.SimpleNamespace(
     LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
     LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",
-    **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
-_PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
-    "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
+    **_upper_case("loss accuracy precision recall accuracy_baseline auc"))
+_PREDICTION_KEYS = types.SimpleNamespace(**_upper_case(
+    "classes class_ids logistic logits predictions probabilities top_k"))
 # A program can import each of these names from any file of the Estimator (`_ESTIMATOR_FILES` in
 # `tf1/_run/modules.py`). If two of the dicts below contain the same name, the later dict overrides the
 # earlier dict.
