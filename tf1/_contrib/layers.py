@@ -339,16 +339,19 @@ def _optimizer(optimizer, rate):
 
 
 def _changed_gradients(pairs, noise_scale, multipliers, clip):
-    if noise_scale is not None:
-        pairs = [(tf.convert_to_tensor(gradient) + tf.random.truncated_normal(variable.shape) * noise_scale,
-                  variable) for gradient, variable in pairs]
     factors = {key.split(":")[0] if isinstance(key, str) else key.op.name: factor
                for key, factor in (multipliers or {}).items()}
-    pairs = [(tf.convert_to_tensor(gradient) * factors[variable.op.name], variable)
-             if variable.op.name in factors else (gradient, variable) for gradient, variable in pairs]
+    changed = []
+    for gradient, variable in pairs:
+        if noise_scale is not None:
+            gradient = tf.convert_to_tensor(gradient)
+            gradient += tf.random.truncated_normal(variable.shape) * noise_scale
+        if variable.op.name in factors:
+            gradient = tf.convert_to_tensor(gradient) * factors[variable.op.name]
+        changed.append((gradient, variable))
     if callable(clip):
-        return clip(pairs)
-    return pairs if clip is None else optimizers.clip_gradients_by_global_norm(pairs, clip)
+        return clip(changed)
+    return changed if clip is None else optimizers.clip_gradients_by_global_norm(changed, clip)
 
 
 def _summarize(names, loss, rate, pairs):
