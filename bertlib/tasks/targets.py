@@ -14,9 +14,9 @@ _TARGETS = {
     "questions": "squad.squad_target.Spans",
     "multiple_choice": "multiple_choice.choice_target.Endings",
     "tagging": "tagging.tagging_target.Tags",
-    "multilabel": "classification.targets.MultiLabel",
-    "regression": "classification.targets.Score",
-    "classification": "classification.targets.SingleLabel",
+    "multilabel": "classification.text_targets.MultiLabel",
+    "regression": "classification.text_targets.Score",
+    "classification": "classification.text_targets.SingleLabel",
     "pre-training": "pretraining.pretraining_target.MaskedTokens"}
 # {task of predict.py, export.py and serve.py: the class of its answers}.
 _ANSWERS = {

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertlib.tasks.classification import targets
+from bertlib.tasks.classification import text_targets
 from bertlib.tasks.classification.task import class_weights
 
-TARGET = targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
+TARGET = text_targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
 
 
 def settings(weights=None, smoothing=0.0):
@@ -66,7 +66,7 @@ def test_the_head_of_a_training_has_them(given, expected, caplog):
 
 @pytest.mark.parametrize("given, flag", [(dict(weights="balanced"), "--class_weights=balanced"),
                                          (dict(smoothing=0.1), "--label_smoothing=0.1")])
-@pytest.mark.parametrize("target", [targets.Score(), targets.MultiLabel(["a", "b"])])
+@pytest.mark.parametrize("target", [text_targets.Score(), text_targets.MultiLabel(["a", "b"])])
 def test_only_one_label_each_is_weighted(given, flag, target):
     with pytest.raises(ValueError, match=f"^{flag}: this flag is for a classification with one label"):
         class_weights.parse_weights(settings(**given), target)

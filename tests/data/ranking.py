@@ -22,7 +22,7 @@ from bertlib.runs.settings import require_file
 from bertlib.runs.task import Task
 from bertlib.system import files
 from bertlib.tasks.classification import classifier_features
-from bertlib.tasks.classification.targets import SingleLabel
+from bertlib.tasks.classification.text_targets import SingleLabel
 from bertlib.training import driver
 
 ENTRIES = section("Task", INPUT, [

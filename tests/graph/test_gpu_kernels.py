@@ -20,7 +20,7 @@ from bertlib.tasks import head
 from bertlib.tasks.classification import (
     classification_head,
     classifier_data,
-    targets,
+    text_targets,
 )
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
@@ -50,9 +50,9 @@ HEADS = {
                  ()),
     "multilabel": (classification_head.MultilabelClassifier(2),
                    functools.partial(
-                       classifier_data.feature_fields, target=targets.MultiLabel(["a", "b"])), ()),
+                       classifier_data.feature_fields, target=text_targets.MultiLabel(["a", "b"])), ()),
     "regression": (classification_head.Regressor(), functools.partial(
-        classifier_data.feature_fields, target=targets.Score), ()),
+        classifier_data.feature_fields, target=text_targets.Score), ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
     "tagger": (tagging_head.Tagger(5), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
     "crf": (tagging_head.Tagger(5, use_crf=True), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from bertlib.tasks.classification import classification_metrics, targets
+from bertlib.tasks.classification import classification_metrics, text_targets
 
 NAMES = ["blue", "green", "red"]
 
@@ -30,7 +30,7 @@ def test_metrics_of_classes(classes):
     generator = np.random.RandomState(classes)
     labels = generator.randint(0, classes - 1, 40) + (classes > 2)  # a class has no example
     probabilities = softmax(2 * generator.standard_normal((40, classes)) + np.eye(classes)[labels])
-    target = targets.SingleLabel([f"class {index}" for index in range(classes)])
+    target = text_targets.SingleLabel([f"class {index}" for index in range(classes)])
     losses = target.losses(labels, probabilities)
     found = target.metrics(labels, probabilities, losses)
     predicted, every = probabilities.argmax(axis=1), np.arange(classes)
@@ -83,7 +83,7 @@ def test_metrics_of_sets(threshold, ties):
     labels = (generator.random_sample((60, 3)) < (0.5, 0.2, 0.7)).astype(int)
     probabilities = 1 / (1 + np.exp(-labels - generator.standard_normal((60, 3)) + 0.5))
     probabilities = (np.round(probabilities, 1) if ties else probabilities).astype(np.float32)
-    target = targets.MultiLabel(NAMES, threshold)
+    target = text_targets.MultiLabel(NAMES, threshold)
     losses = target.losses(labels, probabilities)
     found = target.metrics(labels, probabilities, losses)
     predicted = (probabilities >= np.float32(threshold)).astype(int)
@@ -128,7 +128,7 @@ def test_metrics_of_scores(ties):
     labels = generator.randint(0, 26, 40) / 5
     scores = (labels + generator.standard_normal(40)).astype(np.float32)
     scores = np.round(scores) if ties else scores
-    target = targets.Score()
+    target = text_targets.Score()
     found = {**target.metrics(labels, scores, target.losses(labels, scores)),
              **target.details(labels, scores)}
     decimal = np.array([float(str(score)) for score in scores])

@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from test_regression import FixedModel, Words
 
 from bertlib.estimator import estimator
-from bertlib.tasks.classification import classification_head, classifier_features, targets
+from bertlib.tasks.classification import classification_head, classifier_features, text_targets
 import modeling
 
 NAMES = ["blue", "green", "red"]
@@ -39,7 +39,7 @@ def test_the_loss_is_the_mean_binary_cross_entropy_and_variables_are_called_as_a
 
 
 def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
-    target = targets.MultiLabel(NAMES)
+    target = text_targets.MultiLabel(NAMES)
     examples = [classifier_features.InputExample(f"train-{index}", "a b", None, label)
                 for index, label in enumerate([("red",), (), ("red", "blue")])]
     path = str(tmp_path / "eval.tf_record")
@@ -55,20 +55,20 @@ def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
 
 def test_the_best_of_a_prediction():
     probabilities = np.array([0.25, 0.5, 0.3], np.float32)
-    assert targets.create_target(NAMES).predicted_label(probabilities) == "green"
-    assert targets.MultiLabel(NAMES, 0.3, "|").predicted_label(probabilities) == "green|red"
-    assert targets.MultiLabel(NAMES, 0.6).predicted_label(probabilities) == ""
-    assert targets.create_target(None).predicted_label(np.float32(2.5)) == 2.5
-    target = targets.MultiLabel(NAMES)
-    assert targets.create_target(target) is target
-    assert target.encode_label(["red", "red"]) == [0, 0,
-                                                   1] and targets.create_target(NAMES).default_label == "blue"
+    assert text_targets.create_target(NAMES).predicted_label(probabilities) == "green"
+    assert text_targets.MultiLabel(NAMES, 0.3, "|").predicted_label(probabilities) == "green|red"
+    assert text_targets.MultiLabel(NAMES, 0.6).predicted_label(probabilities) == ""
+    assert text_targets.create_target(None).predicted_label(np.float32(2.5)) == 2.5
+    target = text_targets.MultiLabel(NAMES)
+    assert text_targets.create_target(target) is target
+    assert target.encode_label(["red", "red"]) == [0, 0, 1]
+    assert text_targets.create_target(NAMES).default_label == "blue"
 
 
 @pytest.mark.parametrize("target, label, expected", [
-    (targets.create_target(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
-    (targets.MultiLabel(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
-    (targets.create_target(None), "pink", "the label 'pink' is not a number")])
+    (text_targets.create_target(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
+    (text_targets.MultiLabel(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
+    (text_targets.create_target(None), "pink", "the label 'pink' is not a number")])
 def test_a_label_that_is_none_of_the_target_is_refused(target, label, expected):
     with pytest.raises(ValueError, match=expected):
         target.encode_label(label)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator
-from bertlib.tasks.classification import classification_head, classifier_features, targets
+from bertlib.tasks.classification import classification_head, classifier_features, text_targets
 import modeling
 
 
@@ -57,7 +57,7 @@ def test_labels_are_read_as_the_numbers_that_they_are(in_files, tmp_path, graph)
         path = str(tmp_path / "eval.tf_record")
         classifier_features.file_based_convert_examples_to_features(examples, None, 8, Words(), path)
         input_fn = classification_head.file_based_input_fn_builder(path, 8, False, False,
-                                                                   target=targets.Score())
+                                                                   target=text_targets.Score())
     else:
         features = classifier_features.convert_examples_to_features(examples, None, 8, Words())
         input_fn = classification_head.input_fn_builder(features, 8, False, False)

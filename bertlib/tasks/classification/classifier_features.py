@@ -11,7 +11,7 @@ from absl import logging
 
 from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.system import files, workers
-from bertlib.tasks.classification import targets
+from bertlib.tasks.classification import text_targets
 import tokenization
 
 # Number of examples that are written to the log: the first examples of a set.
@@ -77,7 +77,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
       ex_index: int, index of the example; the first few examples are logged.
       example: `InputExample` or `PaddingInputExample`.
       label_list: list of str. The id of a label is its index in this list. None for a regression, whose
-        labels are numbers. `label_list` may also be a target, see the module `targets`.
+        labels are numbers. `label_list` may also be a target, see the module `text_targets`.
       max_seq_length: int, number of tokens in the features, padding included.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
 
@@ -98,7 +98,7 @@ class _Converter:
     """
 
     def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
-        self._target = targets.create_target(label_list)
+        self._target = text_targets.create_target(label_list)
         self._length, self._tokenizer = max_seq_length, tokenizer
         self._stride, self._has_labels = doc_stride, has_labels
 
@@ -218,7 +218,7 @@ def _with_progress(converted, examples):
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
     """Returns the list of the examples' `InputFeatures`; the arguments are those of
     `convert_single_example`."""
-    target = targets.create_target(label_list)
+    target = text_targets.create_target(label_list)
     converted = (convert_single_example(i, example, target, max_seq_length, tokenizer)
                  for i, example in enumerate(examples))
     return list(_with_progress(converted, examples))
@@ -235,7 +235,7 @@ def feature_fields(seq_length, target=None):
 
     Args:
       seq_length: int, number of tokens in an example.
-      target: see the module `targets`; None for examples with one label each.
+      target: see the module `text_targets`; None for examples with one label each.
 
     Returns:
       list of `example_encoding.Field`.
@@ -244,7 +244,7 @@ def feature_fields(seq_length, target=None):
         example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
         example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
         example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-        (target or targets.SingleLabel).field,
+        (target or text_targets.SingleLabel).field,
         example_encoding.Field("is_real_example", "int64", (), (0, 1)),
     ]
 
@@ -277,7 +277,7 @@ class FeatureRecords:
             placeholders.
         """
         self._examples = examples
-        self._fields = feature_fields(max_seq_length, targets.create_target(label_list))
+        self._fields = feature_fields(max_seq_length, text_targets.create_target(label_list))
         self._convert = _Converter(label_list, max_seq_length, tokenizer, doc_stride, has_labels)
         self._inputs = [label_list, max_seq_length, tokenizer, doc_stride, has_labels]
         self._is_portable = type(tokenizer) in tokenization.TOKENIZERS

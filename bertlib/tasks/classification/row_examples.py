@@ -27,7 +27,7 @@ TASK_TYPES = ("classification", "regression", "multilabel")
 
 
 def label_kind(target, separator=","):
-    """Returns the `header_rows.LabelKind` of a target, a class in `targets`."""
+    """Returns the `header_rows.LabelKind` of a target, a class in `text_targets`."""
     return LabelKind(target.is_score, target.is_multilabel, separator)
 
 
@@ -522,7 +522,7 @@ class CustomProcessor(DataProcessor):
 
         Args:
           splits: dict of `Split` with the keys "train", "dev" and "test", some of which may be missing.
-          target: see the module `targets`.
+          target: see the module `text_targets`.
           dev_rows: the stored development set, if it was drawn from the training file (--dev_fraction),
             otherwise None. See `bertlib.tasks.classification.task.dev_rows`.
           skipped: the lines that were left out, see `ExampleReader`.

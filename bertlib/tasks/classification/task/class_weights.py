@@ -12,7 +12,7 @@ def parse_weights(settings, target):
 
     Args:
       settings: a `Settings`.
-      target: the target of the model, see `targets`.
+      target: the target of the model, see `text_targets`.
 
     Returns:
       list of float, the weights in the order of the labels; `BALANCED` for balanced weights; None if the flag
@@ -101,7 +101,7 @@ def loss_options(settings, target, counts):
 
     Args:
       settings: a `Settings`.
-      target: the target of the model, see `targets`.
+      target: the target of the model, see `text_targets`.
       counts: {label: number of training examples with this label}. With --doc_stride, the windows of these
         examples are counted.
     """

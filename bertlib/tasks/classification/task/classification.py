@@ -318,7 +318,7 @@ class Classification(task.Task):
         Args:
           numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
             in a regression, it contains the score.
-          answers: list of str or float, the answer for each example; see `predicted_label` in `targets`.
+          answers: list of str or float, the answer for each example; see `predicted_label` in `text_targets`.
           suffix: suffix of the files' names, such as "_mismatched", or "".
         """
         numbers_path, answers_path = (os.path.join(self.settings.results_dir, f"{name}{suffix}.tsv")

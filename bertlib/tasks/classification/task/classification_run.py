@@ -19,8 +19,8 @@ from bertlib.tasks.classification.classifier_data import (
     copy_example,
     get_processor,
 )
-from bertlib.tasks.classification.targets import create_target
 from bertlib.tasks.classification.task import custom_task, task_module
+from bertlib.tasks.classification.text_targets import create_target
 
 # --- Before the run --------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ def get_labels(processor):
 
 
 def get_target(processor):
-    """Returns the target of the task's model, see `targets`.
+    """Returns the target of the task's model, see `text_targets`.
 
     Raises:
       ValueError: see `get_labels`.

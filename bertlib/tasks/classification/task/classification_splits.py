@@ -94,7 +94,7 @@ class Splits:
         return window_pooling.pooled(rows, self._records[split].windows)
 
     def arrays(self, split, predictions):
-        """Returns (labels, outputs, losses), arrays with a row for each example; see `targets`.
+        """Returns (labels, outputs, losses), arrays with a row for each example; see `text_targets`.
 
         Args:
           split: name of a split with labels.

@@ -13,8 +13,8 @@ from bertlib.system import files
 from bertlib.tasks import targets
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
-from bertlib.tasks.classification.targets import MultiLabel, create_target
 from bertlib.tasks.classification.task import dev_rows
+from bertlib.tasks.classification.text_targets import MultiLabel, create_target
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))

@@ -18,7 +18,7 @@ class PredictedRows:
             its row is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
             for whole texts, see `window_pooling`.
-          target: see `targets`.
+          target: see `text_targets`.
           lengths: list of int, numbers of tokens before truncation.
           losses: list of numbers, the losses; None if they are unknown.
           has_labels: whether the labels of the examples are real and not placeholders.

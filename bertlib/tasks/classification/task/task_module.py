@@ -23,8 +23,8 @@ from bertlib.runs.settings import PHASES, require_data_dir, require_file
 from bertlib.system import files, fingerprints
 from bertlib.tasks import targets
 from bertlib.tasks.classification import classifier_data
-from bertlib.tasks.classification.targets import MultiLabel, create_target
 from bertlib.tasks.classification.task import custom_task
+from bertlib.tasks.classification.text_targets import MultiLabel, create_target
 
 TASK = "task module"  # name of the task in run.json
 # {name of a set: flag of the phase that needs this set}.
@@ -330,7 +330,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
       path: path of the module.
       module: the `Module`.
       task: the object of the user's class.
-      target: see the module `targets`; None before `set_target`.
+      target: see the module `text_targets`; None before `set_target`.
     """
 
     def __init__(self, path, name, content):
