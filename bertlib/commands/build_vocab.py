@@ -178,16 +178,12 @@ def check_flags(settings):
             raise ValueError(f"--{name} is required.")
     refuse_directory(settings, "output_file")
     check_is_new(settings.output_file)
-    if settings.extend:
-        if settings.num_unused:
-            raise ValueError("--num_unused has no effect with --extend, because the old tokens stay "
-                             "unchanged. Leave one of the two flags out.")
-    elif settings.init_checkpoint or settings.bert_config_file:
-        raise ValueError("--init_checkpoint and --bert_config_file describe the model whose vocabulary is "
-                         "extended. Pass its vocabulary with --extend.")
-    if settings.bert_config_file and not settings.init_checkpoint:
-        raise ValueError("--bert_config_file describes the weights of --init_checkpoint. Pass both flags, or "
-                         "leave --bert_config_file out.")
+    if settings.extend and settings.num_unused:
+        raise ValueError("--num_unused has no effect with --extend, because the old tokens stay unchanged. "
+                         "Leave one of the two flags out.")
+    for name, needed in (("init_checkpoint", "extend"), ("bert_config_file", "init_checkpoint")):
+        if getattr(settings, name) and not getattr(settings, needed):
+            raise ValueError(f"--{name} needs --{needed}. Pass both flags, or leave --{name} out.")
     if settings.init_checkpoint:
         directory, name = os.path.split(settings.output_file)
         if name != output_files.VOCABULARY:
@@ -297,15 +293,11 @@ def format_vocab(vocab):
 
 
 def write_vocab(path, vocab):
-    """Writes a vocabulary to a new file and checks the file. The file appears only when it is complete."""
-    if os.path.dirname(path):
-        files.make_directories(os.path.dirname(path))
-    with locks.lock_file(path), files.atomic_replacement(path) as partial:
+    """Writes a vocabulary to a new file. The file appears only when it is complete."""
+    files.make_directories(os.path.dirname(path) or ".")
+    with locks.lock_file(path):
         check_is_new(path)  # another process may have written this file in the meantime
-        with files.open_file(partial, "w") as writer:
-            writer.write(format_vocab(vocab))
-        if not files.is_special(partial):
-            tokenization.check_vocab(partial, len(vocab))
+        files.write_text(path, format_vocab(vocab))
 
 
 def check_is_new(path):

@@ -66,9 +66,7 @@ def to_text(found, names):
       found: dict, the result of `paired_predictions.compare` or `paired_sweeps.compare`.
       names: two str, the names of the compared tables or sweeps.
     """
-    entries = [paired_tests.Difference(**{name: entry[name] for name in paired_tests.Difference._fields})
-               for entry in found["metrics"]]
-    lines = [paired_tests.to_words(entry, names) for entry in entries]
+    lines = [paired_tests.to_words(entry, names) for entry in found["metrics"]]
     if found["kind"] == "predictions":
         test = found["mcnemar"]
         lines += [f"{name}: not compared, because {reason}" for name, reason in found["refused"].items()]

@@ -105,28 +105,19 @@ def open_input(settings):
     if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
         settings.set_default("to", "tensorflow" if settings.weights_only else other)
-    if settings.to == source.kind == "hugging_face":
-        raise ValueError(f"--to=hugging_face: {source.path} is already a Hugging Face model. To convert it "
-                         "to TensorFlow, leave --to out.")
-    if settings.published_config and settings.to != "tensorflow":
-        raise ValueError("--published_config=true needs --to=tensorflow, because the Hugging Face format "
-                         "contains no bert_config.json. Leave one of the two flags out.")
-    if settings.published_config and settings.weights_only:
-        raise ValueError("--published_config=true has no effect with --weights_only, which copies the "
-                         "configuration unchanged. Leave one of the two flags out.")
-    if settings.to == source.kind and not settings.weights_only:
-        raise ValueError(f"--to=tensorflow: {source.path} is already a TensorFlow checkpoint. To copy it "
-                         "without the state of the training, pass --weights_only.")
+    if settings.to == source.kind and not (settings.weights_only and source.kind == "tensorflow"):
+        raise ValueError(f"--to={settings.to}: {source.path} already has this format. Leave --to out. To "
+                         "copy a TensorFlow checkpoint without the state of the training, pass "
+                         "--weights_only.")
+    if settings.published_config and (settings.to, source.kind) != ("tensorflow", "hugging_face"):
+        raise ValueError("--published_config=true has an effect only on a conversion from Hugging Face to "
+                         "TensorFlow. Leave the flag out.")
     return source
 
 
 def input_directory(source):
-    """Returns the directory of a checkpoint. The configuration and the vocabulary should be there, too.
-
-    Args:
-      source: the `Checkpoint` that is converted.
-    """
-    return source.path if files.is_directory(source.path) else os.path.dirname(source.path)
+    """Returns the directory of a checkpoint. The configuration and the vocabulary should be there, too."""
+    return checkpoint_formats.directory_of_checkpoint(source.path)
 
 
 def input_record(source):
@@ -136,22 +127,12 @@ def input_record(source):
     Raises:
       ValueError: run.json is damaged.
     """
-    is_ours = is_training_checkpoint(source)
-    return OutputDirectory(input_directory(source)).record if is_ours else None
+    return OutputDirectory(input_directory(source)).record if is_training_checkpoint(source) else None
 
 
 def check_config(source, path, content):
-    """Checks that a configuration is the configuration with which the input was trained. Without a record of
-    a training, nothing is checked.
-
-    Args:
-      source: the `Checkpoint` that is converted.
-      path: the configuration's file.
-      content: dict, the content of this file.
-
-    Raises:
-      ValueError: a value that changes the model's outputs differs from the value in run.json.
-    """
+    """Raises a ValueError if a value in a configuration, the dict `content`, changes the model's outputs and
+    differs from the value in the run.json of the input. Without this record, nothing is checked."""
     if input_record(source):
         output_files.check_config(path, modeling.BertConfig.from_dict(content), input_directory(source))
 
@@ -200,14 +181,13 @@ def read_config(settings, source):
     if settings.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         if settings.published_config:
             config["hidden_act"] = "gelu"
-            logging.warning("hidden_act in bert_config.json is gelu, the tanh form of GELU, because of "
-                            "--published_config=true. The model was trained with the erf form. Each "
-                            "activation changes by up to 0.0005, so the model's outputs change slightly.")
+            logging.warning("--published_config=true: hidden_act in bert_config.json is gelu, the tanh form "
+                            "of GELU. The model was trained with the erf form, so its outputs change "
+                            "slightly.")
         else:
-            logging.warning("hidden_act in bert_config.json is gelu_erf. With this name, this project means "
-                            "the function that Hugging Face calls gelu. The published code does not have "
-                            "this function: it has only the tanh form of GELU, under the name gelu. If the "
-                            "published modeling.py will read the file, pass --published_config=true.")
+            logging.warning("hidden_act in bert_config.json is gelu_erf, Hugging Face's gelu. The published "
+                            "modeling.py does not have this function. For that code, pass "
+                            "--published_config=true.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
@@ -235,23 +215,25 @@ def read_vocabulary(settings, source, vocab_size):
         check_vocabulary(source, path, vocab_size)
         return files.read_bytes(path), set()
     content = files.read_json_object(path)
-    model, added = content.get("model"), content.get("added_tokens")
-    ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    beyond = set()
-    if isinstance(ids, dict) and isinstance(added, list):
-        added_ids = {token["content"]: token.get("id") for token in added
-                     if isinstance(token, dict) and isinstance(token.get("content"), str)}
-        beyond = {token for token, index in added_ids.items() if type(index) is int and index >= vocab_size}
-        if beyond:
-            logging.warning("%s: the model has no embeddings for these added tokens, so they are left out: "
-                            "%s.", path, ", ".join(sorted(beyond)[:_MAX_NAMES_SHOWN]))
-        ids = {**ids, **{token: index for token, index in added_ids.items() if token not in beyond}}
-    wrong = _find_id_problem(ids, vocab_size)
-    if wrong:
-        raise ValueError(f"--vocab_file: {path} does not fit the model: {wrong}. It must be a WordPiece "
-                         f"vocabulary with at most {vocab_size} entries, numbered from 0. Pass the model's "
-                         f"{_VOCABULARY}.")
-    return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode(), beyond
+    try:
+        added = {token["content"]: token["id"] for token in content.get("added_tokens") or ()}
+        beyond = {token for token, index in added.items() if index >= vocab_size}
+        ids = {token: index for token, index in {**content["model"]["vocab"], **added}.items()
+               if token not in beyond}
+        words = {index: token for token, index in ids.items()}
+        vocabulary = "".join(f"{words[index]}\n" for index in range(len(ids)))
+        is_usable = content["model"]["type"] == "WordPiece" and 0 < len(ids) <= vocab_size and (
+            vocabulary.count("\n") == len(ids) and "" not in ids)
+    except (AttributeError, KeyError, TypeError):
+        is_usable = False
+    if not is_usable:
+        raise ValueError(f"--vocab_file: {path} does not fit the model. It must contain a WordPiece "
+                         f"vocabulary with at most {vocab_size} different entries, numbered "
+                         f"from 0 without a gap. Pass the model's {_VOCABULARY}.")
+    if beyond:
+        logging.warning("%s: the model has no embeddings for these added tokens, so they are left out: %s.",
+                        path, ", ".join(sorted(beyond)[:_MAX_NAMES_SHOWN]))
+    return vocabulary.encode(), beyond
 
 
 def check_vocabulary(source, path, vocab_size):
@@ -271,32 +253,6 @@ def check_vocabulary(source, path, vocab_size):
     record = input_record(source)
     if record:
         output_files.check_vocabulary(input_directory(source), record, path)
-
-
-def _find_id_problem(ids, vocab_size):
-    """Returns a description of the first problem that is found in the ids of a tokenizer.json. Returns None
-    if there is no problem.
-
-    Args:
-      ids: {token: id}, read from a file that has not been checked. The ids must be 0, 1, 2, …, like the lines
-        of a vocabulary.
-      vocab_size: int, maximum number of entries.
-    """
-    if not isinstance(ids, dict) or not ids:
-        return "it is not a WordPiece vocabulary"
-    for token, index in ids.items():
-        if type(index) is not int or index < 0:
-            return f"the id of {token!r} is {index!r}"
-        if "\n" in token or not token:
-            return f"the token {token!r} is empty or contains a line break"
-    seen = {}
-    for token, index in ids.items():
-        if seen.setdefault(index, token) != token:
-            return f"{seen[index]!r} and {token!r} both have the id {index}"
-    missing = next((index for index in range(len(ids)) if index not in seen), None)
-    if missing is not None:
-        return f"no token has the id {missing}"
-    return f"it has {len(ids)} entries" if len(ids) > vocab_size else None
 
 
 def read_tokenizer_settings(settings, source, config, left_out):

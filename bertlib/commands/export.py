@@ -208,7 +208,7 @@ def _compare(settings, model, path):
     try:
         texts = recorded_data.read_lines(settings.compare_file) if settings.compare_file else (
             recorded_data.read_training_texts(model))
-        differences = export_text.compare_export(model, path, texts)
+        compared, number, first = export_text.compare_export(model, path, texts)
     except (OSError, ValueError) as error:
         if settings.compare_file:
             raise
@@ -216,8 +216,8 @@ def _compare(settings, model, path):
                         "the training data cannot be used: %s Name a file of texts with "
                         "--compare_file.", error)
         return
-    log = logging.warning if differences.number else logging.info
+    log = logging.warning if number else logging.info
     log("The tokens of the graph differ from the tokens of the tokenizer in %d of %d texts.%s",
-        differences.number, differences.texts,
+        number, compared,
         "".join(f"\n  {text!r:.200}\n    {' '.join(expected):.200}\n    {' '.join(actual):.200}"
-                for text, expected, actual in differences.first))
+                for text, expected, actual in first))

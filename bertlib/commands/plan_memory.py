@@ -82,7 +82,7 @@ ENTRIES = entries.section("Model", None, [
                    "Memory in GB that TensorFlow cannot use: driver, CUDA context and the reserve for CUDA's "
                    "libraries.", least=0),
 ]) + entries.section("Output", None, [
-    entries.Path("output_file", None, "Write the chart also to this file. Its name must end in .svg."),
+    entries.Path("output_file", None, "Write the chart also to this SVG file."),
 ])
 
 
@@ -133,12 +133,6 @@ def check_flags(settings):
             raise ValueError("--batch_size and --output_file cannot be combined: the chart in --output_file "
                              "shows the largest micro-batches, which are not computed with --batch_size. "
                              "Leave one of the two flags out.")
-        if not settings.output_file.endswith(".svg"):
-            raise ValueError(f"--output_file={settings.output_file}: "
-                             "the chart is an SVG file. Pass a name that ends in .svg.")
-        if not files.is_directory(os.path.dirname(settings.output_file) or "."):
-            raise ValueError(f"--output_file={settings.output_file}: there is no such directory. "
-                             "Create it first.")
         refuse_directory(settings, "output_file")
         checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
@@ -191,7 +185,7 @@ def build_prediction(model, step):
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def log_memory_need(model, step, phase="training", label="Simulated"):
+def log_memory_need(model, step, phase, label):
     """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
     `label`."""
     if phase == "training":
@@ -248,9 +242,9 @@ def main(_):
                         gradient_accumulation_steps=settings.gradient_accumulation_steps,
                         freeze_layers=settings.freeze_layers, freeze_embeddings=settings.freeze_embeddings)
              for length in lengths for mode in modes]
-    logging.info("The table has %d %s. %s per row, and each simulation takes some seconds to a minute of "
-                 "CPU time.", len(steps), "row" if len(steps) == 1 else "rows",
-                 "One simulation is needed" if settings.batch_size else "About four simulations are needed")
+    logging.info("The table has %s. Each row needs %s, and a simulation takes some seconds to a minute of "
+                 "CPU time.", terminal.counted(len(steps), "row"),
+                 "one simulation" if settings.batch_size else "about four simulations")
     rows = []
     for number, step in enumerate(steps, 1):
         labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
@@ -266,6 +260,7 @@ def main(_):
         print(f"\n{charts.text_bar_chart(rows)}")
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
+        files.make_directories(os.path.dirname(settings.output_file) or ".")
         title = f"Largest micro-batch on {card}: {describe(settings)}"
         files.write_text(settings.output_file,
                          charts.bar_chart(title, [(label, size, size, 0) for label, size in rows]))

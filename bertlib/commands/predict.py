@@ -10,13 +10,11 @@ whenever no input is waiting. docs/howto/serving.md describes inputs and answers
 """
 
 import contextlib
-import gzip
 import json
 import os
 import queue
 import sys
 import threading
-import zlib
 
 from absl import logging
 
@@ -97,9 +95,7 @@ def open_streams(settings):
         lines = sys.stdin.buffer
         output = sys.stdout if replica_group.is_first() else stack.enter_context(open(os.devnull, "w"))
         if settings.input_file != "-":
-            lines = stack.enter_context(files.open_file(settings.input_file, "rb"))
-            if tables.is_compressed(settings.input_file):
-                lines = stack.enter_context(gzip.open(lines))
+            lines = stack.enter_context(tables.open_table(settings.input_file))
         if settings.output_file != "-" and replica_group.is_first():
             files.make_directories(os.path.dirname(settings.output_file) or ".")
             stack.enter_context(locks.lock_file(settings.output_file))
@@ -166,40 +162,30 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
       a triple: a list with the text of each answer; the number of these answers that describe an unusable
       input; the unusable input at which answering stopped, or None.
     """
-    prepared_inputs, bad = [], []
+    checked, stop = [], None
     for item in chunk:
-        problem = item.problem
-        if problem is None:
-            try:
-                prepared = predictor.prepare(*item.values)
-            except ValueError as error:
-                problem = str(error)
-            else:
-                problem = table.find_problem(item)
-        if problem is None:
-            prepared_inputs.append((item, prepared))
-            continue
-        item = item._replace(problem=problem)
-        if not skip_bad_lines:
-            return _answer_lines(predictor, prepared_inputs, table), 0, item
-        bad.append(item)
-        prepared_inputs.append((item, None))
-    return _answer_lines(predictor, prepared_inputs, table), len(bad), None
+        item, prepared = _prepare(predictor, item, table)
+        if item.problem is not None and not skip_bad_lines:
+            stop = item
+            break
+        checked.append((item, prepared))
+    answers = iter(predictor.answer([prepared for item, prepared in checked if item.problem is None]))
+    texts = [table.format(item, next(answers) if item.problem is None else
+                          {"error": f"line {item.line}: {item.problem}"}) for item, _ in checked]
+    return texts, sum(item.problem is not None for item, _ in checked), stop
 
 
-def _answer_lines(predictor, prepared_inputs, table):
-    """Runs the model and returns a list with the text of each answer.
-
-    Args:
-      predictor, table: see `answer_chunk`.
-      prepared_inputs: list of pairs (`prediction_inputs.Input`, result of `predictor.prepare`). For an
-        unusable input, the second element is None.
-    """
-    answers = iter(predictor.answer([prepared for _, prepared in prepared_inputs
-                                     if prepared is not None]))
-    return [table.format(item, {"error": f"line {item.line}: {item.problem}"}
-                         if prepared is None else next(answers))
-            for item, prepared in prepared_inputs]
+def _prepare(predictor, item, table):
+    """Tokenizes an input. Returns the `prediction_inputs.Input`, with the problem if it cannot be used, and
+    the result of `predictor.prepare`."""
+    prepared, problem = None, item.problem
+    if problem is None:
+        try:
+            prepared = predictor.prepare(*item.values)
+            problem = table.find_problem(item)
+        except ValueError as error:
+            problem = str(error)
+    return item._replace(problem=problem), prepared
 
 
 def _create_table(settings, predictor, input_format):
@@ -217,15 +203,6 @@ def _create_table(settings, predictor, input_format):
     labels = predictor.answers.columns_of_answers() if fields else ()
     return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                                      predictor.label_separator, labels)
-
-
-def _translate_damage(chunks, name):
-    """Yields the chunks of a file; raises a ValueError if the compressed file is damaged."""
-    try:
-        yield from chunks
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{name} is damaged, or is not a gzip file ({error}). Compress the file "
-                         "again.") from error
 
 
 def _broadcast(replicas, chunks):
@@ -255,10 +232,9 @@ def run(settings, predictor):
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
         table = _create_table(settings, predictor, input_format)
-        input_stream = reader.read(lines, name, input_format,
-                                      ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
-        chunks = chunks_as_they_arrive(input_stream, settings.batch_size * _BATCHES, is_whole)
-        for chunk in _broadcast(replicas, _translate_damage(chunks, settings.input_file)):
+        inputs = reader.read(lines, name, input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
+        chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
+        for chunk in _broadcast(replicas, chunks):
             answers, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
             output.write("".join(answers))
             output.flush()

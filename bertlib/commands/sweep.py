@@ -133,9 +133,8 @@ def _value_parser(command, arguments, own):
 def main(argv):
     """Runs the sweep."""
     settings = common_flags.read_settings()
-    for name in ("sweep_dir", "metric"):
+    for name, example in (("sweep_dir", "output/sweep"), ("metric", "eval_accuracy")):
         if not getattr(settings, name):
-            example = {"sweep_dir": "output/sweep", "metric": "eval_accuracy"}[name]
             raise ValueError(f"--{name} is required. Pass for example --{name}={example}.")
     name, arguments = _script_of(argv[1:])
     command = command_flags.CommandFlags(name)

@@ -242,7 +242,7 @@ def compare(paths, metric=None, resamples=9999, seed=0):
 
     Returns:
       a dict that can be written as JSON. It contains "n", the number of compared units; "unit", the name of
-      these units, such as "rows" or "sentences"; "metrics", a list of `paired_tests.Difference`s as dicts;
+      these units, such as "rows" or "sentences"; "metrics", a list of results of `paired_tests.describe`;
       "refused", {name of a metric: the reason why it cannot be compared}; and "mcnemar", the result of
       `paired_tests.mcnemar` (None for a regression).
 
@@ -271,12 +271,9 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     differences = []
     for name in names:
         functions = [one.metrics[name] for one in scored]
-        values = [function(np.arange(count)) for function in functions]
-        differences.append(paired_tests.Difference(
-            name, values, values[1] - values[0],
+        differences.append(paired_tests.describe(
+            name, [function(np.arange(count)) for function in functions],
             paired_tests.bootstrap_interval(functions, count, resamples, seed)))
     test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
     return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,
-            "metrics": [{**difference._asdict(), "is_evidence": difference.is_evidence}
-                        for difference in differences], "refused": refused,
-            "mcnemar": test, "resamples": resamples, "seed": seed}
+            "metrics": differences, "refused": refused, "mcnemar": test, "resamples": resamples, "seed": seed}

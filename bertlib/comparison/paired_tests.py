@@ -1,7 +1,6 @@
 """Uses statistical tests of SciPy to decide whether the results of two trainings differ. Puts the conclusion
 into words."""
 
-from typing import NamedTuple
 import warnings
 
 import numpy as np
@@ -9,29 +8,23 @@ import numpy as np
 CONFIDENCE = 0.95
 
 
-class Difference(NamedTuple):
-    """The difference of a metric between two trainings.
+def describe(metric, values, interval, is_lower_better=False, unit="points"):
+    """Returns the difference of a metric between two trainings, as a dict that can be written as JSON.
 
-    Attributes:
+    Args:
       metric: name of the metric.
       values: [value of the first training, value of the second training].
-      difference: the value of the second training minus the value of the first training.
-      interval: [low, high], the 95 % confidence interval of the difference.
+      interval: [low, high], the 95 % confidence interval of the second value minus the first value.
       is_lower_better: whether a lower value of the metric is better, as for a loss.
       unit: "points" for a metric in percent, otherwise "".
+
+    Returns:
+      the arguments; "difference", the second value minus the first value; and "is_evidence", whether 0 is
+      outside of the interval, which is evidence of a difference.
     """
-
-    metric: str
-    values: list
-    difference: float
-    interval: list
-    is_lower_better: bool = False
-    unit: str = "points"
-
-    @property
-    def is_evidence(self):
-        """Whether 0 is outside of the interval. If so, this is evidence of a difference."""
-        return bool(self.interval[0] > 0 or self.interval[1] < 0)
+    return {"metric": metric, "values": values, "difference": values[1] - values[0], "interval": interval,
+            "is_lower_better": is_lower_better, "unit": unit,
+            "is_evidence": bool(interval[0] > 0 or interval[1] < 0)}
 
 
 def load_scipy():
@@ -99,18 +92,12 @@ def compare_pairs(first, second):
       a dict: "test" (name of the first test), "n" (number of pairs), "p_value" (of the t-test),
       "p_value_wilcoxon", and "interval" (confidence interval [low, high] of the mean difference).
     """
-    stats, first, second = load_scipy(), np.asarray(first, float), np.asarray(second, float)
-    found = {"test": "paired t-test", "n": len(first)}
-    differences = second - first
-    if np.ptp(differences) == 0:  # the tests would divide by the standard deviation, which is 0
-        mean = float(differences.mean())
-        return {**found, "p_value": None if mean else 1.0, "p_value_wilcoxon": None if mean else 1.0,
-                "interval": [mean, mean]}
-    test = stats.ttest_rel(second, first)
-    interval = test.confidence_interval(CONFIDENCE)
-    return {**found, "p_value": float(test.pvalue),
-            "p_value_wilcoxon": float(stats.wilcoxon(second, first).pvalue),
-            "interval": [float(interval.low), float(interval.high)]}
+    differences = np.subtract(second, first)
+    found = {"test": "paired t-test", "n": len(differences),
+             **_test(load_scipy().ttest_1samp, differences.mean(), np.ptp(differences), differences, 0)}
+    is_constant = np.ptp(differences) == 0
+    wilcoxon = found["p_value"] if is_constant else float(load_scipy().wilcoxon(second, first).pvalue)
+    return {**found, "p_value_wilcoxon": wilcoxon}
 
 
 def compare_groups(first, second):
@@ -119,33 +106,37 @@ def compare_groups(first, second):
     Returns:
       {"test", "n": [size of the first group, size of the second group], "p_value", "interval"}.
     """
-    stats, first, second = load_scipy(), np.asarray(first, float), np.asarray(second, float)
-    found = {"test": "Welch's t-test", "n": [len(first), len(second)]}
-    if np.ptp(first) == np.ptp(second) == 0:
-        mean = float(second.mean() - first.mean())
-        return {**found, "p_value": None if mean else 1.0, "interval": [mean, mean]}
-    test = stats.ttest_ind(second, first, equal_var=False)
-    interval = test.confidence_interval(CONFIDENCE)
-    return {**found, "p_value": float(test.pvalue), "interval": [float(interval.low), float(interval.high)]}
+    return {"test": "Welch's t-test", "n": [len(first), len(second)],
+            **_test(load_scipy().ttest_ind, np.mean(second) - np.mean(first), np.ptp(first) + np.ptp(second),
+                    second, first, equal_var=False)}
 
 
-def to_words(difference, names):
+def _test(test, difference, spread, *values, **options):
+    """Returns the p-value of a test of SciPy, and the confidence interval of a difference. A test would
+    divide by the standard deviation. So without a spread of the values, the interval is the difference
+    itself."""
+    if spread == 0:
+        return {"p_value": None if difference else 1.0, "interval": [float(difference)] * 2}
+    found = test(*values, **options)
+    interval = found.confidence_interval(CONFIDENCE)
+    return {"p_value": float(found.pvalue), "interval": [float(interval.low), float(interval.high)]}
+
+
+def to_words(found, names):
     """Returns the conclusion in words, such as "1.2 points, 95 % interval -0.4 to 2.8: no evidence of a
     difference".
 
     Args:
-      difference: a `Difference`.
+      found: the result of `describe`.
       names: names of the two trainings.
     """
-    def number(value):
-        return f"{value:.1f}" if difference.unit else f"{value:.4g}"
-
-    if not difference.is_evidence:
-        conclusion = "no evidence of a difference"
-    else:
-        is_second = (difference.difference > 0) != difference.is_lower_better
+    unit = found["unit"]
+    first, second, difference, low, high = (
+        f"{value:.1f}" if unit else f"{value:.4g}"
+        for value in (*found["values"], found["difference"], *found["interval"]))
+    conclusion = "no evidence of a difference"
+    if found["is_evidence"]:
+        is_second = (found["difference"] > 0) != found["is_lower_better"]
         conclusion = f"evidence that {names[is_second]} is better"
-    unit = f" {difference.unit}" if difference.unit else ""
-    return (f"{difference.metric}: {number(difference.values[0])} -> {number(difference.values[1])}: "
-            f"{number(difference.difference)}{unit}, 95 % interval {number(difference.interval[0])} to "
-            f"{number(difference.interval[1])}: {conclusion}")
+    return (f"{found['metric']}: {first} -> {second}: {difference}{f' {unit}' * bool(unit)}, 95 % interval "
+            f"{low} to {high}: {conclusion}")

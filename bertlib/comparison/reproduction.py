@@ -1,21 +1,19 @@
 """Plans the repetition of a training: reads the command and its flags from run.json, and checks that the data
 files are unchanged."""
 
-import errno
 import os
 import re
 from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
+from bertlib.comparison import recorded_inputs
 from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs import run_record
 from bertlib.runs.settings import absolute_paths
-from bertlib.system import files, fingerprints, locks
+from bertlib.system import files, locks
+from bertlib.tasks import targets
 
-COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "run_squad.py", "run_swag.py",
-            "run_pretraining.py")
 # These flags are not taken from the training: the repetition sets them itself, or leaves them out.
 _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
 # These flags request evaluations during a training, or at its end. If only the first steps are repeated,
@@ -66,8 +64,17 @@ def plan(directory, output_dir, until=None, overrides=()):
       ValueError, OSError: the training cannot be repeated, or one of its files is missing.
     """
     record = _read_record(directory)
-    _check_output_dir(directory, output_dir)
-    _refuse_running(directory)
+    if files.exists(os.path.join(output_dir, output_files.RECORD)) or (
+            files.is_directory(output_dir) and checkpoint_formats.latest_checkpoint(output_dir)):
+        raise ValueError(f"--output_dir={output_dir} already contains a training. Remove it, or name another "
+                         "directory.")
+    try:
+        with locks.lock_directory(directory):
+            pass
+    except locks.InUseError:  # a process trains in the directory
+        raise
+    except OSError:
+        pass  # a directory that this user cannot write cannot be locked
     notes = []
     step, is_whole = _last_step(directory, record, until, notes)
     notes += [f"The training continued after step {session['step']} in another environment: "
@@ -99,42 +106,19 @@ def plan(directory, output_dir, until=None, overrides=()):
 
 
 def _read_record(directory):
-    if not files.is_directory(directory):
-        raise NotADirectoryError(f"{directory}: there is no such directory. Name the output directory of a "
-                                 "training.")
     opened = OutputDirectory(directory)
     record, path = opened.record, opened.record_path
     if record is None:
         raise ValueError(f"{directory} contains no {output_files.RECORD}. Name the output directory of a "
                          "training with this project.")
-    if record.get("command") not in COMMANDS:
-        raise ValueError(f"{path}: the training was made by {record.get('command')!r}. Only trainings by "
-                         f"these commands can be repeated: {', '.join(COMMANDS)}.")
-    if record.get("from_step"):
+    commands = [f"{name}.py" for name in targets.COMMANDS]
+    if record["command"] not in commands:
+        raise ValueError(f"{path}: the training was made by {record['command']!r}. Only trainings by these "
+                         f"commands can be repeated: {', '.join(commands)}.")
+    if record["from_step"]:
         raise ValueError(f"{path} describes only the steps after step {record['from_step']}, because the "
                          "first steps were trained without this file. The training cannot be repeated.")
     return record
-
-
-def _check_output_dir(directory, output_dir):
-    if files.file_identity(directory) == files.file_identity(output_dir):
-        raise ValueError(f"--output_dir={output_dir} is the training itself. Name another directory.")
-    if files.exists(os.path.join(output_dir, output_files.RECORD)) or (
-            files.is_directory(output_dir) and checkpoint_formats.latest_checkpoint(output_dir)):
-        raise ValueError(f"--output_dir={output_dir} already contains a training. Remove it, or name another "
-                         "directory.")
-
-
-def _refuse_running(directory):
-    """Raises `locks.InUseError` if a process trains in the directory."""
-    try:
-        with locks.lock_directory(directory):
-            pass
-    except locks.InUseError:
-        raise
-    except OSError as error:  # if this user cannot write the directory, the lock cannot be checked
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
 
 
 def _last_step(directory, record, until, notes):
@@ -154,16 +138,16 @@ def _last_step(directory, record, until, notes):
     if not last:
         raise ValueError(f"{directory} contains no trained step, so there is nothing to compare. Run its "
                          "training again.")
-    planned, limit, is_same = record.get("planned_steps"), last, True
-    if record.get("finished_step") is None and planned is not None and last < planned:
+    planned, limit, is_same = record["planned_steps"], last, True
+    if record["finished_step"] is None and planned is not None and last < planned:
         notes.append(f"The training is unfinished: its last known step is {last} of {planned}.")
     for change in record["changes"]:
-        names = ", ".join(change.get("changed", {})) if isinstance(change.get("changed"), dict) else ""
-        if type(change.get("step")) is int and change["step"] >= last:
+        names = ", ".join(change["changed"])
+        if change["step"] >= last:
             is_same = False
             notes.append(f"After the last step, these settings were changed: {names}. So the best weights "
                          "and the results are not compared.")
-        elif type(change.get("step")) is int and change["step"] < limit:
+        elif change["step"] < limit:
             limit = change["step"]
             notes.append(f"The training continued after step {limit} with other settings ({names}). Only the "
                          f"steps up to {limit} are compared.")
@@ -227,7 +211,7 @@ def _find_starting_weights(flags, record, given):
 
 
 def _compare_inputs(record, flags, given, notes):
-    """Compares the data files and the starting weights with their recorded fingerprints.
+    """Compares the data files and the files of the starting model with their recorded fingerprints.
 
     Returns:
       list of {"path", "old", "new"} for the files that were changed. "old" and "new" are fingerprints.
@@ -235,50 +219,30 @@ def _compare_inputs(record, flags, given, notes):
     Raises:
       FileNotFoundError: files are missing. The message names them.
     """
-    recorded = record["inputs"]
-    moved = {**record.get("files", {}), **flags}
+    recorded = {**record["files"], **flags}
     moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in given.items()
-             if isinstance(old := moved.get(name), str) and value]
-    paths = {path: _moved(path, moves) for path in recorded}
-    if any(training.is_path(name) for name in given):
-        # A flag that the user passes for the repetition can name other files than the recorded ones, for
-        # example if --input_file contains another pattern. So a recorded file that is missing is not an error
-        # here. If the repetition needs the file, its command reports the error.
-        unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
-        notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
-        paths = {path: new for path, new in paths.items() if path not in unknown}
-    missing = [new for new in paths.values() if not files.exists(new)]
-    for name in ("data_dir", "train_file", "init_checkpoint"):
-        value = flags.get(name)
-        if isinstance(value, str) and name not in given and not value.startswith(hugging_face_cache.PREFIX) \
-                and not _exists(value) and value not in missing:
-            missing.append(f"{value} (--{name})")
+             if isinstance(old := recorded.get(name), str) and value]
+    # A flag that the user passes for the repetition can name other files than the recorded ones, for example
+    # if --input_file contains another pattern. So a recorded file that is missing is not an error then. If
+    # the repetition needs the file, its command reports the error.
+    may_lack_files = any(map(training.is_path, given))
+    changed, missing = [], []
+    for path, (old, flag) in recorded_inputs.read(record).items():
+        new = given.get(flag) or flags.get(flag) or _moved(path, moves)
+        if new.startswith(hugging_face_cache.PREFIX):
+            continue
+        now = recorded_inputs.fingerprint(new, flag)
+        if now not in (None, old):
+            changed.append({"path": new, "old": old, "new": now})
+        elif now is None and new == path and may_lack_files:
+            notes.append(f"{path} does not exist, and is not compared before the training.")
+        elif now is None and (flag is None or flag in flags):
+            missing.append(new)
     if missing:
         raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing) + ". "
                                 "To name their new place, add -- as a separate word and then a flag. For "
                                 "example: -- --data_dir=DIR.")
-    changed = []
-    for path, new in paths.items():
-        now = fingerprints.hash_files([new])["fingerprint"]
-        if now != recorded[path]["fingerprint"]:
-            changed.append({"path": new, "old": recorded[path]["fingerprint"], "new": now})
-    module, path = record.get("task_module"), flags.get("task_module")
-    if module and path and files.exists(path) and "task_module" not in given:
-        now = fingerprints.hash_bytes(files.read_bytes(path))
-        if now != module["fingerprint"]:
-            changed.append({"path": path, "old": module["fingerprint"], "new": now})
-    start = record.get("init_checkpoint") or {}
-    path = given.get("init_checkpoint") or flags.get("init_checkpoint") or start.get("path")
-    now = path and not path.startswith(hugging_face_cache.PREFIX) and run_record.hash_checkpoint(path)
-    if now and start.get("fingerprint") and now != start["fingerprint"]:
-        changed.append({"path": path, "old": start["fingerprint"], "new": now})
     return changed
-
-
-def _exists(value):
-    """Returns whether the path in the value of a flag exists. The path may be a file, a directory or the
-    prefix of a checkpoint. A remote path is not checked, and counts as existing."""
-    return "://" in value or files.exists(value) or checkpoint_files.exists(value)
 
 
 def _moved(path, moves):

@@ -19,13 +19,10 @@ _MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_sec
 # Files of results whose content depends only on the weights and the data.
 _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
             "predictions.json", "null_odds.json")
-_FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
+_FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows",
+                   "dev_data")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
 _OVERWRITTEN = "not compared, because a later evaluation or prediction has overwritten this file"
-# Files that an evaluation of SQuAD writes in addition to eval_results.json.
-_ANSWERS = ("predictions.json", "null_odds.json")
-# A file with predictions. The group is the suffix of the name, such as "_mismatched".
-_PREDICTIONS = re.compile(r"test_(?:results|predictions)(.*)\.tsv")
 # The text of a comparison lists at most this number of missing steps. For each file of results, it lists at
 # most this number of metrics.
 _MANY = 12
@@ -44,7 +41,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     Returns:
       a dict that can be written as JSON: "same" (whether the repetition reached the last step, with the same
       losses, weights and results), "last_step", "reached_step" (the last step of the repetition), "losses",
-      "weights", "best", "results", "data", "settings", "environment" and "unknown".
+      "weights", "results", "data", "settings", "environment" and "unknown".
 
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
@@ -55,19 +52,28 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     if not losses["lines"] and not any(entry["step"] for entry in weights):
         raise ValueError(f"{original} and {repeated} have no logged step and no checkpoint in common. Pass a "
                          "larger --until.")
-    best = compare_best(original, repeated) if is_whole else None
-    results = compare_results(results_dir or original, repeated, original) if is_whole else None
+    results = None
+    if is_whole:
+        weights += _compare_best(original, repeated)
+        results = compare_results(results_dir or original, repeated, original)
     differences, unknown = compare_environments(*records)
+    data = _compare_dicts(*map(_describe_data, records))
+    if None in data.get("dev_data", ()):  # one of the two has evaluated nothing
+        del data["dev_data"]
     newest = checkpoint_formats.latest_checkpoint(repeated)
     reached = checkpoint_files.step_in_name(newest) if newest else 0
     same = not (reached < last_step or losses["different"] or any(entry["different"] for entry in weights)
-                or best and (best["different"] or best["step"] != best["repeated_step"])
                 or any(entry["same"] is False for entry in results or ()))
     return {"same": same, "last_step": last_step, "reached_step": reached, "losses": losses,
-            "weights": weights, "best": best, "results": results,
-            "data": _differences_of_data(*records), "settings": _compare_dicts(
-                records[0]["settings"], records[1]["settings"], only_common=True),
+            "weights": weights, "results": results, "data": data,
+            "settings": _compare_dicts(*(record["settings"] for record in records), only_common=True),
             "environment": differences, "unknown": unknown}
+
+
+def _compare_dicts(old, new, only_common=False):
+    """Returns {name: [old value, new value]} of the values that differ."""
+    names = [name for name in {**old, **new} if not only_common or name in old and name in new]
+    return {name: [old.get(name), new.get(name)] for name in names if old.get(name) != new.get(name)}
 
 
 # --- Losses and other logged values ----------------------------------------------------------------------
@@ -88,47 +94,35 @@ def compare_losses(original, repeated, last_step):
           original was killed and continued, it has such lines, because the first step after each start is
           logged.
     """
-    old, new = (_logged(directory, last_step) for directory in (original, repeated))
-    common = [key for key in old if key in new]
-    largest, differing = {}, []
-    for key in common:
-        names = [name for name in old[key] if name in new[key] and name not in _MEASURED]
-        wrong = [name for name in names if old[key][name] != new[key][name]]
-        if wrong:
-            differing.append(key)
-        for name in wrong:
-            _note_largest(largest, name, key[0], *_difference(old[key][name], new[key][name]))
-    steps = [key[0] for key in common]
-    trained = [key for key in old if key[1] is None]
-    return {"lines": len(common), "first_step": min(steps, default=None),
+    old, new = ({(row["step"], row.get("evaluation")): row
+                 for row in OutputDirectory(directory).history.read() if row["step"] <= last_step}
+                for directory in (original, repeated))
+    steps, differing, largest = [key[0] for key in old if key in new], [], {}
+    for key in filter(new.get, old):
+        changed = _compare_dicts(old[key], new[key], only_common=True)
+        changed = {name: values for name, values in changed.items() if name not in _MEASURED}
+        differing += key[:1] if changed else ()
+        for name, values in changed.items():
+            absolute, relative = _difference(*values)
+            entry = largest.setdefault(name, {"absolute": 0.0, "relative": 0.0, "step": key[0]})
+            entry.update(absolute=max(entry["absolute"], absolute), relative=max(entry["relative"], relative))
+    return {"lines": len(steps), "first_step": min(steps, default=None),
             "last_step": max(steps, default=None), "different": len(differing),
-            "first_difference": min((key[0] for key in differing), default=None),
-            "largest": largest, "missing": [key[0] for key in trained if key not in new]}
-
-
-def _logged(directory, last_step):
-    return {(row["step"], row.get("evaluation")): row
-            for row in OutputDirectory(directory).history.read() if row["step"] <= last_step}
-
-
-def _note_largest(largest, name, step, absolute, relative):
-    entry = largest.setdefault(name, {"absolute": 0.0, "relative": 0.0, "step": step})
-    entry.update(absolute=max(entry["absolute"], absolute), relative=max(entry["relative"], relative))
+            "first_difference": min(differing, default=None), "largest": largest,
+            "missing": [step for step, evaluation in old if not evaluation and (step, None) not in new]}
 
 
 def _difference(old, new):
     """Returns (largest absolute difference, largest relative difference) between the elements of two values.
-    Returns (0, 0) if the values are not numbers."""
+    Returns (0, 0) if the values are not numbers, or differ in their shapes."""
     try:
         old, new = np.asarray(old, np.float64), np.asarray(new, np.float64)
         absolute = np.abs(old - new)
     except (TypeError, ValueError):
         return 0.0, 0.0
-    if not absolute.size:
-        return 0.0, 0.0
     with np.errstate(all="ignore"):
         relative = np.nan_to_num(absolute / np.maximum(np.abs(old), np.abs(new)), nan=0.0)
-    return float(np.nan_to_num(absolute).max()), float(relative.max())
+    return float(np.nan_to_num(absolute).max(initial=0)), float(relative.max(initial=0))
 
 
 # --- Weights ---------------------------------------------------------------------------------------------
@@ -140,54 +134,43 @@ def compare_weights(original, repeated, last_step):
     Only steps up to `last_step` are compared, and only those for which both directories have a checkpoint.
 
     Returns:
-      a list with a dict for each checkpoint: {"step", "variables": number of variables, "different": number
-      of variables that differ, "largest_absolute", "largest_relative", "variable": name of the variable with
-      the largest absolute difference}.
+      a list with a dict for each checkpoint: {"name": for example "step 3", "step", "variables": number of
+      variables, "different": number of variables that differ, "largest_absolute", "largest_relative",
+      "variable": name of the variable with the largest absolute difference}.
     """
     old, new = ({checkpoint_files.step_in_name(prefix): prefix
                  for prefix in checkpoint_files.list_training_checkpoints(directory)}
                 for directory in (original, repeated))
-    return [_compare_checkpoints(step, old[step], new[step]) for step in old
+    return [_compare_checkpoints(f"step {step}", step, old[step], new[step]) for step in old
             if step in new and step <= last_step]
 
 
-def compare_best(original, repeated):
-    """Compares the best weights of two trainings, bit by bit.
-
-    Returns:
-      a dict with the keys that `compare_weights` describes, and the key "repeated_step". If the repetition
-      kept the weights of a different step, or no best weights, the weights are not compared. In this case,
-      "variables" is None, and "different" is 0. If the original did not keep its best weights, the function
-      returns None instead of a dict.
-    """
+def _compare_best(original, repeated):
+    """Compares the best weights of two trainings, bit by bit. Returns a list as `compare_weights`, which is
+    empty if the original kept no best weights. If the repetition kept the weights of another step,
+    "variables" is None."""
     old, new = (OutputDirectory(directory).best for directory in (original, repeated))
     if old is None:
-        return None
-    if new is None or old["step"] != new["step"]:
-        return {"step": old["step"], "repeated_step": new and new["step"], "variables": None, "different": 0}
-    return {**_compare_checkpoints(old["step"], old["checkpoint"], new["checkpoint"]),
-            "repeated_step": new["step"]}
+        return []
+    step = old["step"]
+    if new and new["step"] == step:
+        return [_compare_checkpoints(f"best/, step {step}", step, old["checkpoint"], new["checkpoint"])]
+    name = f"best/: step {step} -> {new['step'] if new else 'no weights'}"
+    return [{"name": name, "step": step, "variables": None, "different": 1}]
 
 
-def _compare_checkpoints(step, old, new):
+def _compare_checkpoints(title, step, old, new):
     old, new = (checkpoint_formats.open_checkpoint(prefix) for prefix in (old, new))
-    names = sorted({*old.shapes, *new.shapes})
-    found = {"step": step, "variables": len(names), "different": 0, "largest_absolute": 0.0,
-             "largest_relative": 0.0, "variable": None}
-    for name in names:
-        if name not in old.shapes or name not in new.shapes:
-            found["different"] += 1
-            found["variable"] = found["variable"] or name
-            continue
+    differences = dict.fromkeys(old.shapes.keys() ^ new.shapes.keys(), (0.0, 0.0))
+    for name in sorted(old.shapes.keys() & new.shapes.keys()):
         arrays = old.read(name), new.read(name)
-        if arrays[0].shape == arrays[1].shape and arrays[0].tobytes() == arrays[1].tobytes():
-            continue
-        found["different"] += 1
-        absolute, relative = _difference(*arrays) if arrays[0].shape == arrays[1].shape else (0.0, 0.0)
-        if found["variable"] is None or absolute > found["largest_absolute"]:
-            found.update(largest_absolute=absolute, variable=name)
-        found["largest_relative"] = max(found["largest_relative"], relative)
-    return found
+        if arrays[0].shape != arrays[1].shape or arrays[0].tobytes() != arrays[1].tobytes():
+            differences[name] = _difference(*arrays)
+    return {"name": title, "step": step, "variables": len({*old.shapes, *new.shapes}),
+            "different": len(differences),
+            "largest_absolute": max((absolute for absolute, _ in differences.values()), default=0.0),
+            "largest_relative": max((relative for _, relative in differences.values()), default=0.0),
+            "variable": max(differences, key=differences.get, default=None)}
 
 
 # --- Results, data and environment -----------------------------------------------------------------------
@@ -208,61 +191,45 @@ def compare_results(original, repeated, training):
       value, new value]} of the metrics that differ. Only the dict of an eval_results*.json that differs has
       the key "metrics".
     """
-    names = [{os.path.basename(path) for pattern in _RESULTS
-              for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
-             for directory in (original, repeated)]
-    found, overwritten = [], (_list_overwritten(original, names[0], training)
-                              | _list_other_predictions(original, repeated, names[0]))
-    for name in sorted(set.union(*names)):
-        if not all(name in some for some in names):
-            found.append({"file": name, "same": None})
-            continue
-        if name in overwritten:
-            found.append({"file": name, "same": None, "is_overwritten": True})
-            continue
-        contents = [files.read_bytes(os.path.join(directory, name)) for directory in (original, repeated)]
-        found.append({"file": name, "same": contents[0] == contents[1]})
-        if name.endswith(".json") and name.startswith("eval_results") and not found[-1]["same"]:
-            found[-1]["metrics"] = _compare_dicts(*(_parse(content) for content in contents))
-    return found
-
-
-def _list_overwritten(directory, names, training):
-    """Returns the names of the result files that a later evaluation has overwritten, as a set.
-
-    Args:
-      directory: directory of the result files.
-      names: names of its result files.
-      training: see `compare_results`.
-    """
+    old, new = ({os.path.basename(path) for pattern in _RESULTS
+                 for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
+                for directory in (original, repeated))
     # The last line of an evaluation is from the end of the training.
     lines = {row["evaluation"]: row for row in OutputDirectory(training).history.read()
              if "evaluation" in row}
-    found = set()
-    for stem in {os.path.splitext(name)[0] for name in names if name.startswith("eval_results")}:
-        values = OutputDirectory(directory).results(stem) or {}
-        if lines and not any(_agree(values, line) for line in lines.values()):
-            found.update([f"{stem}.json", f"{stem}.txt", *_ANSWERS])
+    found = []
+    for name in sorted(old | new):
+        entry = {"file": name, "same": None}
+        if name in old & new:
+            if _is_overwritten(name, original, repeated, lines.values()):
+                entry["is_overwritten"] = True
+            else:
+                contents = [files.read_bytes(os.path.join(path, name)) for path in (original, repeated)]
+                entry["same"] = contents[0] == contents[1]
+        stem, ending = os.path.splitext(name)
+        if entry["same"] is False and stem.startswith("eval_results") and ending == ".json":
+            entry["metrics"] = _compare_dicts(*(OutputDirectory(path).results(stem) or {}
+                                                for path in (original, repeated)))
+        found.append(entry)
     return found
 
 
-def _list_other_predictions(original, repeated, names):
-    """Returns the names of the files with predictions that a later prediction of other texts has overwritten,
-    as a set. The input features of the test set show this: predict.tf_record of the two directories differs.
+def _is_overwritten(name, original, repeated, lines):
+    """Returns whether a later evaluation or prediction of other texts has overwritten a file of results.
 
     Args:
+      name: name of the file.
       original, repeated: see `compare_results`.
-      names: names of the result files in `original`.
+      lines: the evaluations at the end of the training, from its metrics.jsonl.
     """
-    found = set()
-    for name in names:
-        match = _PREDICTIONS.fullmatch(name)
-        paths = match and [os.path.join(directory, f"predict{match[1]}.tf_record")
-                           for directory in (original, repeated)]
-        if paths and all(map(files.exists, paths)) and len(
-                {fingerprints.hash_files([path])["fingerprint"] for path in paths}) == 2:
-            found.add(name)
-    return found
+    if name.startswith("test_"):  # the input features show whether the texts are the same
+        features = re.sub(r"test_[a-z]+(.*)\.tsv", r"predict\1.tf_record", name)
+        paths = [os.path.join(directory, features) for directory in (original, repeated)]
+        return all(map(files.exists, paths)) and len(
+            {fingerprints.hash_files([path])["fingerprint"] for path in paths}) == 2
+    stem = os.path.splitext(name)[0] if name.startswith("eval_") else "eval_results"
+    values = OutputDirectory(original).results(stem) or {}
+    return bool(lines) and not any(_agree(values, line) for line in lines)
 
 
 def _agree(values, line):
@@ -271,22 +238,10 @@ def _agree(values, line):
     return bool(names) and all(files.to_json(values[name]) == line[name] for name in names)
 
 
-def _parse(content):
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _differences_of_data(old, new):
-    fields = {name: (old.get(name), new.get(name)) for name in _FIELDS_OF_DATA}
-    fields["init_checkpoint"], fields["task_module"] = (
-        [(record.get(name) or {}).get("fingerprint") for record in (old, new)]
-        for name in ("init_checkpoint", "task_module"))
-    if all(record.get("dev_data") for record in (old, new)):  # one of the two may have evaluated nothing
-        fields["dev_data"] = old["dev_data"], new["dev_data"]
-    return {name: list(values) for name, values in fields.items() if values[0] != values[1]}
+def _describe_data(record):
+    fingerprints_of = {name: (record.get(name) or {}).get("fingerprint")
+                       for name in ("init_checkpoint", "task_module")}
+    return {**{name: record.get(name) for name in _FIELDS_OF_DATA}, **fingerprints_of}
 
 
 def compare_environments(old, new):
@@ -296,24 +251,12 @@ def compare_environments(old, new):
       a pair. The first element is a dict, {name: [old value, new value]}, of the values that differ. The
       second element is a list: the names of the values that are missing in the old record.
     """
-    flat = [_flat(record) for record in (old, new)]
-    differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
-                   if flat[0][name] != flat[1].get(name)}
-    missing = sorted(set(flat[1]) - set(flat[0]))
-    variables = [name for name in missing if name.startswith("variable ")]  # these were not set
-    differences.update({name: [None, flat[1][name]] for name in variables})
-    return differences, [name for name in missing if name not in variables]
-
-
-def _flat(record):
-    """Returns the versions and the environment of a record in one dict without nesting, {name: value}."""
-    return {**{f"version of {name}": version for name, version in record.get("versions", {}).items()},
-            **environment.flatten(record)}
-
-
-def _compare_dicts(old, new, only_common=False):
-    names = [name for name in {**old, **new} if not only_common or name in old and name in new]
-    return {name: [old.get(name), new.get(name)] for name in names if old.get(name) != new.get(name)}
+    old, new = ({**{f"version of {name}": version for name, version in record.get("versions", {}).items()},
+                 **environment.flatten(record)} for record in (old, new))
+    # An environment variable that is missing was not set.
+    unknown = sorted(name for name in new if name not in old and not name.startswith("variable "))
+    differences = _compare_dicts(old, new)
+    return {name: differences[name] for name in sorted(differences) if name not in unknown}, unknown
 
 
 # --- Text ------------------------------------------------------------------------------------------------
@@ -321,30 +264,7 @@ def _compare_dicts(old, new, only_common=False):
 
 def to_text(found, notes=(), overrides=()):
     """Returns the lines of text that describe the result of `compare`."""
-    lines = []
-    losses, last = found["losses"], found["last_step"]
-    if found["same"]:
-        lines.append(f"SAME BITS up to step {last}.")
-    else:
-        first = _first_difference(found)
-        lines.append("DIFFERENT." if first is None else
-                     f"DIFFERENT. The first difference is in the values of step {first}.")
-    lines.append("")
-    if losses["lines"]:
-        where = f"{losses['lines']} lines of {metrics_history.FILE}, steps {losses['first_step']} to " \
-                f"{losses['last_step']}"
-        lines.append(f"Losses:  {where}: " + (
-            "the same" if not losses["different"] else
-            f"{losses['different']} differ, the first at step {losses['first_difference']}"))
-        lines += [f"         largest difference of {name}: {_numbers(entry['absolute'], entry['relative'])}"
-                  for name, entry in losses["largest"].items()]
-    else:
-        lines.append(f"Losses:  not compared, because the training has no line of {metrics_history.FILE} "
-                     f"up to step {last}")
-    if losses["missing"]:
-        steps = ", ".join(map(str, losses["missing"][:_MANY]))
-        lines.append(f"         not compared, because the repetition lacks these log lines: steps {steps}")
-    lines += _weights_to_text(found)
+    lines = [_verdict(found), "", *_losses_to_text(found), *_weights_to_text(found)]
     if found["results"] is None:
         lines.append("Results: not compared, because only a part of the steps was repeated, or settings were "
                      "changed after the last step")
@@ -353,12 +273,10 @@ def to_text(found, notes=(), overrides=()):
     for entry in found["results"] or ():
         lines.append(f"Results: {entry['file']}: " + (
             _OVERWRITTEN if entry.get("is_overwritten") else _RESULT[entry["same"]]))
-        lines += [f"         {name}: {_short(old)} -> {_short(new)}"
-                  for name, (old, new) in list(entry.get("metrics", {}).items())[:_MANY]]
-    for title, part in (("Data", "data"), ("Settings", "settings"), ("Environment", "environment")):
-        lines.append(f"{title}: " + ("no known difference" if not found[part] else "these values differ"))
-        lines += [f"         {name}: {_short(old)} -> {_short(new)}"
-                  for name, (old, new) in found[part].items()]
+        lines += _changes_to_text(dict(list(entry.get("metrics", {}).items())[:_MANY]))
+    for part in ("data", "settings", "environment"):
+        lines.append(f"{part.title()}: " + ("these values differ" if found[part] else "no known difference"))
+        lines += _changes_to_text(found[part])
     if found["unknown"]:
         lines.append("Unknown for the training: " + ", ".join(found["unknown"]))
     if overrides:
@@ -366,36 +284,53 @@ def to_text(found, notes=(), overrides=()):
     return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
 
 
-def _weights_to_text(found):
-    last = found["last_step"]
-    lines = [f"Weights: step {entry['step']}, {_variables_to_text(entry)}" for entry in found["weights"]]
-    if last not in [entry["step"] for entry in found["weights"]]:
-        why = ("the training kept no checkpoint of this step" if found["reached_step"] == last else
-               f"the repetition ended at step {found['reached_step']}")
-        lines.append(f"Weights: step {last}: not compared, because {why}")
-    best = found["best"]
-    if best and best["variables"] is None:
-        lines.append(f"Weights: best/: step {best['step']} -> {best['repeated_step'] or 'no weights'}")
-    elif best:
-        lines.append(f"Weights: best/, step {best['step']}, {_variables_to_text(best)}")
+def _verdict(found):
+    if found["same"]:
+        return f"SAME BITS up to step {found['last_step']}."
+    steps = [entry["step"] for entry in found["weights"] if entry["different"]]
+    if found["losses"]["different"]:
+        steps.append(found["losses"]["first_difference"])
+    return "DIFFERENT." + (f" The first difference is in the values of step {min(steps)}." if steps else "")
+
+
+def _losses_to_text(found):
+    losses = found["losses"]
+    if not losses["lines"]:
+        lines = [f"Losses:  not compared, because the training has no line of {metrics_history.FILE} up to "
+                 f"step {found['last_step']}"]
+    else:
+        result = (f"{losses['different']} differ, the first at step {losses['first_difference']}"
+                  if losses["different"] else "the same")
+        lines = [f"Losses:  {losses['lines']} lines of {metrics_history.FILE}, steps {losses['first_step']} "
+                 f"to {losses['last_step']}: {result}"]
+    lines += [f"         largest difference of {name}: {_numbers(entry['absolute'], entry['relative'])}"
+              for name, entry in losses["largest"].items()]
+    if losses["missing"]:
+        steps = ", ".join(map(str, losses["missing"][:_MANY]))
+        lines.append(f"         not compared, because the repetition lacks these log lines: steps {steps}")
     return lines
 
 
-def _variables_to_text(entry):
-    return f"{terminal.counted(entry['variables'], 'variable')}: " + (
-        "the same" if not entry["different"] else
-        f"{entry['different']} differ; largest difference: "
-        f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})")
+def _weights_to_text(found):
+    lines, last = [], found["last_step"]
+    for entry in found["weights"]:
+        text = f"Weights: {entry['name']}"
+        if entry["variables"] is not None:
+            text += f", {terminal.counted(entry['variables'], 'variable')}: " + (
+                f"{entry['different']} differ; largest difference: "
+                f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})"
+                if entry["different"] else "the same")
+        lines.append(text)
+    if f"step {last}" not in [entry["name"] for entry in found["weights"]]:
+        why = ("the training kept no checkpoint of this step" if found["reached_step"] == last else
+               f"the repetition ended at step {found['reached_step']}")
+        lines.append(f"Weights: step {last}: not compared, because {why}")
+    return lines
 
 
-def _first_difference(found):
-    """Returns the first step at which the weights or the values in metrics.jsonl differ. Returns None if
-    there is no such step."""
-    best = [found["best"]] if found["best"] else []
-    steps = [entry["step"] for entry in [*found["weights"], *best] if entry["different"]]
-    if found["losses"]["first_difference"] is not None:
-        steps.append(found["losses"]["first_difference"])
-    return min(steps, default=None)
+def _changes_to_text(changes):
+    """Returns the lines for {name: (old value, new value)}."""
+    return [f"         {name}: {_short(old)} -> {_short(new)}" for name, (old, new) in changes.items()]
 
 
 def _numbers(absolute, relative):

@@ -56,44 +56,6 @@ class Published(NamedTuple):
     joined: tuple = ()
 
 
-def _problem_in_checkpoint(path, name):
-    """Returns a message about a problem in a file of a checkpoint, or None; see `http_download.Source`."""
-    if name != "bert_config.json":
-        return None if os.path.getsize(path) else "it is empty"
-    try:
-        return None if files.read_json_object(path).get("vocab_size") else "it does not describe a BERT"
-    except ValueError:
-        return "it does not contain a JSON object"
-
-
-def _problem_in_squad(path, _):
-    """Returns a message about a problem in a SQuAD file, or None; see `http_download.Source`."""
-    try:
-        paragraphs = [paragraph for article in files.read_json_object(path)["data"]
-                      for paragraph in article["paragraphs"]]
-        questions = [len(paragraph["qas"]) for paragraph in paragraphs if paragraph["context"]]
-    except (ValueError, LookupError, TypeError):
-        return 'it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'
-    return None if sum(questions) else "it contains no question"
-
-
-def _problem_in_table(columns, delimiter=b"\t"):
-    """Returns a function that checks whether a file has at least `columns` columns. The function returns a
-    message about the problem, or None; see `http_download.Source`.
-
-    The function reads only the first line, because some published files have later lines in a different form.
-    """
-    def problem(path, _):
-        with open(path, "rb") as reader:
-            line = reader.readline(10**6)
-        if len(line.split(delimiter)) < columns or b"\0" in line:
-            between = "tabs" if delimiter == b"\t" else "commas"
-            return f"its first line does not consist of {columns} or more columns with {between} between them"
-        return None
-
-    return problem
-
-
 def _models():
     """Returns the published checkpoints, {name: `Published`}."""
     models = {}
@@ -102,23 +64,31 @@ def _models():
             # Two releases contain a model uncased_L-12_H-768_A-12. The key of the later model contains the
             # date of its release.
             key = f"{release}/{name}" if name in models else name
-            directory = f"checkpoints/{key}"
-            source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,
-                            _problem_in_checkpoint)
-            models[key] = Published((source,), "BERT_BASE_DIR", directory)
+            models[key] = _published("BERT_BASE_DIR", f"checkpoints/{key}",
+                                     {f"{_CHECKPOINTS}/{release}/{name}.zip": _CHECKPOINT_FILES})
     return models
 
 
-def _glue(task, file, names=_TSV, columns=3):
-    source = Source(f"{_GLUE}/{file}", f"data/glue/{task}", names,
-                    _problem_in_table(columns))
-    return Published((source,), "GLUE_DIR", "data/glue")
+def _published(variable, directory, addresses, folder=None, **more):
+    """Returns a `Published` whose files are all in one folder.
+
+    Args:
+      variable, directory, **more: see `Published`.
+      addresses: {address: tuple with the names of the files that it contains}.
+      folder: the folder; by default `directory`.
+    """
+    sources = tuple(Source(address, folder or directory, names)
+                    for address, names in addresses.items())
+    return Published(sources, variable, directory, **more)
+
+
+def _glue(task, file, names=_TSV):
+    return _published("GLUE_DIR", "data/glue", {f"{_GLUE}/{file}": names}, f"data/glue/{task}")
 
 
 def _squad(version):
-    sources = tuple(Source(f"{_SQUAD}/{name}", "data/squad", (name,), _problem_in_squad)
-                    for name in (f"train-v{version}.json", f"dev-v{version}.json"))
-    return Published(sources, "SQUAD_DIR", "data/squad")
+    return _published("SQUAD_DIR", "data/squad", {
+        f"{_SQUAD}/{name}": (name,) for name in (f"train-v{version}.json", f"dev-v{version}.json")})
 
 
 def join_mrpc(directory):
@@ -169,16 +139,14 @@ def _rows(path, columns):
     return rows
 
 
-_MRPC_ADDRESSES = (f"{_MRPC}/msr_paraphrase_train.txt", f"{_MRPC}/msr_paraphrase_test.txt",
-                   f"{_GLUE}/mrpc_dev_ids.tsv")
-
 MODELS = _models()
 GLUE = {
-    "CoLA": _glue("CoLA", "CoLA.zip", columns=2),
-    "SST-2": _glue("SST-2", "SST-2.zip", columns=2),
-    "MRPC": Published(tuple(Source(address, "data/glue/MRPC", (name,), _problem_in_table(columns))
-                            for address, name, columns in zip(_MRPC_ADDRESSES, _MRPC_PARTS, (5, 5, 2))),
-                      "GLUE_DIR", "data/glue", join_mrpc, tuple(f"MRPC/{name}" for name in _TSV)),
+    "CoLA": _glue("CoLA", "CoLA.zip"),
+    "SST-2": _glue("SST-2", "SST-2.zip"),
+    "MRPC": _published("GLUE_DIR", "data/glue", {
+        f"{_MRPC}/{_MRPC_PARTS[0]}": _MRPC_PARTS[:1], f"{_MRPC}/{_MRPC_PARTS[1]}": _MRPC_PARTS[1:2],
+        f"{_GLUE}/mrpc_dev_ids.tsv": _MRPC_PARTS[2:]}, "data/glue/MRPC", join=join_mrpc,
+        joined=tuple(f"MRPC/{name}" for name in _TSV)),
     "STS-B": _glue("STS-B", "STS-B.zip"),
     "QQP": _glue("QQP", "QQP-clean.zip"),
     "MNLI": _glue("MNLI", "MNLI.zip", _MNLI),
@@ -187,18 +155,16 @@ GLUE = {
     "WNLI": _glue("WNLI", "WNLI.zip"),
     "AX": _glue("diagnostic", "AX.tsv", ("diagnostic.tsv",)),
 }
+_XNLI_TRAINING = tuple(f"multinli.train.{language}.tsv" for language in XnliProcessor.LANGUAGES)
 DATA = {
     **GLUE,
     "squad1.1": _squad("1.1"),
     "squad2.0": _squad("2.0"),
-    "SWAG": Published(tuple(Source(f"{_SWAG}/{name}", "data/swag", (name,), _problem_in_table(9, b","))
-                            for name in ("train.csv", "val.csv", "test.csv")), "SWAG_DIR", "data/swag"),
-    "XNLI": Published(
-        (Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv"),
-                _problem_in_table(3)),
-         Source(f"{_XNLI}/XNLI-MT-1.0.zip", "data/XNLI/multinli",
-                tuple(f"multinli.train.{language}.tsv" for language in XnliProcessor.LANGUAGES),
-                _problem_in_table(3))),
+    "SWAG": _published("SWAG_DIR", "data/swag", {
+        f"{_SWAG}/{name}": (name,) for name in ("train.csv", "val.csv", "test.csv")}),
+    "XNLI": Published((
+        Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv")),
+        Source(f"{_XNLI}/XNLI-MT-1.0.zip", "data/XNLI/multinli", _XNLI_TRAINING)),
         "XNLI_DIR", "data/XNLI"),
 }
 # Error messages for data sets that cannot be downloaded. A key is the name of a data set in lower case,

@@ -68,39 +68,28 @@ def line_chart(title, series):
         range, such as a negative correlation, is drawn at the edge of the plot area. A series without
         points is left out.
     """
-    last_step = max([step for points in series.values() for step, _ in points] + [1])
-
-    def place(step, value):
-        value = min(max(value, 0), 1)
-        return f"{_LEFT + (_RIGHT - _LEFT) * step / last_step:.1f},{_BOTTOM - (_BOTTOM - _TOP) * value:.1f}"
-
-    parts = [_text(_LEFT, 24, title), _text((_LEFT + _RIGHT) // 2, _BOTTOM + 42, "training steps", "middle")]
-    for fifth in range(6):
-        y, x = _BOTTOM - (_BOTTOM - _TOP) * fifth // 5, _LEFT + (_RIGHT - _LEFT) * fifth // 5
-        parts += [f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>',
-                  _text(_LEFT - 8, y + 4, f"{20 * fifth} %", "end"),
-                  _text(x, _BOTTOM + 20, f"{last_step * fifth / 5:g}", "middle")]
-    drawn = [(name, points) for name, points in series.items() if points]
-    ends = [float(place(*points[-1]).split(",")[1]) + 4 for _, points in drawn]
-    for (name, points), color, y in zip(drawn, _COLORS, _move_apart(ends)):
-        x = place(*points[-1]).split(",")[0]
-        parts += [_polyline([place(*point) for point in points], color),
-                  _text(float(x) + 8, y, f"{name}: {100 * points[-1][1]:.1f} %", color=color)]
+    drawn = [(name, [(step, 100 * min(max(value, 0), 1)) for step, value in points], points[-1][1])
+             for name, points in series.items() if points]
+    x_ticks = _round_numbers(0, max((points[-1][0] for _, points, _ in drawn), default=1))
+    y_ticks = list(range(0, 101, 20))
+    parts = _axes(f"{title}, %", "training steps", x_ticks, y_ticks)
+    ends = [_place(points[-1], x_ticks, y_ticks) for _, points, _ in drawn]
+    heights = _move_apart([y + 4 for _, y in ends])
+    for (name, points, last), color, (x, _), y in zip(drawn, _COLORS, ends, heights):
+        parts += [_polyline(points, x_ticks, y_ticks, color),
+                  _text(round(x + 8, 1), round(y, 1), f"{name}: {100 * last:.1f} %", color=color)]
     return _svg(820, 380, parts)
 
 
-def _polyline(places, color):
-    """Returns the SVG of a line through several points. A single point is drawn as a small circle, because a
-    line through one point would not be visible.
-
-    Args:
-      places: list of str, the positions of the points as "x,y" in pixels.
-      color: the color of the line.
-    """
+def _polyline(points, x_ticks, y_ticks, color):
+    """Returns the SVG of a line through several points (x, y). A single point is drawn as a small circle,
+    because a line through one point would not be visible."""
+    places = [_place(point, x_ticks, y_ticks) for point in points]
     if len(places) == 1:
-        x, y = places[0].split(",")
-        return f'<circle cx="{x}" cy="{y}" r="3.5" fill="{color}"/>'
-    return f'<polyline points="{" ".join(places)}" fill="none" stroke="{color}" stroke-width="2"/>'
+        x, y = places[0]
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>'
+    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="2"/>'
 
 
 def _move_apart(heights):
@@ -142,8 +131,8 @@ def curve_chart(title, points, x_label, *shown):
     """
     x_ticks = _round_numbers(0, points[-1][0])
     y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
-    places = ["{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points]
-    return _svg(660, 380, [*_axes(title, x_label, x_ticks, y_ticks), _polyline(places, _COLORS[0])])
+    return _svg(660, 380, [*_axes(title, x_label, x_ticks, y_ticks),
+                           _polyline(points, x_ticks, y_ticks, _COLORS[0])])
 
 
 def strip_chart(title, rows, x_label):

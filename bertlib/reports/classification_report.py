@@ -207,8 +207,7 @@ def _article(heading, row, index, data_file):
     """
     place = f"example {index + 1:,}" if row.line is None else f"line {row.line}"
     texts = "".join(map(report_page.text_block, row.texts))
-    return report_page.Html(f'<article class="wrong">\n<h3>{heading}</h3>\n{texts}'
-                            f"{paragraph(f'{data_file}, {place}' if data_file else place)}</article>\n")
+    return report_page.article("wrong", f"<h3>{heading}</h3>\n{texts}", data_file, place)
 
 
 # --- Scores ----------------------------------------------------------------------------------------------

@@ -138,37 +138,38 @@ def section(heading, *parts):
     return Html(f"<section>\n<h2>{escape(heading)}</h2>\n{''.join(parts)}</section>\n")
 
 
-def examples(items, render, most, evenly=False):
-    """Returns the `Html` of examples. If not all examples are shown, a sentence before them says so.
+def examples(items, render, most):
+    """Returns the `Html` of the first examples. If not all are shown, a sentence before them says so.
 
     Args:
       items: list of the examples.
       render: function that returns the `Html` of an example.
       most: largest number of examples that are shown. If the examples are long, fewer of them fit on the
         page.
-      evenly: which examples are shown if not all are shown. True: examples that are evenly spread over the
-        whole list. False: the first examples.
     """
-    count = min(len(items), most)
-    content = None
-    while content is None:
-        chosen = [items[index * len(items) // count] if evenly else items[index] for index in range(count)]
-        content, size = [], 0
-        for number_before, item in enumerate(chosen):
-            content.append(render(item))
-            size += len(content[-1].encode())
-            if size > _EXAMPLE_BYTES:
-                # Only the first `number_before` examples fit, so the next attempt uses a smaller `count`.
-                # With `evenly`, a smaller `count` chooses different examples, and these examples may be
-                # longer. So even `number_before` of them may be too many. For this reason, the next attempt
-                # takes 5 % fewer than `number_before`.
-                content, count = None, int(0.95 * number_before)
-                break
-    note = ""
-    if count < len(items):
-        spread = ", evenly spread over the whole list" if evenly else ""
-        note = paragraph(f"Showing {count:,} of {len(items):,} examples{spread}.", "note shown")
+    content, size = [], 0
+    for item in items[:most]:
+        text = render(item)
+        size += len(text.encode())
+        if size > _EXAMPLE_BYTES:
+            break
+        content.append(text)
+    note = "" if len(content) == len(items) else paragraph(
+        f"Showing {len(content):,} of {len(items):,} examples.", "note shown")
     return Html(note + "".join(content))
+
+
+def article(css, content, data_file, place):
+    """Returns the `Html` of an example.
+
+    Args:
+      css: class of the element.
+      content: `Html`.
+      data_file: name of the file that contains the example; None if it is unknown.
+      place: the position of the example, such as "line 3".
+    """
+    place = f"{data_file}, {place}" if data_file else place
+    return Html(f'<article class="{css}">\n{content}{paragraph(place)}</article>\n')
 
 
 def write_page(path, title, parts):

@@ -172,9 +172,6 @@ async def _read_body(request, limits):
         raise fastapi.HTTPException(415, "Send the body without compression (no Content-Encoding).")
     too_large = fastapi.HTTPException(413, f"The body has more than {limits.body_bytes:,} bytes. Send fewer "
                                       "or shorter texts in a request.")
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limits.body_bytes:
-        raise too_large
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -251,7 +248,10 @@ async def _answer(request, batches, inputs, seconds):
     try:
         await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
-            raise fastapi.HTTPException(400, "The connection is closed.") if gone.done() else _too_late()
+            raise fastapi.HTTPException(*(
+                (400, "The connection is closed.") if gone.done() else
+                (504, "The answer was not ready in time. Send fewer or shorter texts, or send the request "
+                 "again later.")))
         return future.result()
     except request_batches.BadInput as error:
         raise fastapi.HTTPException(413 if error.is_too_long else 422, str(error)) from None
@@ -266,11 +266,6 @@ async def _answer(request, batches, inputs, seconds):
         # If `future` were cancelled, asyncio would cancel `submitted` only later. A batch could then still
         # contain the inputs, although the client already has the answer 504.
         submitted.cancel()
-
-
-def _too_late():
-    return fastapi.HTTPException(504, "The answer was not ready in time. Send fewer or shorter texts, or "
-                                 "send the request again later.")
 
 
 def _to_json(value):

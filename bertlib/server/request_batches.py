@@ -7,7 +7,6 @@ full, the thread waits for more inputs, but only for a limited time after the ar
 
 import collections
 import concurrent.futures
-import sys
 import threading
 import time
 from typing import NamedTuple
@@ -47,13 +46,6 @@ class _Request(NamedTuple):
     arrival: float
 
 
-def _size(inputs):
-    """Returns the number of bytes in memory of the texts of a request."""
-    texts = [text for item in inputs for text in item.values()]
-    return sum(map(sys.getsizeof, texts)) + sum(
-        sys.getsizeof(word) for text in texts if isinstance(text, list) for word in text)
-
-
 class _Waiting(NamedTuple):
     """A tokenized input that waits for a batch. `number` is the index of the input in its request."""
 
@@ -74,7 +66,7 @@ class RequestBatches:
       is_alive: whether the thread is running.
     """
 
-    def __init__(self, predictor, batch_size, max_wait, max_queue, max_windows, max_bytes=2**26):
+    def __init__(self, predictor, batch_size, max_wait, max_queue, max_windows):
         """Starts the thread.
 
         Args:
@@ -85,14 +77,11 @@ class RequestBatches:
           max_wait: float, largest number of seconds that an input waits for its batch to become full.
           max_queue: int, largest number of inputs that wait for an answer.
           max_windows: int, largest number of windows in a request.
-          max_bytes: int, largest number of bytes in memory of the texts that wait for an answer. A larger
-            request is accepted only if no other request waits.
         """
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
-        self._max_queue, self._max_windows, self._max_bytes = max_queue, max_windows, max_bytes
-        self._changed = threading.Condition()  # protects the next four attributes
-        self._requests, self._is_closed = collections.deque(), False
-        self._unanswered = self._bytes = 0
+        self._max_queue, self._max_windows = max_queue, max_windows
+        self._changed = threading.Condition()  # protects the next three attributes
+        self._requests, self._is_closed, self._unanswered = collections.deque(), False, 0
         self._waiting = collections.deque()  # contains `_Waiting` objects; only `self._thread` uses it
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
@@ -113,22 +102,19 @@ class RequestBatches:
           future is cancelled, the inputs are removed from the queue.
 
         Raises:
-          QueueFull: too many inputs or too many bytes wait already.
+          QueueFull: too many inputs wait already.
           RuntimeError: the object is closed.
         """
         request = _Request(list(inputs), concurrent.futures.Future(), [None] * len(inputs), time.monotonic())
-        size = _size(inputs)
         with self._changed:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
-            if (self._unanswered + len(inputs) > self._max_queue
-                    or self._bytes and self._bytes + size > self._max_bytes):
+            if self._unanswered + len(inputs) > self._max_queue:
                 raise QueueFull
             self._requests.append(request)
             self._changed.notify()
             self._unanswered += len(inputs)
-            self._bytes += size
-            request.future.add_done_callback(lambda _: self._release(request, size))
+            request.future.add_done_callback(lambda _: self._release(request))
         return request.future
 
     def close(self):
@@ -144,10 +130,9 @@ class RequestBatches:
     def __exit__(self, *error):
         self.close()
 
-    def _release(self, request, size):
+    def _release(self, request):
         with self._changed:
             self._unanswered -= len(request.answers)
-            self._bytes -= size
         request.inputs.clear()  # a cancelled request remains in the queue, but its texts use no memory
 
     # --- The thread ---

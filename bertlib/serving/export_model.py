@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import saved_model
 from bertlib.output_directory import output_files
 from bertlib.serving import session, warmup
@@ -96,10 +95,6 @@ def derive_inputs(model, input_ids):
     return {"input_mask": mask, "segment_ids": tf.minimum(before, 1) * mask}
 
 
-def _placeholders(names):
-    return {name: tf.placeholder(tf.int32, [None, None], name) for name in names}
-
-
 def _parse_examples(model, serialized, more):
     """Returns the features of serialized `tf.train.Example`s. The examples may differ in length. If an
     example has no mask or no segments, `derive_inputs` adds them. If it lacks an extra input, the model
@@ -141,8 +136,8 @@ def _signatures(model, task):
     def examples(number):
         return [{"examples": [warmup.example(row)]} for row in warmup_rows(model, more, number)]
 
-    encoded = _placeholders((*session.ENCODER_INPUTS, *more))
-    ids = _placeholders(("input_ids", *more))
+    encoded = session.create_inputs((*session.ENCODER_INPUTS, *more))
+    ids = session.create_inputs(("input_ids", *more))
     serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
     return {
         DEFAULT_SIGNATURE: Signature(encoded, build_outputs(model, task, encoded), requests(encoded)),
@@ -212,22 +207,21 @@ def write_version(model, task, directory, build, warmup_requests):
     """
     check_directory(directory)
     session.check_weights(answers.create(model, task).head, model.bert_config, model.checkpoint)
-    with tf.Graph().as_default() as graph:
+    with tf.Graph().as_default():
         signatures = build()
-        variables = tf.trainable_variables()
-        # The session uses no GPU, because an export computes nothing, and the GPU may be in use by another
-        # process.
-        config = tf.ConfigProto(device_count={"GPU": 0})
-        with tf.Session(graph=graph, config=config) as weights:
-            weights.run(tf.global_variables_initializer())
-            checkpoint_formats.create_init_fn(model.checkpoint, variables)(None, weights)
-            with saved_model.new_export_dir(directory) as (temporary, final):
-                _write_model(weights, temporary, signatures, variables)
-                _write_extra(model, os.path.join(temporary, "assets.extra"), signatures, warmup_requests)
+        with session.with_weights(model.checkpoint) as weights, saved_model.new_export_dir(directory) as (
+                temporary, final):
+            _write_model(weights, temporary, signatures)
+            extra = os.path.join(temporary, "assets.extra")
+            copy_files(model, extra)
+            requests = [(name, request) for name, signature in signatures.items()
+                        for request in signature.requests(warmup_requests)]
+            if requests:
+                warmup.write(os.path.join(extra, warmup.FILE), signatures, requests)
     return tf.compat.as_str(final)
 
 
-def _write_model(weights, directory, signatures, variables):
+def _write_model(weights, directory, signatures):
     """Writes the graph and the weights of a session into a directory."""
     builder = tf.saved_model.builder.SavedModelBuilder(directory)
     builder.add_meta_graph_and_variables(
@@ -235,7 +229,7 @@ def _write_model(weights, directory, signatures, variables):
         {name: tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)
          for name, signature in signatures.items()},
         assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=tf.tables_initializer(),
-        clear_devices=True, strip_default_attrs=True, saver=tf.train.Saver(variables))
+        clear_devices=True, strip_default_attrs=True, saver=tf.train.Saver(tf.trainable_variables()))
     builder.save()
 
 
@@ -243,14 +237,4 @@ def copy_files(model, directory):
     """Copies the files that describe a model into a directory."""
     files.make_directories(directory)
     for name in filter(lambda name: files.exists(os.path.join(model.path, name)), _FILES):
-        with files.open_file(os.path.join(directory, name), "wb") as writer:
-            writer.write(files.read_bytes(os.path.join(model.path, name)))
-
-
-def _write_extra(model, directory, signatures, warmup_requests):
-    """Writes assets.extra: copies of the model's files, and the warm-up requests."""
-    copy_files(model, directory)
-    requests = [(name, request) for name, signature in signatures.items()
-                for request in signature.requests(warmup_requests)]
-    if requests:
-        warmup.write(os.path.join(directory, warmup.FILE), signatures, requests)
+        files.write_bytes(os.path.join(directory, name), files.read_bytes(os.path.join(model.path, name)))

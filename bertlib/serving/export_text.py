@@ -15,7 +15,6 @@ counts the texts with such differences.
 import functools
 import itertools
 import sys
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -41,7 +40,7 @@ _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
 _MAX_BYTES = 4  # largest number of bytes of a character in UTF-8
 _COMPARED_AT_A_TIME = 1000
-_MOST_SHOWN = 3  # largest number of texts in the field `first` of `Differences`
+_MOST_SHOWN = 3  # largest number of texts with different tokens in the log
 # Beginning of the names of graph collections. Each contains one input of the encoder in each signature, in
 # the order in which the signatures are built.
 _COMPARED = "text_export/"
@@ -123,6 +122,7 @@ class GraphTokenizer:
 
 
 _CAPITAL_I_WITH_DOT = "\u0130"  # the only character whose lower case consists of two characters
+_CASED_CODES = 0x20000  # all letters with an upper case have smaller code points
 
 
 def _lower_case(texts):
@@ -134,28 +134,18 @@ def _lower_case(texts):
     """
     texts = tf.strings.regex_replace(texts, _final_sigma(), r"\1ς\2")
     texts = tf.strings.regex_replace(texts, _CAPITAL_I_WITH_DOT, _CAPITAL_I_WITH_DOT.lower())
-    table = _lower_case_table()
     letters = tf.strings.unicode_decode(texts, "UTF-8")
-    codes = letters.flat_values
-    lower = tf.gather(tf.constant(table), tf.minimum(codes, len(table) - 1))
-    return tf.strings.unicode_encode(letters.with_flat_values(tf.where_v2(codes < len(table), lower, codes)),
+    codes, last = letters.flat_values, _CASED_CODES - 1
+    lower = tf.gather(tf.constant(_lower_case_table()), tf.minimum(codes, last))
+    return tf.strings.unicode_encode(letters.with_flat_values(tf.where_v2(codes > last, codes, lower)),
                                      "UTF-8")
-
-
-def _characters():
-    """Returns an iterator over all characters that UTF-8 can encode, each as a str."""
-    return (chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code <= 0xdfff)
 
 
 @functools.cache
 def _lower_case_table():
-    """Returns an int32 array whose element k is the lower case of code point k. The array ends with the last
-    upper-case code point."""
-    lower = {ord(character): ord(character.lower()) for character in _characters()
-             if character != character.lower() and character != _CAPITAL_I_WITH_DOT}
-    table = np.arange(max(lower) + 1, dtype=np.int32)
-    table[list(lower)] = list(lower.values())
-    return table
+    """Returns an int32 array whose element k is the lower case of code point k."""
+    return np.array([ord(lower) if len(lower := chr(code).lower()) == 1 else code
+                     for code in range(_CASED_CODES)], np.int32)
 
 
 @functools.cache
@@ -167,24 +157,12 @@ def _final_sigma():
     character after the sigma must not be such a letter. Marks, such as accents and apostrophes, are skipped.
     The Python version that exports the model defines which characters are letters and marks (`str.lower`).
     """
-    either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code <= 0xdfff]
+    either = [character for character in characters if f"A{character}Σ".lower().endswith("ς")]
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
-    letter, mark, other = _class(letters), _class(either - letters), _class(either, "^")
-    return f"({letter}{mark}*)Σ({mark}*(?:{other}|$))"
-
-
-def _class(characters, negation=""):
-    """Returns a character class in RE2's notation.
-
-    Args:
-      characters: set of str.
-      negation: "^" to get the class of all characters that are not in `characters`, otherwise "".
-    """
-    codes = sorted(map(ord, characters))
-    starts = [code for index, code in enumerate(codes) if not index or codes[index - 1] != code - 1]
-    ends = [code for index, code in enumerate(codes) if code == codes[-1] or codes[index + 1] != code + 1]
-    ranges = "".join(f"\\x{{{start:x}}}-\\x{{{end:x}}}" for start, end in zip(starts, ends))
-    return f"[{negation}{ranges}]"
+    letter, mark, both = ("".join(f"\\x{{{ord(character):x}}}" for character in chosen) for chosen in (
+        sorted(letters), [character for character in either if character not in letters], either))
+    return f"([{letter}][{mark}]*)Σ([{mark}]*(?:[^{both}]|$))"
 
 
 # --- Features --------------------------------------------------------------------------------------------
@@ -257,15 +235,11 @@ def _text_signatures(model, task):
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
     pairs = _encoder_inputs(model, tokens(two["text_a"]), tokens(two["text_b"]))
     single = _encoder_inputs(model, tokens(one["text_a"]))
-
-    def requests(names):
-        return lambda number: [{name: [text] for name in names} for text in _warmup_texts(model, number)]
-
     return {
         export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            two, export_model.build_outputs(model, task, pairs), requests(two)),
+            two, export_model.build_outputs(model, task, pairs), _requests(model, two)),
         "text_a": export_model.Signature(
-            one, export_model.build_outputs(model, task, single), requests(one))}
+            one, export_model.build_outputs(model, task, single), _requests(model, one))}
 
 
 def _word_signatures(model, task):
@@ -279,10 +253,10 @@ def _word_signatures(model, task):
     return {
         export_model.DEFAULT_SIGNATURE: export_model.Signature(
             text, {"words": split.to_tensor(), **_tags(model, task, tokens, split)},
-            lambda number: [{"text": [text]} for text in _warmup_texts(model, number)]),
+            _requests(model, text)),
         "words": export_model.Signature(
             words, _tags(model, task, tokens, listed, tf.shape(words["words"])[1]),
-            lambda number: [{"words": [text.split()]} for text in _warmup_texts(model, number)])}
+            _requests(model, words, str.split))}
 
 
 def _tags(model, task, tokens, words, width=None):
@@ -322,10 +296,14 @@ def _tags(model, task, tokens, words, width=None):
     return {"tags": word_tags}
 
 
-def _warmup_texts(model, number):
-    """Returns `number` texts of growing length. The last text has about `max_seq_length` tokens."""
-    return [" ".join(["a"] * max(1, model.max_seq_length * index // number - 3))
-            for index in range(1, number + 1)]
+def _requests(model, names, convert=str):
+    """Returns the function `export_model.Signature.requests` of a signature whose inputs are texts of growing
+    length. The last text has about `max_seq_length` tokens. `convert` converts a text to an input."""
+    def requests(number):
+        sizes = [max(1, model.max_seq_length * index // number - 3) for index in range(1, number + 1)]
+        return [{name: [convert(" ".join(["a"] * size))] for name in names} for size in sizes]
+
+    return requests
 
 
 def export(model, directory, task=None, warmup_requests=1):
@@ -357,21 +335,6 @@ def export(model, directory, task=None, warmup_requests=1):
 # --- Comparison ------------------------------------------------------------------------------------------
 
 
-class Differences(NamedTuple):
-    """Differences between the tokens of the tokenizer and the tokens of the graph.
-
-    Attributes:
-      texts: number of texts that were compared.
-      number: number of texts for which the two lists of tokens differ.
-      first: list of (text, tokens of the tokenizer, tokens of the graph) for the first texts whose tokens
-        differ.
-    """
-
-    texts: int
-    number: int
-    first: list
-
-
 def compare_export(model, directory, texts):
     """Compares the tokens that the encoder gets in an exported graph with those in `predict.py`, for each
     text.
@@ -385,7 +348,9 @@ def compare_export(model, directory, texts):
       texts: iterable of str.
 
     Returns:
-      a `Differences`. If the tokens differ only in a pair, `first` contains both texts, separated by " ||| ".
+      (number of texts, number of texts for which the tokens differ, list of (text, tokens in `predict.py`,
+      tokens of the graph) for the first such texts). If the tokens differ only in a pair, the text in the
+      list consists of both texts, separated by " ||| ".
     """
     # The GPU may be in use by another process.
     config = tf.ConfigProto(device_count={"GPU": 0})
@@ -397,7 +362,8 @@ def compare_export(model, directory, texts):
         ids, mask, segments = (tf.get_collection(_COMPARED + name)[0] for name in ENCODER_INPUTS)
 
         def compare_rows(rows):
-            given = {feed: _encoded((*row, "")[place] for row in rows) for place, feed in enumerate(feeds)}
+            given = {feed: [(*row, "")[place].encode("utf-8", "replace") for row in rows]
+                     for place, feed in enumerate(feeds)}
             arrays = session.run([ids, mask * (1 - segments), mask * segments], given)
             return [(" ||| ".join(row), _expected_tokens(model, row, is_tagged=len(feeds) == 1),
                      _joined(*(model.tokenizer.convert_ids_to_tokens(all_ids[part > 0].tolist())
@@ -411,12 +377,11 @@ def compare_export(model, directory, texts):
             return [pair if pair and all(equal[index:index + 2]) else row
                     for index, (row, pair) in enumerate(itertools.zip_longest(alone, pairs))]
 
-        compared, number, first, texts = 0, 0, [], iter(texts)
+        compared, different, texts = 0, [], iter(texts)
         while batch := list(itertools.islice(texts, _COMPARED_AT_A_TIME)):
-            different = [row for row in compare(batch) if row[1] != row[2]]
-            compared, number = compared + len(batch), number + len(different)
-            first = [*first, *different][:_MOST_SHOWN]
-        return Differences(compared, number, first)
+            compared += len(batch)
+            different += [row for row in compare(batch) if row[1] != row[2]]
+        return compared, len(different), different[:_MOST_SHOWN]
 
 
 def _expected_tokens(model, texts, is_tagged):
@@ -435,7 +400,3 @@ def _expected_tokens(model, texts, is_tagged):
 def _joined(first, second):
     """Returns the tokens of both segments as a list. The string "|||" separates them."""
     return [*first, *(["|||", *second] if second else [])]
-
-
-def _encoded(texts):
-    return [text.encode("utf-8", "replace") for text in texts]

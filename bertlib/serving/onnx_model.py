@@ -61,7 +61,7 @@ def convert(model, task):
     weights = {}
     with tf.Graph().as_default() as graph:
         kernel_choice.use_portable_ops()
-        inputs = session.create_inputs(task.extra_inputs)
+        inputs = session.create_inputs((*session.ENCODER_INPUTS, *task.extra_inputs))
         with tf.variable_scope(tf.get_variable_scope(), custom_getter=_placeholder_getter(weights)):
             predictions = session.build(task.head, model.bert_config, inputs)
         outputs = {name: tf.identity(tensor, f"{name}_output") for name, tensor in predictions.items()}

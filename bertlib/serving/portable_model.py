@@ -6,12 +6,11 @@
       vocab.txt, run.json …  the files that describe the model, as in the output directory of the training
 """
 
-import contextlib
 import os
 from typing import Any, NamedTuple
 
 from bertlib.estimator import saved_model
-from bertlib.output_directory import best_weights, model_directory, null_threshold
+from bertlib.output_directory import model_directory, null_threshold
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.serving import export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
@@ -97,7 +96,7 @@ def export(model, directory, file_format, task=None, quantize=False):
         raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
                          f"of this export is {task}. Export with --format=saved_model.")
     export_model.check_directory(directory)
-    with _remove_empty(directory), saved_model.new_export_dir(directory) as (temporary, final):
+    with saved_model.new_export_dir(directory) as (temporary, final):
         path = os.path.join(temporary, chosen.file)
         chosen.write(model, asked, quantize, path)
         names = export_model.input_names(asked)
@@ -112,18 +111,6 @@ def export(model, directory, file_format, task=None, quantize=False):
         _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format,
                                        "task": task, "int8": quantize, "weights": _hash_weights(model)})
     return os.fsdecode(final)
-
-
-@contextlib.contextmanager
-def _remove_empty(directory):
-    """Returns a context manager. If its block fails, `directory` is removed, but only if it is empty.
-    `directory` is the directory of all exports."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.rmdir(directory)
-        raise
 
 
 def _hash_weights(model):
@@ -221,15 +208,11 @@ def newest(model_dir, model, file_format, task=None):
     versions = sorted((name for name in (os.listdir(directory) if files.is_directory(directory) else ())
                        if name.isdecimal() and find(os.path.join(directory, name))), key=int, reverse=True)
     paths = [os.path.join(directory, name) for name in versions]
-    are_last = model.path == model_dir and OutputDirectory(model_dir).best is not None
-    to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}"
-             f"{f' --weights={best_weights.LAST}' * are_last}"
-             f"{f' --task={answers.VECTORS}' * (task == answers.VECTORS)}.")
-    if not paths:
-        raise ValueError(f"{directory} contains no export. {to_do}")
+    to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}, and with the same --task "
+             "and --weights.")
     path = next((path for path in paths if task in (None, _read_description(path)["task"])), None)
     if path is None:
-        raise ValueError(f"{directory} contains no export for the task {task}. {to_do}")
+        raise ValueError(f"{directory} contains no export{f' for the task {task}' if task else ''}. {to_do}")
     found = read(path, task)
     if found.weights != _hash_weights(model):
         raise ValueError(f"{found.directory.path} does not contain the weights of {model.checkpoint}, "

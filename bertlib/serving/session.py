@@ -1,5 +1,7 @@
 """Loads a model with a head into one session, which several threads may run at the same time."""
 
+import contextlib
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -13,16 +15,19 @@ import modeling
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-def create_inputs(extra_inputs):
-    """Creates the placeholders of a model in the current graph.
+def create_inputs(names):
+    """Creates the placeholders of a model in the current graph: {name of an input: int32 [B, any]}."""
+    return {name: tf.placeholder(tf.int32, [None, None], name) for name in names}
 
-    Args:
-      extra_inputs: see `LoadedModel`.
 
-    Returns:
-      {name of an input: placeholder, int32 [B, any]}.
-    """
-    return {name: tf.placeholder(tf.int32, [None, None], name) for name in (*ENCODER_INPUTS, *extra_inputs)}
+@contextlib.contextmanager
+def with_weights(checkpoint):
+    """Returns a context manager that yields a session of the current graph, with the weights of a checkpoint.
+    The session uses no GPU, because an export computes nothing, and another process may use the GPU."""
+    with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as weights:
+        weights.run(tf.global_variables_initializer())
+        checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())(None, weights)
+        yield weights
 
 
 def build(head, bert_config, inputs, step=None):
@@ -88,7 +93,7 @@ class LoadedModel:
         """
         check_weights(head, bert_config, checkpoint)
         with tf.Graph().as_default() as graph:
-            self._feeds = create_inputs(extra_inputs)
+            self._feeds = create_inputs((*ENCODER_INPUTS, *extra_inputs))
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
             # `tf.train.Scaffold` could load the weights too, but it writes a message to the log of the
@@ -140,18 +145,15 @@ def pad(rows, names):
       rows: see `LoadedModel.__call__`.
       names: names of the inputs.
     """
-    return {name: _padded([row[name] for row in rows]) for name in names}
+    arrays = {}
+    for name in names:
+        lists = [row[name] for row in rows]
+        arrays[name] = np.zeros([len(lists), max(map(len, lists))], np.int32)
+        for row, values in zip(arrays[name], lists):
+            row[:len(values)] = values
+    return arrays
 
 
 def split(outputs, size):
     """Splits the outputs of a batch, {name: array [B, …]}, into one dict for each of its `size` rows."""
     return [{name: values[index] for name, values in outputs.items()} for index in range(size)]
-
-
-def _padded(lists):
-    """Converts B lists of int into one int32 array [B, length of the longest list]. Shorter lists are padded
-    with zeros."""
-    array = np.zeros([len(lists), max(map(len, lists))], np.int32)
-    for row, values in zip(array, lists):
-        row[:len(values)] = values
-    return array

@@ -6,7 +6,6 @@ import warnings
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.serving import session
 from bertlib.system import files
 
@@ -27,13 +26,11 @@ def write(model, task, quantize, path):
         message names these ops.
     """
     session.check_weights(task.head, model.bert_config, model.checkpoint)
-    with tf.Graph().as_default() as graph:
-        inputs = session.create_inputs(task.extra_inputs)
+    with tf.Graph().as_default():
+        inputs = session.create_inputs((*session.ENCODER_INPUTS, *task.extra_inputs))
         predictions = session.build(task.head, model.bert_config, inputs)
         outputs = [tf.identity(tensor, name) for name, tensor in predictions.items()]
-        with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as weights:
-            weights.run(tf.global_variables_initializer())
-            checkpoint_formats.create_init_fn(model.checkpoint, tf.trainable_variables())(None, weights)
+        with session.with_weights(model.checkpoint) as weights:
             converter = tf.lite.TFLiteConverter.from_session(weights, list(inputs.values()), outputs)
             if quantize:
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -54,7 +54,8 @@ def run(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        missing = [each for each in runs if not _needs_no_run(directory, each)]
+        ended = {each.name for each, row in directory.ended_rows() if row.status in run_rows.NOT_REPEATED}
+        missing = [each for each in runs if each.name not in ended]
         if missing:
             run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
@@ -75,11 +76,6 @@ def run(sweep, directory, runs):
             _write_results(sweep, directory)
     failed = {each.name for each, row in directory.ended_rows() if row.status == run_rows.FAILED}
     return sum(each.name in failed for each in runs)
-
-
-def _needs_no_run(directory, each):
-    row = directory.row(each)
-    return row is not None and row.status in run_rows.NOT_REPEATED
 
 
 def _prepare(sweep, directory, each):
@@ -157,15 +153,14 @@ def _check_metric(sweep, directory):
 def _log(sweep, directory, each, row, left):
     """Logs the result of a run with a warning about it, its rank, and the remaining time."""
     ended = [row for _, row in directory.ended_rows()]
-    value = row.value(sweep.metric)
-    result = f"{row.status}. {row.message}"
+    value, result = row.value(sweep.metric), row.status
     if value is not None:
         ranked = run_rows.by_rank(ended, sweep.metric)
         rank = run_rows.ranks(ranked, sweep.metric)[value]
-        warning = f" {row.message}" if row.message else ""
-        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}.{warning}"
+        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}"
+    result += f". {row.message}" if row.message else "."
     times = [row.seconds for row in ended if row.status == run_rows.DONE]
-    rest = f" {left} {'run' if left == 1 else 'runs'} to go"
+    rest = f" {terminal.counted(left, 'run')} to go"
     if times and left:
         seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
         rest += f", about {_duration(seconds)}"

@@ -80,47 +80,6 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
     assert partial.with_suffix("").read_bytes() == large
 
 
-@pytest.mark.parametrize(("content", "says"), [
-    (b"{}", 'because it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'),
-    (b'{"data": []}', "because it contains no question"),
-    (SQUAD[:-20], "because it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")],
-    ids=range(4))
-def test_what_is_not_squad_is_not_done(run, tmp_path, content, says):
-    with Server({**FILES, TRAIN: content}) as server:
-        done = run("--data=squad1.1", f"--base_url={server.address}")
-        assert done.code == 1 and says in done.err.splitlines()[-1], done.err
-        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_what_an_earlier_version_took_for_done_is_not(run, tmp_path):
-    (tmp_path / "data" / "squad").mkdir(parents=True)
-    for part in ("train", "dev"):
-        (tmp_path / "data" / "squad" / f"{part}-v1.1.json").write_bytes(b"{}" if part == "dev" else SQUAD)
-    done = run("--data=squad1.1", "--base_url=http://127.0.0.1:9")
-    said = "dev-v1.1.json already exists, but it does not have the JSON fields of"
-    done.assert_refused(said)
-
-
-@pytest.mark.parametrize(("name", "path", "content", "says"), [
-    ("AX", "/glue/data/AX.tsv", b"not found", "because its first line does not consist of 3 or more columns"),
-    ("RTE", "/glue/data/RTE.zip", zip_of({f"{name}.tsv": b"x" for name in ("train", "dev", "test")}),
-     "its file train.tsv cannot be used, because its first line does not consist of 3 or more columns")])
-def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
-    with Server({path: content}) as server:
-        done = run(f"--data={name}", f"--base_url={server.address}")
-    assert done.code == 1 and says in done.err.splitlines()[-1], done.err
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize(("config", "says"), [(b"{}", "does not describe a BERT"), (b"x", "a JSON object")])
-def test_a_checkpoint_without_its_configuration_is_not_done(run, tmp_path, config, says):
-    contents = {**MODEL, "uncased_L-2_H-128_A-2/bert_config.json": config}
-    with Server({"/bert_models/2020_02_20/uncased_L-2_H-128_A-2.zip": zip_of(contents)}) as server:
-        done = run("--model=uncased_L-2_H-128_A-2", f"--base_url={server.address}")
-    assert done.code == 1 and says in done.err.splitlines()[-1], done.err
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
 @pytest.mark.parametrize(("flags", "says"), [
     ([], "Name checkpoints with --model, or data sets with --data. To see the known names"),
     (["--data=MRCP"], "--data: 'MRCP' is not known; did you mean MRPC? To see the known names"),

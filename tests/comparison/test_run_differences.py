@@ -63,7 +63,7 @@ def write_training(directory, best_step=2, changes=(), step=3, rows=({"step": 1,
 def test_best_weights_are_compared(tmp_path):
     original = write_training(tmp_path / "original")
     found = run_differences.compare(original, write_training(tmp_path / "same"), 3)
-    assert found["same"] and found["best"]["variables"] == 1
+    assert found["same"] and found["weights"][-1]["variables"] == 1
     assert "Weights: best/, step 2, 1 variable: the same\n" in run_differences.to_text(found)
     changed = write_training(tmp_path / "changed", changes={"a": np.array([1, 1, 1, 2], np.float32)})
     found = run_differences.compare(original, changed, 3)

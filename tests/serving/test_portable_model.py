@@ -188,7 +188,7 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
     model = model_directory.read(str(directory))._replace(path=str(directory / "best"))
     assert portable_model.newest(str(directory), model, "onnx").directory.path == export
     with pytest.raises(ValueError, match="contains no export for the task vectors. Run export.py with "
-                       ".* --format=onnx --task=vectors"):
+                       ".* --format=onnx, and with the same --task"):
         serving.load(directory, task="vectors", engine="onnx")
     shutil.copytree(directory, tmp_path / "copy")
     # The newest export is for another task.

@@ -187,8 +187,8 @@ RECORD = {"settings": {}, "files": {"task_module": "/my_task.py"},
 
 
 @pytest.mark.parametrize("changes, said", [
-    ({"train_data": {"examples": 3, "fingerprint": "x"}}, "The training data were changed during the sweep"),
-    ({"dev_data": {"examples": 2, "fingerprint": "x"}}, "The development data were changed during the sweep"),
+    ({"train_data": {"examples": 3, "fingerprint": "x"}}, "The training data was changed during the sweep"),
+    ({"dev_data": {"examples": 2, "fingerprint": "x"}}, "The development data was changed during the sweep"),
     ({"task_module": {"name": "my_task.py", "fingerprint": "x", "texts": 1}}, "/my_task.py was changed"),
     ({"settings": {"learning_rate": 0.1, "seed": 3}}, None),
     # These runs read other data on purpose, or are of an older version.
@@ -249,7 +249,7 @@ def test_runs_with_other_data_are_not_compared(directory):
     assert [rows[a]["status"] for a in ("0.5", "0.7", "0.8")] == ["finished", "failed", "failed"]
     assert "was changed during the sweep: sweep/runs/a=0.5 and sweep/runs/a=0.8" in rows["0.8"]["message"]
     data.write_text("one")
-    with pytest.raises(ValueError, match="remove the output directory of the run that was trained with"):
+    with pytest.raises(ValueError, match="remove the output directory of the run that has read"):
         sweep(["0.8"])
     for name in ("a=0.7", "a=0.8"):
         shutil.rmtree(directory / "sweep" / "runs" / name)

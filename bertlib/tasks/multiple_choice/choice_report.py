@@ -53,8 +53,7 @@ def _article(row, data_file):
         if name in marks:
             text = f'<mark class="{marks[name]}">{text}</mark>'
         endings.append([name, Html(text), report_page.number(probability, 3)])
-    place = f"{data_file}, line {row.line}" if data_file else f"line {row.line}"
     heading = escape(f"chosen {row.prediction}, right {row.label}")
-    return Html(f'<article class="wrong">\n<h3>{heading}</h3>\n{context}'
-                f'{report_page.table(["ending", "text", "probability"], endings)}'
-                f"{paragraph(place)}</article>\n")
+    table = report_page.table(["ending", "text", "probability"], endings)
+    return report_page.article("wrong", f"<h3>{heading}</h3>\n{context}{table}", data_file,
+                               f"line {row.line}")

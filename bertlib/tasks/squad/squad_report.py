@@ -50,7 +50,7 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
         _summary(answers, scores), report_sections.metrics_section(facts.metrics) if scores else "",
         _length_section(examples, scores), report_sections.training_sections(facts),
         report_page.section("Answers", paragraph(legend, "legend"), report_page.examples(
-            rows, lambda row: _article(*row, gold, scores), _MAX_QUESTIONS, evenly=True))])
+            rows, lambda row: _article(*row, gold, scores), _MAX_QUESTIONS))])
 
 
 def _summary(answers, scores):

@@ -41,7 +41,7 @@ def write_report(path, facts, sentences, predicted):
         section("Sentences", paragraph(Html(
             f"Entities are marked: {legend}. The sentences with the most errors come first."), "legend"),
             report_page.examples(results, lambda result: _article(result, facts.data_file),
-                                 _MAX_SENTENCES, evenly=True))])
+                                 _MAX_SENTENCES))])
 
 
 class _Result:
@@ -105,10 +105,9 @@ def _type_sections(results, metrics):
 
 def _article(result, data_file):
     """Returns the `Html` of a sentence."""
-    sentence, css = result.sentence, "wrong" if result.errors else "right"
-    place = f"line {sentence.lines[0]}"
-    return Html(f'<article class="{css}">\n<p class="text" dir="auto">{_marked_words(result)}</p>\n'
-                f"{paragraph(f'{data_file}, {place}' if data_file else place)}</article>\n")
+    text = Html(f'<p class="text" dir="auto">{_marked_words(result)}</p>\n')
+    return report_page.article("wrong" if result.errors else "right", text, data_file,
+                               f"line {result.sentence.lines[0]}")
 
 
 def _marked_words(result):
