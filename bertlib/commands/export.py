@@ -96,19 +96,15 @@ def _check_flags(settings):
     """Raises a ValueError if flags exclude each other, and an OSError if --compare_file is not a file."""
     is_file = settings.format != SAVED_MODEL
     formats = " or ".join(f"--format={name}" for name in portable_model.FORMATS)
-    if is_file and settings.text:
-        raise ValueError(f"--text is only for --format={SAVED_MODEL}, because {settings.format} has no ops "
-                         "for text. Leave one of the two flags out.")
-    if is_file and settings.is_given("warmup_requests"):
-        raise ValueError(f"--warmup_requests has no effect with --format={settings.format}, because only "
-                         "TensorFlow Serving reads warm-up requests. Leave the flag out.")
-    for name in ("quantize", "compare_examples"):
-        if not is_file and settings.is_given(name):
-            raise ValueError(f"--{name} needs {formats}. Pass --format, or leave --{name} out.")
+    # {flag: (whether it has an effect, the flags that it needs)}
+    needs = {"text": (not is_file, f"--format={SAVED_MODEL}"),
+             "warmup_requests": (not is_file, f"--format={SAVED_MODEL}"),
+             "quantize": (is_file, formats), "compare_examples": (is_file, formats),
+             "compare_file": (is_file or settings.text, f"--text, or {formats}")}
+    for name, (has_effect, needed) in needs.items():
+        if settings.is_given(name) and not has_effect:
+            raise ValueError(f"--{name} needs {needed}. Pass {needed}, or leave --{name} out.")
     if settings.compare_file is not None:
-        if not (settings.text or is_file):
-            raise ValueError("--compare_file has no effect on a SavedModel that has no ops for text. Pass "
-                             f"--text, or {formats}, or leave --compare_file out.")
         require_file(settings, "compare_file")
 
 
@@ -136,7 +132,7 @@ def _export_file(settings, model):
         with predictor.Predictor(export.directory, export.task, model=export.load()) as other:
             differences = answer_differences.compare(expected, other, inputs, labels)
     logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
-                 portable_model.FORMATS[settings.format].name, source, differences)
+                 portable_model.FORMATS[settings.format].TITLE, source, differences)
 
 
 def _inputs(settings, model, expected):

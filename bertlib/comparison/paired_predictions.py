@@ -217,13 +217,12 @@ def _choose_metrics(metric, scored, tables_):
     Raises:
       ValueError: there is no such metric, or it cannot be compared.
     """
-    names = list(scored.metrics)
-    if metric is not None:
-        names = [name for name in names if metric in (name, name.removeprefix("eval_"))]
-        if not names:
-            raise ValueError(f"--metric={metric}: the metrics of these predictions are "
-                             f"{', '.join(scored.metrics)}. Other metrics cannot be computed from a table of "
-                             "predictions.")
+    names = [name for name in scored.metrics
+             if metric is None or metric in (name, name.removeprefix("eval_"))]
+    if not names:
+        raise ValueError(f"--metric={metric}: the metrics of these predictions are "
+                         f"{', '.join(scored.metrics)}. Other metrics cannot be computed from a table of "
+                         "predictions.")
     reasons = {name: explain_difference(name, [table.target.describe_metric(name, table.labels)
                                                for table in tables_]) for name in names}
     refused = {name: reason for name, reason in reasons.items() if reason}

@@ -33,25 +33,39 @@ def write_report(path, facts, rows, labels, threshold=None):
     report_page.write_page(path, facts.title, parts)
 
 
+def _scan(rows, measure):
+    """Reads the rows once. Returns three values: a list of (length, value), one for each row; the unit of the
+    lengths; and a list of (index, row) with at most `_MAX_ERRORS` errors, the worst first.
+
+    Args:
+      rows: iterable of `PredictedRow`.
+      measure: function that takes a row. It returns the value whose mean is shown for each length, and the
+        size of the error, or None if the prediction is right.
+    """
+    by_length, unit = [], "tokens"
+
+    def errors():
+        nonlocal unit
+        for index, row in enumerate(rows):
+            value, error = measure(row)
+            length, unit = _length(row)
+            by_length.append((length, value))
+            if error is not None:
+                yield error, -index, row
+
+    shown = heapq.nlargest(_MAX_ERRORS, errors())
+    return by_length, unit, [(-index, row) for _, index, row in shown]
+
+
 # --- Labels ----------------------------------------------------------------------------------------------
 
 
 def _classification_parts(facts, rows, labels, threshold):
     """Returns the parts of a report for a task with labels, as a list of `Html`."""
-    by_length, unit, count, errors = [], "tokens", 0, []
-
-    def wrong_rows():
-        nonlocal unit, count
-        for index, row in enumerate(rows):
-            length, unit = _length(row)
-            by_length.append((length, float(row.is_right)))
-            count += 1
-            if not row.is_right:
-                errors.append(index)
-                yield _confidence(row, threshold), -index, row
-
-    shown = heapq.nlargest(_MAX_ERRORS, wrong_rows())
-    right = count - len(errors)
+    by_length, unit, shown = _scan(rows, lambda row: (
+        float(row.is_right), None if row.is_right else _confidence(row, threshold)))
+    count, right = len(by_length), sum(value > 0 for _, value in by_length)
+    wrong = count - right
     is_multilabel = threshold is not None
     heading = "Texts with wrong predictions" if is_multilabel else "Most confident errors"
     order = ("The predicted labels of these texts differ from the labels in the data. The most confident "
@@ -59,7 +73,7 @@ def _classification_parts(facts, rows, labels, threshold):
              if is_multilabel else
              "The errors with the highest probability of the wrong label come first.")
     summary = escape(f"{count:,} examples: {right:,} right (") + percent(right / count if count else 0.0)
-    summary = report_page.Html(f"{summary}), {len(errors):,} wrong.")
+    summary = report_page.Html(f"{summary}), {wrong:,} wrong.")
     notes = [_f1_note(facts.metrics["labels"], labels, is_multilabel)]
     parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts.metrics, *notes),
              _labels_section(facts.metrics["labels"], labels, threshold)]
@@ -69,9 +83,9 @@ def _classification_parts(facts, rows, labels, threshold):
     parts += [report_sections.length_section("Accuracy by length", by_length, unit, measure),
               report_sections.training_sections(facts)]
     if shown:
-        more = f" Showing {len(shown)} of {len(errors):,} errors." if len(errors) > len(shown) else ""
+        more = f" Showing {len(shown)} of {wrong:,} errors." if wrong > len(shown) else ""
         parts.append(section(heading, paragraph(order + more), report_page.examples(
-            shown, lambda item: _error(item[2], -item[1], facts.data_file, threshold), _MAX_ERRORS)))
+            shown, lambda item: _error(*item, facts.data_file, threshold), _MAX_ERRORS)))
     return parts
 
 
@@ -180,7 +194,7 @@ def matrix_table(matrix, labels):
                             f'<tbody>{"".join(body)}</tbody></table></div>\n')
 
 
-def _error(row, index, data_file, threshold):
+def _error(index, row, data_file, threshold):
     """Returns the `Html` of a wrong prediction: the labels, the texts, and the line of the file."""
     if threshold is None:
         probability = (row.probabilities or {}).get(row.prediction)
@@ -189,20 +203,20 @@ def _error(row, index, data_file, threshold):
         problem = {True: "not in the data", False: "not predicted"}
         heading = "; ".join(f"{name(label)}{_probability(probability)} {problem[is_predicted]}"
                             for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_ERRORS])
-    return _article(heading, row, index, data_file)
+    return _article(heading, index, row, data_file)
 
 
 def _probability(probability):
     return "" if probability is None else f" ({number(probability, 3)})"
 
 
-def _article(heading, row, index, data_file):
+def _article(heading, index, row, data_file):
     """Returns the `Html` of an example.
 
     Args:
       heading: `Html`.
-      row: `PredictedRow`.
       index: int, position of the row in the data, from 0.
+      row: `PredictedRow`.
       data_file: str, or None.
     """
     place = f"example {index + 1:,}" if row.line is None else f"line {row.line}"
@@ -215,18 +229,14 @@ def _article(heading, row, index, data_file):
 
 def _regression_parts(facts, rows):
     """Returns the parts of a report for a regression, as a list of `Html`."""
-    points, by_length, unit = [], [], "tokens"
+    points = []
 
-    def errors():
-        nonlocal unit
-        for index, row in enumerate(rows):
-            error = abs(row.prediction - row.label)
-            length, unit = _length(row)
-            points.append((float(row.label), float(row.prediction)))
-            by_length.append((length, error))
-            yield error if math.isfinite(error) else math.inf, -index, row
+    def measure(row):
+        points.append((float(row.label), float(row.prediction)))
+        error = abs(row.prediction - row.label)
+        return error, error if math.isfinite(error) else math.inf
 
-    shown = heapq.nlargest(_MAX_ERRORS, errors())
+    by_length, unit, shown = _scan(rows, measure)
     drawn = [point for point in points if all(map(math.isfinite, point))]
     parts = [paragraph(f"{len(points):,} examples.", "summary"),
              report_sections.metrics_section(facts.metrics)]
@@ -240,11 +250,7 @@ def _regression_parts(facts, rows):
               report_sections.training_sections(facts)]
     if shown:
         parts.append(section("Largest errors", report_page.examples(
-            shown, lambda item: _score_error(item[2], -item[1], facts.data_file), _MAX_ERRORS)))
+            shown, lambda item: _article(f"predicted {number(item[1].prediction)}, label "
+                                         f"{number(float(item[1].label))}", *item, facts.data_file),
+            _MAX_ERRORS)))
     return parts
-
-
-def _score_error(row, index, data_file):
-    """Returns the `Html` of an example with a large error."""
-    heading = f"predicted {number(row.prediction)}, label {number(float(row.label))}"
-    return _article(heading, row, index, data_file)

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.kernels import kernel_choice
 from bertlib.serving import session
 
+TITLE, FILE = "ONNX", "model.onnx"
 OPSET = 17
 # Largest number of bytes of the weights. Protobuf can write at most 2 GiB into an ONNX file, and 16 MiB of
 # this limit are reserved for the graph.
@@ -213,7 +214,7 @@ def write(model, task, quantize, path):
 # --- Running ---------------------------------------------------------------------------------------------
 
 
-class OnnxModel:
+class Model:
     """A model in ONNX Runtime. It is used like a `session.LoadedModel`. Several threads may call it at
     the same time.
 

@@ -7,7 +7,7 @@
 """
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertlib.estimator import saved_model
 from bertlib.output_directory import model_directory, null_threshold
@@ -20,26 +20,10 @@ DESCRIPTION = "export.json"
 _DESCRIPTION_FORMAT = 1
 
 
-class _Format(NamedTuple):
-    """A file format.
-
-    Attributes:
-      name: name of the format in messages.
-      file: name of the model's file.
-      write: function that writes the file. Its arguments are a `ModelDirectory`, an `answers.Answers`,
-        a bool that says whether to quantize, and the path of the new file.
-      load: function that loads the file. Its arguments are the path of the file and the names of the inputs.
-        It returns an object that is used like a `session.LoadedModel`.
-    """
-
-    name: str
-    file: str
-    write: Any
-    load: Any
-
-
-FORMATS = {"onnx": _Format("ONNX", "model.onnx", onnx_model.write, onnx_model.OnnxModel),
-           "tflite": _Format("TFLite", "model.tflite", tflite_model.write, tflite_model.TfliteModel)}
+# {name: module}. Each module has the same names: TITLE, the name of the format in messages; FILE, the name of
+# the model's file; `write`, which writes the file; and `Model`, the loaded model, which is used like a
+# `session.LoadedModel`.
+FORMATS = {"onnx": onnx_model, "tflite": tflite_model}
 
 
 class Export(NamedTuple):
@@ -61,7 +45,7 @@ class Export(NamedTuple):
     def load(self):
         """Loads the model; returns an object that is used like a `session.LoadedModel`."""
         task = answers.create(self.directory, self.task)
-        return FORMATS[self.format].load(self.directory.checkpoint, export_model.input_names(task))
+        return FORMATS[self.format].Model(self.directory.checkpoint, export_model.input_names(task))
 
 
 def default_directory(model_dir, file_format):
@@ -97,10 +81,10 @@ def export(model, directory, file_format, task=None, quantize=False):
                          f"of this export is {task}. Export with --format=saved_model.")
     export_model.check_directory(directory)
     with saved_model.new_export_dir(directory) as (temporary, final):
-        path = os.path.join(temporary, chosen.file)
+        path = os.path.join(temporary, chosen.FILE)
         chosen.write(model, asked, quantize, path)
         names = export_model.input_names(asked)
-        loaded = chosen.load(path, names)
+        loaded = chosen.Model(path, names)
         loaded(export_model.warmup_rows(model, names, 1))
         loaded.close()
         export_model.copy_files(model, temporary)
@@ -175,7 +159,7 @@ def read(directory, task=None):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
                          f"{exported}. Export the model again, with --task={task}.")
     record, file_format = OutputDirectory(directory).record, description["file_format"]
-    model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].file))
+    model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].FILE))
     return Export(model, file_format, exported, description.get("weights"))
 
 

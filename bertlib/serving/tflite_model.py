@@ -9,6 +9,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.serving import session
 from bertlib.system import files
 
+TITLE, FILE = "TFLite", "model.tflite"
+
 
 def write(model, task, quantize, path):
     """Writes a model as a TFLite file. The batch size and the length of the inputs may change between calls.
@@ -49,7 +51,7 @@ def _unknown_ops(error):
     return (named or lines or [type(error).__name__])[0][:300]
 
 
-class TfliteModel:
+class Model:
     """A model in TensorFlow's interpreter of TFLite. It is used like a `session.LoadedModel`. Calls from
     several threads run one after the other.
 

@@ -14,12 +14,9 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.replicas import replica_launcher
-from bertlib.system import child_processes, gpu_libraries, locks, stopping, workers
+from bertlib.system import child_processes, gpu_libraries, stopping, workers
 
 _POLL_SECONDS = 0.1
-# Longest time that a new sweep waits for the children of a killed sweep to end. These children first save a
-# checkpoint.
-_MAX_WAIT_SECONDS = 600
 
 
 class Slot(NamedTuple):
@@ -63,45 +60,28 @@ def divide_machine(jobs):
 @contextlib.contextmanager
 def no_other_children(path):
     """Returns a context manager that yields the descriptor of a locked file. At its start, the context
-    manager waits until the children of an earlier sweep have ended.
+    manager waits until the children of a killed sweep have ended. These children first save a checkpoint.
 
     The new children inherit the descriptor. So the kernel releases the lock only when this process and all of
     its children have ended.
 
     Args:
       path: the lock file. It is removed at the end.
-
-    Raises:
-      locks.InUseError: children of an earlier sweep still run after ten minutes.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        limit, is_logged = time.monotonic() + _MAX_WAIT_SECONDS, False
-        while not _is_locked(descriptor):
-            if time.monotonic() > limit:
-                raise locks.InUseError(f"{path}: runs of an earlier sweep in this directory have not ended "
-                                       "after ten minutes. Stop these processes.")
-            if not is_logged:
-                logging.info("Waiting for runs of an earlier sweep in this directory to end.")
-                is_logged = True
-            stopping.request.check()
-            time.sleep(_POLL_SECONDS)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.info("Waiting for runs of an earlier sweep in this directory to end.")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            logging.warning("The file system has no locks. Make sure that no run of an earlier sweep is "
+                            "alive.")
         yield descriptor
         os.remove(path)
     finally:
         os.close(descriptor)
-
-
-def _is_locked(descriptor):
-    """Tries to lock an open file. Returns False if another process holds the lock. Returns True if this
-    process got the lock, or if the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        logging.warning("The file system has no locks. Make sure that no run of an earlier sweep is alive.")
-    return True
 
 
 def run_all(keys, start, slots, descriptor):

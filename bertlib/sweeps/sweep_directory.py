@@ -61,10 +61,11 @@ class SweepDirectory:
         if stored.get("format") != _FORMAT:
             raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the "
                              f"format {_FORMAT}. Pass another --sweep_dir.")
-        before = _with_absolute_paths(stored["script"], stored["flags"],
-                                      stored.get("working_directory", os.getcwd()))
-        now = _with_absolute_paths(self._script, self.base, os.getcwd())
-        changed = [f"{_flag(name)}: {before.get(name, 'not given')} -> {now.get(name, 'not given')}"
+        directory = stored.get("working_directory", os.getcwd())
+        before = {"the command": stored["script"], **_absolute(stored["flags"], directory)}
+        now = {"the command": self._script, **_absolute(self.base, os.getcwd())}
+        changed = [f"{name if name == 'the command' else f'--{name}'}: {before.get(name, 'not given')} -> "
+                   f"{now.get(name, 'not given')}"
                    for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
         if changed:
             raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
@@ -72,12 +73,10 @@ class SweepDirectory:
         self._runs = {run.name: run for run in map(grids.make_run, stored["runs"])}
 
     def add(self, runs):
-        """Adds runs to the sweep, and writes sweep.json if a run is new."""
+        """Adds runs to the sweep, and writes sweep.json."""
         new = {run.name: run for run in runs if run.name not in self._runs}
         for folder in ("runs", "logs", "rows"):
             files.make_directories(os.path.join(self.path, folder))
-        if not new and files.exists(os.path.join(self.path, RECORD)):
-            return
         self._runs.update(new)
         content = {"format": _FORMAT, "script": self._script, "flags": self.base,
                    "working_directory": os.getcwd(), "runs": [run.settings for run in self._runs.values()]}
@@ -165,13 +164,8 @@ class SweepDirectory:
                 _remove_checkpoints(self.output_dir(run))
 
 
-def _with_absolute_paths(script, flags, directory):
-    return {"the command": script,
-            **{name: absolute_paths(name, value, directory) for name, value in flags.items()}}
-
-
-def _flag(name):
-    return name if " " in name else f"--{name}"
+def _absolute(flags, directory):
+    return {name: absolute_paths(name, value, directory) for name, value in flags.items()}
 
 
 def _checkpoint_directories(output_dir):

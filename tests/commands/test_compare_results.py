@@ -259,22 +259,37 @@ def test_questions_have_the_metrics_of_their_scorer(tmp_path):
         "f1": [50, 50], "exact": [50, 50]}
 
 
-def own_sweep(directory, rates, seeds, metric="eval_mean_length", flags=None, **described):
-    """Writes a sweep whose runs have records, see `record`."""
-    lines = [f"run,learning_rate,seed,{metric},status,seconds,message,directory"]
-    for number, (rate, seed) in enumerate(itertools.product(rates, seeds), 1):
-        output = directory / "runs" / str(number)
+def write_sweep(directory, settings, runs, flags=None, **described):
+    """Writes a sweep whose runs have records, see `record`.
+
+    Args:
+      directory: the new directory.
+      settings: names of the columns that are settings.
+      runs: {column: value} for each run.
+      flags: {flag: value}, the flags of all runs.
+    """
+    outputs = [directory / "runs" / str(number) for number in range(1, len(runs) + 1)]
+    for output in outputs:
         output.mkdir(parents=True)
-        record(output, **{"labels": ["no", "yes"], **described})
-        lines.append(f"{number},{rate},{seed},{12.5 + seed + len(directory.name)},finished,1,,{output}")
-    (directory / "sweep.csv").write_text("\n".join(lines) + "\n")
+        record(output, **{"labels": LABELS, **described})
+    with open(directory / "sweep.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, ["run", *runs[0], "status", "seconds", "message", "directory"])
+        writer.writeheader()
+        for number, (run, output) in enumerate(zip(runs, outputs), 1):
+            writer.writerow({"run": number, "status": "failed" if None in run.values() else "finished",
+                             "seconds": 1, "directory": output, **run})
     (directory / "sweep.json").write_text(json.dumps(
-        {"format": 1, "script": "run_classifier.py", "flags": flags or {},
-         "runs": [{"learning_rate": str(rate), "seed": str(seed)} for rate in rates for seed in seeds]}))
+        {"flags": flags or {}, "runs": [{name: str(run[name]) for name in settings} for run in runs]}))
     return directory
 
 
-@pytest.mark.parametrize("name", ["eval_recall_bad", "eval_mean_length", "best_f1_thresh"])
+def own_sweep(directory, rates, seeds, metric="eval_mean_length", flags=None, **described):
+    return write_sweep(directory, ["learning_rate", "seed"], [
+        {"learning_rate": rate, "seed": seed, metric: 12.5 + seed + len(directory.name)}
+        for rate, seed in itertools.product(rates, seeds)], flags, **described)
+
+
+@pytest.mark.parametrize("name", ["eval_recall_bad", "best_f1_thresh"])
 def test_metrics_of_an_own_task_keep_their_scale(name, tmp_path):
     a, b = (own_sweep(tmp_path / text, [1e-5], range(3), name, {"task_module": "my_task.py"})
             for text in ("a", "bb"))
@@ -308,18 +323,10 @@ def test_sweeps_are_compared_on_the_same_data_and_by_the_same_metric(tmp_path):
 
 
 def sweep(directory, rate, values, seeds=None, failed=()):
-    directory.mkdir()
-    lines = ["run,learning_rate,seed,eval_loss,eval_accuracy,status,seconds,message,directory"]
-    for seed, value in zip(seeds or range(len(values)), values):
-        status = "failed" if seed in failed else "finished"  # a run may also fail after its evaluation
-        lines.append(f"{len(lines)},{rate},{seed},{1 - value},{value},{status},{seed}.5,,runs/{seed}")
-        output = directory / "runs" / str(seed)
-        output.mkdir(parents=True)
-        record(output, LABELS)
-    (directory / "sweep.csv").write_text("\n".join(lines) + "\n")
-    (directory / "sweep.json").write_text(json.dumps(
-        {"flags": {}, "runs": [{"learning_rate": str(rate), "seed": "0"}]}))
-    return directory
+    return write_sweep(directory, ["learning_rate", "seed"], [
+        {"learning_rate": rate, "seed": seed, "eval_loss": 1 - value,
+         "eval_accuracy": None if seed in failed else value}
+        for seed, value in zip(seeds or range(len(values)), values)])
 
 
 def test_sweeps_are_paired_by_their_settings(tmp_path):
@@ -350,23 +357,16 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record(tmp_path):
 
     The sweep has unknown names of settings, flags outside of the grid, and metrics for which lower is better.
     """
-    def write_sweep(name, rate, values, tables=None):
-        (tmp_path / name).mkdir()
-        lines = ["run,num_warmup_steps,log_steps,eval_mae,HasAns_f1,status,seconds,message,directory"]
-        for value, number in zip(values, ("1", "2", "3", "4")):
-            output = tmp_path / name / "runs" / f"log_steps={number}"
-            lines.append(f"{number},0,{number},{value},{10 * value},finished,1.0,,{output}")
-            if tables:
-                write(output, classified(["no", "yes"], ["no", "no"]) if tables == "rows" else [
-                    {"text": "t", "label": "no", "prediction": "no", "is_right": "true"}] * 2)
-        (tmp_path / name / "sweep.csv").write_text("\n".join(lines) + "\n")
-        (tmp_path / name / "sweep.json").write_text(json.dumps(
-            {"format": 1, "script": "run_classifier.py", "flags": {"learning_rate": rate, "data_dir": "d"},
-             "runs": [{"num_warmup_steps": "0", "log_steps": number} for number in "1234"]}))
+    def written(name, rate, values, rows):
+        write_sweep(tmp_path / name, ["num_warmup_steps", "log_steps"], [
+            {"num_warmup_steps": 0, "log_steps": number, "eval_mae": value, "HasAns_f1": 10 * value}
+            for number, value in enumerate(values)], {"learning_rate": rate, "data_dir": "d"})
+        write(tmp_path / name / "runs" / "1", rows)
         return tmp_path / name
 
+    rows = classified(LABELS, ["no", "no"])
     low, high = [0.30, 0.31, 0.32, 0.35], [0.40, 0.42, 0.43, 0.44]
-    a, b = write_sweep("a", "2e-05", low, "rows"), write_sweep("b", "5e-05", high, "rows")
+    a, b = written("a", "2e-05", low, rows), written("b", "5e-05", high, rows)
     found = compare(a, b, metric="mae")
     assert found["conclusion"][0].startswith("eval_mae: 0.32 -> 0.4225: 0.1025, 95 % interval ")
     assert found["conclusion"][0].endswith(f"evidence that {a} is better")
@@ -376,7 +376,7 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record(tmp_path):
     assert default["metrics"][0]["metric"] == "HasAns_f1"
     assert default["metrics"][0]["values"] == pytest.approx([3.2, 4.225])
 
-    c = write_sweep("c", "5e-05", high, "other rows")
+    c = written("c", "5e-05", high, [{"text": "t", "label": "no", "prediction": "no"}] * 2)
     assert "are not predictions for the same examples" in refused(a, c)
     (tmp_path / "c" / "sweep.json").write_text('{"flags": 3}')
     assert "is not the record of a sweep. Restore the file." in refused(a, c)

@@ -141,12 +141,6 @@ def test_the_f1_of_two_labels_and_curves_with_one_point(tmp_path):
     assert page.tags["circle"] == 2 and not page.tags["polyline"]  # a line of one point is invisible
 
 
-def test_the_f1_of_three_labels(tmp_path):
-    labels = ["a", "b", "c"]
-    page = write(tmp_path / "page.html", classified(20, labels), labels, more_metrics={"eval_f1": 0.5})
-    assert "eval_f1 is the macro F1: the mean of the F1 of all 3 labels." in page.text
-
-
 def test_a_label_without_examples_has_no_recall_and_the_macro_f1_counts_it(tmp_path):
     labels = ["a", "b", "none here"]
     page = write(tmp_path / "page.html", classified(20, labels[:2]), labels, more_metrics={"eval_f1": 0.5})

@@ -238,12 +238,6 @@ def test_a_tagger_with_a_crf_asks_for_the_words_places(exported):
             "examples": list(map(warmup.example, examples))})
 
 
-def test_a_signature_that_there_is_not_is_named(exported):
-    with pytest.raises(ValueError, match="no signature 'text'; its signatures are examples, ids, "
-                                         "serving_default"):
-        tf1.contrib.predictor.from_saved_model(exported["classification", "ids"][0].path, "text")
-
-
 def test_only_tensorflows_plain_ops_are_in_an_export(exported):
     one, _ = exported["classification", "ids"]
     with tf.Session(graph=tf.Graph()) as here:
@@ -335,13 +329,6 @@ def test_what_cannot_be_exported_is_refused(model, tmp_path, asked_for, message)
     asked_for["directory"] = str(tmp_path / asked_for.get("directory", "export"))
     with pytest.raises((ValueError, OSError), match=message):
         export_model.export(model, **asked_for)
-    assert not (tmp_path / "export").exists()
-
-
-def test_a_model_that_does_not_fit_its_configuration_is_refused(model, tmp_path):
-    model.bert_config.num_hidden_layers += 1
-    with pytest.raises(ValueError, match="layer_2"):
-        export_model.export(model, str(tmp_path / "export"))
     assert not (tmp_path / "export").exists()
 
 
@@ -456,12 +443,3 @@ def test_tokens_in_the_graph_are_the_tokenizers(tmp_path):
         vocabulary = {word: index for index, word in enumerate(words)}
         tokenizer = tokenization.FullTokenizer(vocabulary, **options)
         assert graph_tokens.differing_tokens(tokenizer, texts) == []
-
-
-@needs_package
-def test_texts_with_other_tokens_are_counted():
-    vocabulary = {word: index for index, word in enumerate(tiny.VOCABULARY)}
-    tokenizer = tokenization.FullTokenizer(vocabulary, never_split=["[MASK]"])
-    texts = ["a dog", "a [MASK]"] * 4
-    assert graph_tokens.differing_tokens(tokenizer, texts) == [
-        ("a [MASK]", ["a", "[MASK]"], ["a", "[UNK]", "[UNK]", "[UNK]"])] * 4

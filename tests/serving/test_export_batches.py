@@ -128,8 +128,8 @@ def test_the_comparison_after_an_export_sees_the_truncation(classifier):
     record = classifier.model.record
     other = classifier.model._replace(record={
         **record, "settings": {**record["settings"], "max_seq_length": length - 1}})
-    found = export_text.compare_export(other, classifier.path, texts)
-    assert 0 < found.number < 40
-    for _, expected, exported in found.first:
+    _, number, first = export_text.compare_export(other, classifier.path, texts)
+    assert 0 < number < 40
+    for _, expected, exported in first:
         sizes = [len(tokens) - ("|||" in tokens) for tokens in (expected, exported)]
         assert sizes == [length - 1, length]

@@ -96,13 +96,6 @@ def test_an_export_does_not_begin_in_a_directory_that_another_thread_is_removing
     assert [os.path.basename(os.fsdecode(path)) for path in made[1:]] == ["1700000001"]
 
 
-def test_an_export_of_another_thread_is_not_taken_for_abandoned(tmp_path):
-    with saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
-        export(tmp_path, "other")
-        assert os.path.isdir(temporary)
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_an_export_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(KeyError), saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
         os.mkdir(os.path.join(temporary, "variables"))

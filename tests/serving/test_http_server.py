@@ -97,44 +97,21 @@ def test_an_answer_that_is_not_finite_is_an_error(predictor):
     assert status == 500 and "not finite" in found["detail"]
 
 
-def test_an_error_of_the_model_is_an_error_of_its_request_alone(predictor):
-    class Broken(Held):
-        def answer(self, prepared):
-            if len(prepared) > 1:
-                raise KeyError("secret")
-            return super().answer(prepared)
-
-    with running(Broken(predictor)) as server:
-        status, found = server.ask([ASK, ASK])
-        assert status == 500 and "secret" not in found["detail"]
-        assert server.ask(ASK)[0] == 200
-
-
 # --- Wrong requests --------------------------------------------------------------------------------------
 
 
 BODIES = {
     "nothing": (b"", 400, "not valid JSON"), "no JSON": (b"text", 400, "not valid JSON"),
-    "half": (b'{"text_a": "a', 400, "not valid JSON"), "two": (b'{"text_a": "a"} {}', 400, "Extra data"),
     "NaN": (b'{"text_a": NaN}', 400, "NaN"), "infinite": (b'{"text_a": 1e999}', 400, "not valid JSON"),
-    "long number": (b'{"text_a": %s}' % (b"1" * 5000), 400, f"the number {'1' * 40} has too many digits."),
-    "twice": (b'{"text_a": "a", "text_a": "b"}', 400, "occurs twice"),
     "deep": (b"[" * 5000 + b"]" * 5000, 400, "not valid JSON"),
-    "deep objects": (b'{"a":' * 1500 + b"1" + b"}" * 1500, 400, "not valid JSON"),
     "Latin-1": ('{"text_a": "é"}'.encode("latin-1"), 400, "not UTF-8: wrong byte at position 12"),
-    "UTF-16": ('{"text_a": "a"}'.encode("utf-16"), 400, "not UTF-8"),
-    "zeros": (b"\0" * 100, 400, "not valid JSON"),
     "half of a pair": (b'{"text_a": "\\ud800"}', 400, "surrogate"),
     "no object": (b'"text"', 422, "must be a JSON object with text_a and text_b, not"),
-    "null": (b"null", 422, "must be a JSON object"), "a number": (b"7", 422, "must be a JSON object"),
     "no input": (b"[]", 422, "list is empty"),
     "a list of texts": (b'["a", "b"]', 422, "input 1: an input must be a JSON object"),
     "no field": (b"{}", 422, "the field text_a is missing"),
     "another field": (b'{"text_a": "a", "text": "b"}', 422, "unknown field 'text'"),
     "a number as text": (b'{"text_a": 7}', 422, "text_a is 7, but it must be a text"),
-    "null as text": (b'{"text_a": null}', 422, "text_a is None, but"),
-    "a list as text": (b'{"text_a": ["a"]}', 422, "text_a is ['a'], but"),
-    "an empty text": (b'{"text_a": " "}', 422, "text_a is empty"),
     "the second": (b'[{"text_a": "a"}, {"text_a": "a", "text_b": ""}]', 422, "input 2: text_b is empty"),
     "too many": (json.dumps([ASK] * 21).encode(), 413, "at most 20"),
     "too large": (b" " * 10_001, 413, "more than 10,000 bytes")}
@@ -152,10 +129,8 @@ def test_a_wrong_body_has_a_clear_answer(name, server):
     ({"Content-Type": "application/json; charset=latin-1"}, 415, "UTF-8"),
     ({**JSON, "Content-Encoding": "gzip"}, 415, "without compression"),
     ({**JSON, "Host": "evil.example"}, 421, "evil.example"), ({**JSON, "Host": ""}, 421, "localhost"),
-    ({**JSON, "Host": "127.0.0.1.evil.example:80"}, 421, "localhost"),
     ({**JSON, "Host": "localhost:1@evil.example"}, 421, "localhost"),
     ({**JSON, "Origin": "http://evil.example"}, 403, "evil.example"),
-    ({**JSON, "Origin": "null"}, 403, "null"), ({**JSON, "Origin": "http://[bad"}, 403, "bad"),
     ({**JSON, "Origin": "http://127.0.0.1:1"}, 403, "pages")])
 def test_wrong_headers(headers, status, words, server):
     found, _, text = server.request("POST", "/predict", json.dumps(ASK), headers)
@@ -171,23 +146,14 @@ def test_headers_of_this_machine(headers, server):
 
 @pytest.mark.parametrize("method, path, status", [
     ("GET", "/predict", 405), ("POST", "/health", 405), ("GET", "/../../etc/passwd", 404),
-    ("GET", "/%2e%2e/run.json", 404), ("GET", "/model.ckpt-7.index", 404), ("GET", "//etc/passwd", 404),
-    ("GET", "/redoc", 404), ("GET", "/predict/", 404), ("POST", "/predict/", 404),
     ("PUT", "/predict", 405), ("OPTIONS", "/predict", 405)])
 def test_other_paths_and_methods(method, path, status, server):
     found, headers, text = server.request(method, path)
     assert (found, headers["content-type"]) == (status, "application/json")
 
 
-def test_a_byte_order_mark_is_accepted(server):
-    assert server.request("POST", "/predict", "\ufeff".encode() + json.dumps(ASK).encode(),
-                          JSON)[0] == 200
-
-
 @pytest.mark.parametrize("head", [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"GET\r\n\r\n",
-    b"GET /health HTTP/1.1\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-    b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -275,13 +241,6 @@ def test_what_is_no_http_after_an_answer_has_begun(server, caplog):
         while client.recv(1000):
             pass
     assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_a_client_that_closes_in_the_middle_of_its_body(server):
-    for _ in range(20):
-        with server.connect() as client:
-            client.sendall(HEAD + b'Content-Length: 100\r\n\r\n{"text_a"')
-    assert server.ask(ASK)[0] == 200
 
 
 def test_inputs_of_a_client_that_has_left_are_not_computed(predictor):

@@ -17,7 +17,7 @@ import tiny
 from bertlib import serving
 from bertlib.comparison import answer_differences
 from bertlib.output_directory import model_directory, null_threshold
-from bertlib.serving import onnx_model, portable_model
+from bertlib.serving import portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="the extra [onnx] is not installed")
@@ -75,9 +75,8 @@ def test_an_onnx_file_of_each_head_gives_the_answers_of_the_model(name, tiny_mod
     check_same(tmp_path, tiny_model, name, "onnx")
 
 
-@pytest.mark.parametrize("name", ["classification"])
-def test_a_tflite_file_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
-    check_same(tmp_path, tiny_model, name, "tflite")
+def test_a_tflite_file_gives_the_answers_of_the_model(tiny_model, tmp_path):
+    check_same(tmp_path, tiny_model, "classification", "tflite")
 
 
 def check_near(model_dir, export):
@@ -131,9 +130,6 @@ def test_the_best_weights_and_their_export_use_the_threshold_of_the_evaluation(t
     assert model.path == f"{output}/best"
     with serving.load(portable_model.export(model, str(tmp_path / "export"), "onnx")) as predictor:
         assert predictor(*question)["answer"] == ""
-    for weights, flags in (("best", ""), ("last", " --weights=last")):
-        with pytest.raises(ValueError, match=f"--model_dir={output} --format=onnx{flags}\\."):
-            serving.load(output, weights=weights, engine="onnx")
     # Another directory with the name best/ does not belong to a training.
     shutil.copytree(output / "best", tmp_path / "best")
     results.replace(tmp_path / "eval_results.json")
@@ -149,24 +145,15 @@ def test_a_graph_that_onnx_cannot_hold_is_refused_and_nothing_is_left(tiny_model
     message = "ONNX cannot represent the graph of this model: DynamicStitch .*=saved_"
     with pytest.raises(ValueError, match=message):
         portable_model.export(model, str(tmp_path / "export"), "onnx")
-    assert not (tmp_path / "export").exists()
+    assert not list(tmp_path.glob("export/*"))
 
 
-@needs_onnx
-def test_weights_that_are_too_large_for_a_file_are_refused(tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_model, "_MAX_BYTES", 1000)
-    model = written(tmp_path / "model", tiny_model, "classification")
-    with pytest.raises(ValueError, match="The weights of this model have .* GB, but an ONNX file can"):
-        portable_model.export(model, str(tmp_path / "export"), "onnx")
-
-
-@pytest.mark.parametrize(("package", "file_format"), [("tf2onnx", "onnx"), ("onnxruntime", "onnx")])
-def test_a_missing_package_is_named_with_its_extra(package, file_format, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
+def test_a_missing_package_is_named_with_its_extra(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     model = written(tmp_path / "model", tiny_model, "classification")
     with pytest.raises(ImportError, match=r"needs the package \w+, .*\[onnx\]"):
-        portable_model.export(model, str(tmp_path / "export"), file_format)
-    assert not (tmp_path / "export").exists()
+        portable_model.export(model, str(tmp_path / "export"), "onnx")
+    assert not list(tmp_path.glob("export/*"))
 
 
 @pytest.fixture(scope="module")
@@ -236,14 +223,6 @@ def test_a_file_of_another_task_or_program_is_refused(exported, tmp_path):
     shutil.copy(f"{export}/model.onnx", tmp_path)
     with pytest.raises(ValueError, match="has no export.json, so this file was not written by export.py"):
         serving.load(tmp_path / "model.onnx")
-    # The file export.json of this copy does not list the model file.
-    shutil.copytree(export, tmp_path / "copy")
-    description = json.loads((tmp_path / "copy" / "export.json").read_text())
-    (tmp_path / "copy" / "model.onnx").write_bytes(b"no model")
-    del description["files"]["model.onnx"]
-    (tmp_path / "copy" / "export.json").write_text(json.dumps(description))
-    with pytest.raises(ValueError, match="ONNX Runtime cannot load the model"):
-        serving.load(tmp_path / "copy")
 
 
 def test_differences_are_counted():

@@ -39,8 +39,8 @@ class Echo:
         return [{"said": text} for _, text in prepared]
 
 
-def batches_of(predictor, batch_size=4, max_wait=0.0, max_queue=20, max_windows=10, **limits):
-    return request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, max_windows, **limits)
+def batches_of(predictor, batch_size=4, max_wait=0.0, max_queue=20, max_windows=10):
+    return request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, max_windows)
 
 
 def inputs(*texts):
@@ -109,24 +109,6 @@ def test_a_full_queue_refuses_until_answers_are_given():
         assert batches.submit(inputs("e", "f", "g")).result(30)
 
 
-def test_the_bytes_of_waiting_texts_are_limited():
-    predictor = Echo(is_open=False)
-    with batches_of(predictor, max_bytes=10_000) as batches:
-        first = batches.submit(inputs("x" * 20_000))  # accepted, because no other request waits
-        with pytest.raises(request_batches.QueueFull):
-            batches.submit(inputs("a"))
-        predictor.go.set()
-        assert first.result(30)
-        predictor.go.clear()
-        second = batches.submit(inputs("x" * 6_000))
-        with pytest.raises(request_batches.QueueFull):
-            batches.submit([{"text": ["x" * 1_000] * 4}])  # a list of words
-        second.cancel()
-        third = batches.submit(inputs("x" * 9_000))
-        predictor.go.set()
-        assert third.result(30)
-
-
 def test_an_input_without_windows_is_answered():
     with batches_of(Echo()) as batches:
         assert batches.submit(inputs(" ", "a")).result(30) == [{"said": " "}, {"said": "a"}]
@@ -172,13 +154,6 @@ def test_the_thread_survives_an_error_of_the_model():
         with pytest.raises(ValueError, match="out of memory"):
             batches.submit(inputs("lost")).result(30)
         assert batches.is_alive and batches.submit(inputs("good")).result(30) == [{"said": "good"}]
-
-
-def test_an_unexpected_error_in_the_preparation_is_reported():
-    with batches_of(Echo()) as batches:
-        with pytest.raises(TypeError):
-            batches.submit([{"unknown": "a"}]).result(30)
-        assert batches.submit(inputs("good")).result(30)
 
 
 def test_close_answers_what_is_in_the_queue_and_then_refuses():
