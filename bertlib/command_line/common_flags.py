@@ -132,8 +132,12 @@ def meaning(flag):
 # --- Values ----------------------------------------------------------------------------------------------
 
 
-def read_settings():
-    """Returns the values of all flags, as `Settings`."""
+def read_settings(*required):
+    """Returns the values of all flags, as `Settings`. Raises a ValueError if one of the flags `required` has
+    no value."""
+    for name in required:
+        if not FLAGS[name].value:
+            raise ValueError(f"--{name} is required: {defined[name].help}")
     return Settings({name: FLAGS[name].value for name in FLAGS},
                     {name for name in FLAGS if FLAGS[name].present}, defined)
 

@@ -170,12 +170,9 @@ def check_flags(settings):
     """Checks the flags before any file is read.
 
     Raises:
-      ValueError, FileExistsError: a flag is missing or contradicts another flag, or an output file already
+      ValueError, FileExistsError: a flag contradicts another flag, or an output file already
         exists.
     """
-    for name in ("input_file", "output_file"):
-        if not getattr(settings, name):
-            raise ValueError(f"--{name} is required.")
     refuse_directory(settings, "output_file")
     check_is_new(settings.output_file)
     if settings.extend and settings.num_unused:
@@ -350,7 +347,7 @@ def extend(settings, words, tokenizer, model):
 
 def main(_):
     """Learns or extends the vocabulary, and writes it."""
-    settings = common_flags.read_settings()
+    settings = common_flags.read_settings("input_file", "output_file")
     check_flags(settings)
     model = open_model(settings) if settings.init_checkpoint else None
     tokenizer = vocabularies.load_tokenizer(

@@ -94,12 +94,9 @@ def open_input(settings):
     """Opens --input, and sets --to if it was not passed. Returns the `checkpoint_formats.Checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: a flag is missing, --to is already the format of the input, or the input
+      ValueError, FileNotFoundError: --to is already the format of the input, or the input
         cannot be read.
     """
-    for name in ("input", "output"):
-        if not getattr(settings, name):
-            raise ValueError(f"--{name} is required.")
     model_config.find_named_weights(settings, "input")
     source = model_config.open_starting_weights(settings, "input")
     if settings.to is None:
@@ -409,7 +406,7 @@ def copy_weights(settings, source):
 
 def main(_):
     """Converts the checkpoint."""
-    settings = common_flags.read_settings()
+    settings = common_flags.read_settings("input", "output")
     source = open_input(settings)
     record = input_record(source)
     if record:

@@ -25,7 +25,7 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.flag_table import entries, shared
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
-from bertlib.runs import checks, recorded_data
+from bertlib.runs import recorded_data
 from bertlib.runs.settings import require_file
 from bertlib.serving import (
     export_model,
@@ -82,8 +82,7 @@ ENTRIES = entries.section("Model", None, [
 
 def main(_):
     """Exports the model."""
-    settings = common_flags.read_settings()
-    checks.check_model_dir(settings)
+    settings = common_flags.read_settings("model_dir")
     _check_flags(settings)
     model = model_directory.read(settings.model_dir, settings.weights)
     if settings.format == SAVED_MODEL:

@@ -39,13 +39,6 @@ _BATCHES = 16
 _COLUMNS = "Columns, by default those of the training"  # heading in --help
 
 
-def check_model(settings):
-    """Raises a ValueError or a NotADirectoryError if --model_dir is neither a directory nor a file that
-    export.py wrote."""
-    if not (settings.model_dir and portable_model.find(settings.model_dir)):
-        checks.check_model_dir(settings)
-
-
 # The flags of a predictor; serve.py has them, too.
 PREDICTOR = entries.section("Model", None, [
     entries.Path("model_dir", None,
@@ -323,8 +316,7 @@ def check_replicas(settings, group):
 
 def main(_):
     """Loads the model and answers the lines."""
-    settings = common_flags.read_settings()
-    check_model(settings)
+    settings = common_flags.read_settings("model_dir")
     if settings.input_file != "-":
         require_file(settings, "input_file")
     refuse_directory(settings, "output_file")

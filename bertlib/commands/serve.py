@@ -99,8 +99,7 @@ def check_flags(settings, is_loopback):
 
 def main(_):
     """Loads the model, and answers requests until a signal arrives."""
-    settings = common_flags.read_settings()
-    predict.check_model(settings)
+    settings = common_flags.read_settings("model_dir")
     http_app, http_server = _load_server()
     check_flags(settings, http_server.is_loopback(settings.host))
     limits = http_app.Limits(1024 * settings.max_body_kb, settings.max_texts, settings.request_timeout,

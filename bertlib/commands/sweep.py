@@ -132,10 +132,7 @@ def _value_parser(command, arguments, own):
 
 def main(argv):
     """Runs the sweep."""
-    settings = common_flags.read_settings()
-    for name, example in (("sweep_dir", "output/sweep"), ("metric", "eval_accuracy")):
-        if not getattr(settings, name):
-            raise ValueError(f"--{name} is required. Pass for example --{name}={example}.")
+    settings = common_flags.read_settings("sweep_dir", "metric")
     name, arguments = _script_of(argv[1:])
     command = command_flags.CommandFlags(name)
     own = command.parse(child_processes.without_flags(arguments, ["flagfile"]))

@@ -35,16 +35,6 @@ def refuse_tpus(settings):
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave the flag out to run on CPU or GPU.")
 
 
-def check_model_dir(settings):
-    """Raises a ValueError if --model_dir was not passed, and a NotADirectoryError if it is not a
-    directory."""
-    if settings.model_dir is None:
-        raise ValueError("--model_dir is required. Pass the output directory of a training.")
-    if not files.is_directory(settings.model_dir):
-        raise NotADirectoryError(f"--model_dir={settings.model_dir}: there is no such directory. Pass the "
-                                 "output directory of a training.")
-
-
 def check_output_dir(settings):
     """Checks that --output_dir, --results_dir and --features_cache are directories or can be created. If
     --results_dir was not given, sets it to --output_dir.

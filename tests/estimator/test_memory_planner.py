@@ -161,7 +161,7 @@ def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
     done = scripts.run("plan_memory.py", *tiny.flags(bert_config_file=config, max_seq_length="16", card="t4",
                                                      phase="prediction", batch_size=3), cwd=tmp_path)
     done.assert_success()
-    assert "The table has 1 row. One simulation is needed per row, and each simulation takes" in done.err
+    assert "The table has 1 row. Each row needs one simulation, and a simulation takes" in done.err
     assert "Row 1 of 1, simulation 1: length 16, --recompute=none, 3 examples need" in done.err
     assert "Tesla T4, 16 GB: TensorFlow can use 14.24 GB (logs: 13,584 to 13,942 MiB)" in done.out
     needed, variables, activations = map(float, re.search(
