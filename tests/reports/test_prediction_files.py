@@ -1,14 +1,11 @@
 """Tests the tables of predictions that write_predictions writes."""
 
 import csv
-import errno
 import json
 import math
-import os
 
 import pytest
 
-from bertlib.reports import prediction_files
 from bertlib.reports.prediction_files import format_csv_row, write_predictions
 from bertlib.reports.prediction_rows import PredictedRow
 
@@ -62,15 +59,3 @@ def test_a_question_has_one_probability(tmp_path):
                                                "loss"]
     write_predictions(tmp_path / "a.jsonl", [row], "jsonl")
     assert json.loads((tmp_path / "a.jsonl").read_text())["probability"] == 0.5
-
-
-def test_a_full_disk_leaves_the_other_results(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    (tmp_path / "a.csv").write_text("earlier")
-    monkeypatch.setattr(prediction_files, "_cells", fail)
-    with pytest.raises(OSError, match=r"a\.csv could not be written: the disk is full.* The older "
-                                      "results are unchanged. Make room"):
-        write_predictions(tmp_path / "a.csv", [PredictedRow(1, {}, ("a",), "x", "x")])
-    assert (tmp_path / "a.csv").read_text() == "earlier" and os.listdir(tmp_path) == ["a.csv"]

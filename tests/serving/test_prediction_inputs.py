@@ -147,14 +147,6 @@ def test_a_number_is_a_name_only_if_the_training_read_names(train_file, lines, i
     assert found == expected if isinstance(expected, tuple) else expected in found
 
 
-def test_a_flag_names_the_columns_of_the_rows_that_it_is_for():
-    settings = {"text_column": "2", "label_column": "1"}
-    assert values(read('{"0": "yes", "1": "a cat"}\n', "jsonl", settings, fields=("text_a",),
-                       flags={"text_column": "1"})) == [("a cat",)]
-    assert values(read("yes\ta cat\n", "tsv", settings, fields=("text_a",), train_file="train.jsonl",
-                       flags={"text_column": "2"})) == [("a cat",)]
-
-
 # --- Files of known tasks --------------------------------------------------------------------------------
 
 GLUE = {
@@ -188,13 +180,6 @@ def test_a_model_of_a_known_task_reads_its_own_files(task, lines):
 def test_a_model_of_xnli_reads_the_rows_in_its_language():
     found = read(GLUE["xnli"][1], "tsv", {"xnli_language": "ar"}, task="xnli", required=2)
     assert values(found) == [("no", "no")]
-
-
-def test_a_row_of_a_known_task_that_is_cut_off_is_bad():
-    lines = GLUE["mrpc"][0] + "1\t2\t3\tone\n2\t3\t4\tone\ttwo\tmore\n"
-    _, cut, longer = read(lines, "tsv", task="mrpc", required=2)
-    assert "expected at least 5 columns, found 4" in cut.problem
-    assert longer.values == ("one", "two") and longer.fields["column_6"] == "more"
 
 
 # --- Rows ------------------------------------------------------------------------------------------------

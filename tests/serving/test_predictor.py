@@ -1,8 +1,6 @@
 """`bertlib.serving.load`: the answers of a model of each kind, from Python."""
 
 import inspect
-import json
-import shutil
 import threading
 import types
 import typing
@@ -13,7 +11,6 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.output_directory import model_directory
 from bertlib.tasks.pretraining import pretraining_head
 import modeling
 
@@ -195,19 +192,6 @@ def test_masked_words_have_the_likeliest_words_of_the_vocabulary(pretrained):
         for text, problem in (("a cat", "no \\[MASK\\]"), ("cat " * 30 + "[MASK]", "beyond the 20 tokens")):
             with pytest.raises(ValueError, match=problem):
                 predictor(text)
-
-
-def test_texts_are_lower_cased_if_the_letter_case_is_unknown(pretrained, tmp_path, caplog):
-    path = tmp_path / "unknown"
-    shutil.copytree(pretrained, path)
-    (path / "tokenizer_config.json").unlink()
-    record = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps({**record, "do_lower_case": None}))
-    with caplog.at_level("WARNING", "absl"):
-        assert model_directory.read(str(path)).tokenizer.tokenize("The CAT") == ["the", "cat"]
-    assert f"write \"do_lower_case\": false into {path}/tokenizer_config.json" in caplog.text
-    (path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert model_directory.read(str(path)).tokenizer.tokenize("The CAT") == ["[UNK]", "[UNK]"]
 
 
 def test_any_model_gives_vectors(pretrained):

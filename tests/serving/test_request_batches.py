@@ -109,23 +109,6 @@ def test_a_full_queue_refuses_until_answers_are_given():
         assert batches.submit(inputs("e", "f", "g")).result(30)
 
 
-def test_an_input_without_windows_is_answered():
-    with batches_of(Echo()) as batches:
-        assert batches.submit(inputs(" ", "a")).result(30) == [{"said": " "}, {"said": "a"}]
-        assert batches.is_alive
-
-
-def test_a_cancelled_request_is_not_computed():
-    predictor = Echo(is_open=False)
-    with batches_of(predictor) as batches:
-        held(batches, predictor)
-        gone, wanted = batches.submit(inputs("gone", "gone")), batches.submit(inputs("wanted"))
-        assert gone.cancel()
-        predictor.go.set()
-        assert wanted.result(30) == [{"said": "wanted"}]
-    assert predictor.batches == [["first"], ["wanted"]]
-
-
 def test_a_request_that_is_cancelled_between_two_of_its_batches():
     predictor = Echo(is_open=False)
     with batches_of(predictor) as batches:
