@@ -172,10 +172,9 @@ def _parse(overrides):
             raise ValueError(f"{word!r} is not a flag. After the separator --, write only flags "
                              "of the training, in the form --name=value.")
         if match[1] in (*_OURS, "do_train", "flagfile"):
-            other = {"max_steps": " Pass --until before the --.", "output_dir": " Pass --output_dir before "
-                     "the --."}.get(match[1], " Leave it out.")
-            raise ValueError(f"--{match[1]} must not be passed after the separator --, because "
-                             f"reproduce.py sets this flag itself.{other}")
+            raise ValueError(f"--{match[1]} must not be passed after the separator --, because reproduce.py "
+                             "sets this flag itself. Leave it out. Pass --output_dir and --until before the "
+                             "--.")
         given[match[1]] = match[2]
     return given
 

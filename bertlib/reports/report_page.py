@@ -159,6 +159,25 @@ def examples(items, render, most):
     return Html(note + "".join(content))
 
 
+def mark_spans(content, spans, show, between=""):
+    """Returns the `Html` of a text with marked spans, which may overlap.
+
+    Args:
+      content: a text, or a list of words.
+      spans: list of (start, end, CSS class, `Html` after the span), with indices into `content`.
+      show: function that returns the `Html` of a part of `content`.
+      between: str, written between two parts.
+    """
+    bounds, parts = sorted({0, len(content), *(bound for span in spans for bound in span[:2])}), []
+    for start, end in zip(bounds, bounds[1:]):
+        inside = [span for span in spans if span[0] <= start and end <= span[1]]
+        classes = " ".join(sorted({css for _, _, css, _ in inside}))
+        after = "".join(note for _, last, _, note in inside if last == end)
+        part = show(content[start:end])
+        parts.append(f'<mark class="{classes}">{part}</mark>{after}' if inside else part)
+    return Html(between.join(parts))
+
+
 def article(css, content, data_file, place):
     """Returns the `Html` of an example.
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.api import child_command
+from bertlib.comparison import recorded_inputs
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
+from bertlib.sweeps import child_jobs, run_rows, sweep_directory, sweep_page
 from bertlib.system import child_processes, files, locks, terminal
 
 _LAST_BYTES = 100_000  # number of bytes at the end of a log that are searched for an error message
@@ -57,9 +58,9 @@ def run(sweep, directory, runs):
         ended = {each.name for each, row in directory.ended_rows() if row.status in run_rows.NOT_REPEATED}
         missing = [each for each in runs if each.name not in ended]
         if missing:
-            run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
+            recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
-            run_inputs.check_equal(directory.output_dir(each) for each in runs)
+            recorded_inputs.check_equal(directory.output_dir(each) for each in runs)
         directory.add(runs)
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),
@@ -104,7 +105,7 @@ def _record(sweep, directory, ended, child, log_start):
             outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
             results = OutputDirectory(directory.output_dir(ended)).results()
-            run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
+            recorded_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
                                     if other.status in run_rows.NOT_REPEATED] + [directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))

@@ -84,7 +84,7 @@ def test_what_cannot_be_repeated_is_refused(copy, scripts, tmp_path):
     assert "contains no run.json" in refused(tmp_path)
     assert "--until=9: only the steps up to 8 can be compared. Pass at most 8." in refused(copy, "--until=9")
     assert "already contains a training" in refused(copy, f"--output_dir={copy}")
-    assert "Pass --until before the --." in refused(copy, "--", "--max_steps=3")
+    assert "Pass --output_dir and --until before the --." in refused(copy, "--", "--max_steps=3")
     assert "'--=3' is not a flag" in refused(copy, "--", "--=3")
     (tmp_path / "task.py").write_text("")
     unknown = refused(copy, "--", "--nonsense=3", f"--task_module={tmp_path / 'task.py'}")

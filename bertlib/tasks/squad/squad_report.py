@@ -111,25 +111,13 @@ def _article(example, prediction, answer, gold, scores):
 
 
 def _shown_context(context, spans):
-    """Returns the HTML of a context with marked spans; see `_mark_spans`. Only a part of a long context is
-    shown. This part contains the first span."""
+    """Returns the HTML of a context with marked spans. Only a part of a long context is shown. This part
+    contains the first span."""
     start = 0
     if len(context) > _CONTEXT_CHARACTERS:
         start = max(0, min((first for first, _, _ in spans), default=0) - _BEFORE_ANSWER)
     part = context[start:start + _CONTEXT_CHARACTERS]
-    inside = [(max(first - start, 0), min(last - start, len(part)), css) for first, last, css in spans
+    inside = [(max(first - start, 0), min(last - start, len(part)), css, "") for first, last, css in spans
               if first < start + len(part)]
     note = report_page.truncation_note(len(part), len(context)) if len(part) < len(context) else ""
-    return f"{'… ' if start else ''}{_mark_spans(part, inside)}{note}"
-
-
-def _mark_spans(text, spans):
-    """Returns the HTML of a text with marked spans. A span is (start, end, CSS class), and spans may
-    overlap."""
-    bounds = sorted({0, len(text), *(bound for span in spans for bound in span[:2])})
-    parts = []
-    for start, end in zip(bounds, bounds[1:]):
-        classes = sorted({name for first, last, name in spans if first <= start and end <= last})
-        part = escape(text[start:end])
-        parts.append(f'<mark class="{" ".join(classes)}">{part}</mark>' if classes else part)
-    return "".join(parts)
+    return f"{'… ' if start else ''}{report_page.mark_spans(part, inside, escape)}{note}"

@@ -3,7 +3,7 @@
 import collections
 
 from bertlib.reports import classification_report, report_page, report_sections
-from bertlib.reports.report_page import Html, escape, name, paragraph, percent, section, table
+from bertlib.reports.report_page import Html, name, paragraph, percent, section, table
 from bertlib.tasks.tagging import tagging_data
 
 _MAX_SENTENCES = 1000
@@ -116,16 +116,10 @@ def _marked_words(result):
     # direction of writing from the text, but it ignores text in <bdi> elements. So if the words were in <bdi>
     # elements, the browser would show an Arabic or Hebrew sentence from left to right.
     words = [report_page.shorten(word) for word in result.sentence.words[:_MAX_WORDS]]
-    spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
-    bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})
-    parts = []
-    for start, end in zip(bounds, bounds[1:]):
-        inside = [span for span in spans if span[0] <= start and end <= span[1]]
-        statuses = " ".join(sorted({span[3] for span in inside}))
-        types = "".join(f' <small class="type {status}">{name(kind)}</small>'
-                        for _, last, kind, status in inside if last == end)
-        text = " ".join(words[start:end])
-        parts.append(f'<mark class="{statuses}">{text}</mark>{types}' if inside else text)
+    spans = [(start, end, status, f' <small class="type {status}">{name(kind)}</small>')
+             for status, of_status in result.spans.items() for start, end, kind in of_status
+             if end <= len(words)]
+    text = report_page.mark_spans(words, spans, " ".join, " ")
     rest = len(result.sentence.words) - len(words)
     note = Html(f'… <span class="note">[{rest:,} more words]</span>') if rest else ""
-    return escape(Html(" ".join(parts) + note))
+    return Html(text + note)
