@@ -46,16 +46,13 @@ def find_tables(paths):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
     if files.file_identity(paths[0]) == files.file_identity(paths[1]):
         raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings.")
-    are_sweeps = [files.exists(os.path.join(path, paired_sweeps.TABLE)) for path in paths]
-    if all(are_sweeps):
+    if all(files.exists(os.path.join(path, paired_sweeps.TABLE)) for path in paths):
         return "sweeps", paths
     found = [paired_predictions.find_table(path) for path in paths]
-    for path, table, is_sweep in zip(paths, found, are_sweeps):
-        if table is None:
-            what = "is a sweep, and the other argument is not" if is_sweep else (
-                f"contains no {paired_predictions.TABLE}.csv, no {paired_predictions.TABLE}.jsonl and no "
-                f"{paired_sweeps.TABLE}")
-            raise ValueError(f"{path} {what}. Evaluate the model with --do_eval=true, or name a table.")
+    if None in found:
+        raise ValueError(f"{paths[found.index(None)]} contains no {paired_predictions.TABLE}.csv and no "
+                         f"{paired_predictions.TABLE}.jsonl, and the arguments are not two directories with "
+                         f"{paired_sweeps.TABLE}. Evaluate the model with --do_eval=true, or name a table.")
     return "predictions", found
 
 

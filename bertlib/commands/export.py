@@ -20,20 +20,13 @@ from absl import logging
 
 from bertlib.command_line import common_flags
 
+from bertlib import serving
 from bertlib.comparison import answer_differences
-from bertlib.estimator.step_config import StepConfig
 from bertlib.flag_table import entries, shared
-from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
 from bertlib.runs import recorded_data
 from bertlib.runs.settings import require_file
-from bertlib.serving import (
-    export_model,
-    export_text,
-    portable_model,
-    predictor,
-    warmup,
-)
+from bertlib.serving import export_model, export_text, portable_model, warmup
 from bertlib.tasks import targets
 from bertlib.training import final_export
 
@@ -121,14 +114,12 @@ def _export_saved_model(settings, model):
 def _export_file(settings, model):
     """Exports an ONNX or TFLite file, and logs how its answers differ from the answers of the model."""
     directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
-    step = StepConfig(compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
-    with predictor.Predictor(model, settings.task, step) as expected:
+    with serving.load(settings.model_dir, settings.task, weights=settings.weights) as expected:
         inputs, labels, source = _inputs(settings, model, expected)
         path = portable_model.export(model, directory, settings.format, settings.task,
                                      settings.quantize == "int8")
         final_export.log(path, model)
-        export = portable_model.read(path)
-        with predictor.Predictor(export.directory, export.task, model=export.load()) as other:
+        with serving.load(path) as other:
             differences = answer_differences.compare(expected, other, inputs, labels)
     logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
                  portable_model.FORMATS[settings.format].TITLE, source, differences)

@@ -375,7 +375,7 @@ def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
     assert "Name two directories or tables." in refused(a)
     assert "are the same path. Name two different trainings." in refused(a, f"{a}/../a")
     assert "there is no such file or directory" in refused(a, tmp_path / "none")
-    assert "contains no eval_predictions.csv, no eval_predictions.jsonl and no sweep.csv" in (
+    assert "contains no eval_predictions.csv and no eval_predictions.jsonl, and the arguments are not" in (
         refused(a, tmp_path))
     rows = classified(right, first)
     shorter = write(tmp_path / "shorter", rows[:-1])
@@ -400,7 +400,7 @@ def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
     assert "belongs to the task classification, and " in refused(a, scores)
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
         refused(a, b, metric="bleu"))
-    assert "is a sweep, and the other argument is not" in refused(a, sweep(tmp_path / "sweep", 1, [1, 2]))
+    assert "are not two directories with sweep.csv" in refused(a, sweep(tmp_path / "sweep", 1, [1, 2]))
     assert "no matching metric in common" in refused(
         sweep(tmp_path / "d", 2, [1, 2]), tmp_path / "sweep", metric="f1")
     assert "only one pair of finished runs with the same settings" in refused(
