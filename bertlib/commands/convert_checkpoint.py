@@ -334,9 +334,6 @@ def hugging_face_config(config, source, names):
     if head and head.crf:
         logging.warning("The CRF is left out, because no Hugging Face class has a CRF. The converted model "
                         "predicts each tag separately, from the same scores.")
-    elif head and head.outputs and head.kind is None:
-        logging.info("A BertForTokenClassification has the same tensors. If the model tags tokens, "
-                     "replace the class in config.json by BertForTokenClassification.")
     return translated
 
 

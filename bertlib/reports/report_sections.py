@@ -81,16 +81,10 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
 def _groups_of_lengths(values):
     """Cuts a sorted list of (length, value) into at most `_MAX_BARS` groups of about the same size. Examples
     of the same length are in the same group."""
-    groups, start = [], 0
-    for number in range(1, _MAX_BARS + 1):
-        end = len(values) * number // _MAX_BARS
-        if end <= start:
-            continue
-        while end < len(values) and values[end][0] == values[end - 1][0]:
-            end += 1
-        groups.append(values[start:end])
-        start = end
-    return groups
+    ends = (len(values) * number // _MAX_BARS for number in range(1, _MAX_BARS + 1))
+    longest = sorted({values[end - 1][0] for end in ends if end})  # of each group
+    return [[value for value in values if shorter < value[0] <= length]
+            for shorter, length in zip([-1, *longest], longest)]
 
 
 def training_sections(facts):

@@ -13,10 +13,6 @@ from typing import NamedTuple
 
 from absl import logging
 
-# The thread stops tokenizing inputs for a batch after this number of seconds, or after the
-# longest wait of an input, whichever is longer.
-_TOKENIZING_SECONDS = 0.02
-
 
 class QueueFull(Exception):
     """The queue has no room for the inputs of a request."""
@@ -155,16 +151,13 @@ class RequestBatches:
     def _next_batch(self):
         """Returns the inputs of the next batch as a list of `_Waiting`. The list is empty if the object is
         closed and the queue is empty."""
-        end = None
         while True:
             self._waiting = collections.deque(waiting for waiting in self._waiting
                                               if not waiting.request.future.done())
             windows = sum(waiting.windows for waiting in self._waiting)
-            is_late = self._waiting and end and time.monotonic() > end
-            request = None if is_late or windows >= self._batch_size else self._next_request()
+            request = None if windows >= self._batch_size else self._next_request()
             if request is None:
                 break
-            end = end or time.monotonic() + max(self._max_wait, _TOKENIZING_SECONDS)
             self._waiting.extend(self._prepare(request))
         batch, windows = [], 0
         while self._waiting and (not batch or windows + self._waiting[0].windows <= self._batch_size):

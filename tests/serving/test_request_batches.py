@@ -13,20 +13,15 @@ from bertlib.server import request_batches
 class Echo:
     """A fake predictor that answers with the text. A text of n words has n windows.
 
-    The text "bad" is refused, and the text "lost" breaks the model. The tokenization of a text that begins
-    with "slow" takes 50 ms, and that of a text that begins with "held" ends when `release` is set.
+    The text "bad" is refused, and the text "lost" breaks the model.
     """
 
     def __init__(self, is_open=True):
-        self.go, self.release, self.batches = threading.Event(), threading.Event(), []
+        self.go, self.batches = threading.Event(), []
         if is_open:
             self.go.set()
 
     def prepare(self, text):
-        if text.startswith("held"):
-            assert self.release.wait(30)
-        if text.startswith("slow"):
-            time.sleep(0.05)
         if text == "bad":
             raise ValueError("text is bad.")
         return [{"input_ids": [1] * len(text)}] * len(text.split()), text
