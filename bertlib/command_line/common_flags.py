@@ -137,7 +137,7 @@ def read_settings(*required):
     no value."""
     for name in required:
         if not FLAGS[name].value:
-            raise ValueError(f"--{name} is required: {defined[name].help}")
+            raise ValueError(f"--{name} is required: {defined[name].meaning}")
     return Settings({name: FLAGS[name].value for name in FLAGS},
                     {name for name in FLAGS if FLAGS[name].present}, defined)
 

@@ -71,8 +71,8 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
     ({}, "--model_dir is required: Output directory of a training."),
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
      "directory. Name another directory."),
-    (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect on a "
-     "SavedModel that has no ops for text. Pass --text, or --format=onnx or --format=tflite, or leave "
+    (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file needs --text, or "
+     "--format=onnx or --format=tflite. Pass --text, or --format=onnx or --format=tflite, or leave "
      "--compare_file out."),
     (dict(model_dir="model", text=True, compare_file="none"), "--compare_file=none: there is no such file.")])
 def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_dir, tmp_path):

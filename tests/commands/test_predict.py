@@ -75,7 +75,7 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     done.assert_success()
     assert [answer["text_a"] for answer in answers] == ["the cat", "a dog"]
     done, _ = predict(content[:-10], "lines.tsv.gz")
-    assert done.code == 1 and "lines.tsv.gz is not a gzip file, or is damaged" in done.err.splitlines()[-1]
+    assert done.code == 1 and "lines.tsv.gz is truncated" in done.err.splitlines()[-1]
 
 
 def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path):
