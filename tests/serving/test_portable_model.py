@@ -193,7 +193,7 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
                        "exported from other weights. Run "):
         serving.load(tmp_path / "copy", engine="onnx")
     shutil.rmtree(tmp_path / "copy" / "export_onnx")
-    with pytest.raises(ValueError, match="export_onnx contains no export. Run export.py with --model_dir="):
+    with pytest.raises(ValueError, match="export_onnx contains no export for the task classification. Run "):
         serving.load(tmp_path / "copy", engine="onnx")
 
 
