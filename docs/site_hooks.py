@@ -59,9 +59,12 @@ def on_page_markdown(markdown, page, config, files):
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", site_link, markdown)
 
 
-def on_page_content(html, page, config, files):
-    """Returns the HTML of a page. Browsers break no line after a hyphen of a flag or of a name in code."""
-    def whole_words(match):
-        return re.sub(r"(?<!\S)(?=\S*-)\S{1,36}(?!\S)", r'<span class="word">\g<0></span>', match[0])
+def on_post_page(output, page, config):
+    """Returns the HTML of a page, in which no word with a hyphen is divided. Browsers would break a line after
+    a hyphen of a flag, for example in "--seed". A word of more than 36 characters may be divided, because it
+    would not fit into the line of a phone."""
+    def whole_word(match):
+        return f'<span class="word">{match[0]}</span>' if match[0][0] != "<" else match[0]
 
-    return re.sub(r"(?<=<code>)(?<!<pre><code>)[^<]+(?=</code>)", whole_words, html)
+    return re.sub(r"<(head|pre|script)\b.*?</\1>|<[^>]*>|(?<![^\s>])(?=[^\s<]*-)[^\s<]{1,36}(?![^\s<])", whole_word,
+                  output, flags=re.DOTALL)

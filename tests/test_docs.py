@@ -102,13 +102,20 @@ def test_the_index_has_the_groups_of_the_site():
     assert groups and groups == re.findall(r"^### (.+)$|^\| \[.+\]\((howto/\w+\.md)\)", section, re.MULTILINE)
 
 
+@pytest.mark.parametrize("page", [*PAGES, OF_TF1, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_lists_have_the_same_levels_on_the_site(page):
+    """For mkdocs, each level of a list is four spaces wide. For code hosts, two spaces are sufficient."""
+    narrow = r"^ {2,3}(?:-|\d+\.) .*|(?<=\n\n)(?: {1,3}| {5,7})\S.*"
+    assert not re.findall(narrow, text_of(page), re.MULTILINE)
+
+
 def test_the_site_shows_the_notebook_and_breaks_no_flag():
     sys.path.append(str(ROOT / "docs"))
     import site_hooks
     assert "```python\nfrom bertlib import api\n" in site_hooks.notebook_page()
-    html = "<p><code>make --seed=1</code></p><pre><code>--seed=2</code></pre>"
-    assert site_hooks.on_page_content(html, None, None, None) == html.replace(
-        "--seed=1", '<span class="word">--seed=1</span>')
+    html = '<a href="--x">set --seed=1</a><code>--seed=2</code><pre><code>--seed=3</code></pre>'
+    whole = re.sub("--seed=[12]", r'<span class="word">\g<0></span>', html)
+    assert site_hooks.on_post_page(html, None, None) == whole
 
 
 @each_page
