@@ -43,6 +43,8 @@ def on_page_markdown(markdown, page, config, files):
     A link to such a page gets the path that the page has in the site. So does a link to the notebook.
     """
     uri = page.file.src_uri
+    if uri.startswith(("development/", "reference/python", FOLDER)):
+        page.meta["search"] = {"boost": 0.1}  # The search lists the pages for users first.
     path = uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
 
     def site_link(match):
@@ -59,12 +61,15 @@ def on_page_markdown(markdown, page, config, files):
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", site_link, markdown)
 
 
-def on_post_page(output, page, config):
-    """Returns the HTML of a page, in which no word with a hyphen is divided. Browsers would break a line after
-    a hyphen of a flag, for example in "--seed". A word of more than 36 characters may be divided, because it
-    would not fit into the line of a phone."""
-    def whole_word(match):
-        return f'<span class="word">{match[0]}</span>' if match[0][0] != "<" else match[0]
+# A part of a page that stays unchanged, or a word with a hyphen. A longer word does not fit on a phone.
+TAG_OR_WORD = re.compile(r"<(head|pre|script)\b.*?</\1>|<[^>]*>"
+                         r"|(?<![^\s>])(?=[^\s<]*-)[^\s<]{1,36}(?![^\s<])", re.DOTALL)
 
-    return re.sub(r"<(head|pre|script)\b.*?</\1>|<[^>]*>|(?<![^\s>])(?=[^\s<]*-)[^\s<]{1,36}(?![^\s<])", whole_word,
-                  output, flags=re.DOTALL)
+
+def on_post_page(output, page, config):
+    """Returns the HTML of a page, in which no word with a hyphen is divided. Browsers would break the line
+    after a hyphen of a flag, for example of "--seed"."""
+    def whole_word(match):
+        return match[0] if match[0].startswith("<") else f'<span class="word">{match[0]}</span>'
+
+    return TAG_OR_WORD.sub(whole_word, output)
