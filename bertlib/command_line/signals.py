@@ -4,6 +4,10 @@ A cluster sends SIGTERM some seconds before it takes the machine away. A termina
 closed, and SIGINT when the user presses Ctrl-C. After the first signal, a training completes the current
 micro-batch, saves the last complete step and ends. A second signal ends the training at once. All other work
 ends at the first signal. Outside of a training, Ctrl-C raises a KeyboardInterrupt, as usual in Python.
+
+An exception of a signal handler can interrupt any line, also a line of TensorFlow between two changes of a
+queue. Then the main thread may wait forever while it cleans up. So a separate thread ends the process if the
+main thread does not end it in time.
 """
 
 import os
@@ -20,9 +24,8 @@ _NUMBERS = signal.SIGTERM, signal.SIGHUP
 # Numbers of the signals that this process received.
 _received = []
 
-# If a signal arrives outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up.
-# After this time, this module ends the process. The limit is needed because the main thread cannot clean up
-# during a long call of TensorFlow.
+# After a signal outside of a training, or a second Ctrl-C, the main thread has `_POLLS * _POLL_SECONDS`
+# seconds to clean up. After this time, this module ends the process.
 _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.
@@ -30,6 +33,8 @@ _SAME_SECONDS = 2
 # A list with one number: the time of the first Ctrl-C during a training, in seconds. Before the first Ctrl-C,
 # the list is empty.
 _interrupted_at = []
+# The numbers that the separate thread has received for Ctrl-C.
+_interrupts = []
 _ADVICE = b"Ctrl-C: the command saves its progress and ends. Press Ctrl-C again to end it at once.\n"
 
 
@@ -102,31 +107,42 @@ def _interrupt(number, frame):
         if not replica_group.is_replica():
             # `logging` is not used, because this handler may run while a log line is being written.
             os.write(2, _ADVICE)
-    elif not (replica_group.is_replica() and _interrupted_at
-              and time.monotonic() < _interrupted_at[0] + _SAME_SECONDS):
+    elif not _is_copy():
         raise KeyboardInterrupt
 
 
-def _is_sent(receiver):
-    """Reads signal numbers from the pipe; returns whether SIGTERM or SIGHUP is among them."""
-    numbers = [number for number in os.read(receiver, 64) if number in _NUMBERS]
-    _received.extend(numbers)
-    return bool(numbers)
+def _is_copy():
+    """Returns whether a Ctrl-C that arrives now is a copy of the first one."""
+    return (replica_group.is_replica() and _interrupted_at
+            and time.monotonic() < _interrupted_at[0] + _SAME_SECONDS)
+
+
+def _must_end(receiver):
+    """Reads signal numbers from the pipe. Returns whether the process must end: whether SIGTERM, SIGHUP or a
+    second Ctrl-C during a training is among them."""
+    numbers = os.read(receiver, 64)
+    terminations = [number for number in numbers if number in _NUMBERS]
+    _received.extend(terminations)
+    interrupts = [number for number in numbers if number == signal.SIGINT]
+    _interrupts.extend(interrupts)
+    is_second = interrupts and len(_interrupts) > 1 and _interrupted_at and not _is_copy()
+    return bool(terminations or is_second)
 
 
 def _watch(receiver, last_words):
-    """Waits for SIGTERM or SIGHUP. After this signal, the main thread should end the process. If the main
-    thread does not end it in time, or if a second signal arrives, this function ends the process. While a
-    training saves its last step, there is no time limit."""
-    while not _is_sent(receiver):
+    """Waits for a signal after which the main thread should end the process. If the main thread does not end
+    it in time, or if another signal arrives, this function ends the process. While a training saves its last
+    step, there is no time limit, except after a second Ctrl-C."""
+    while not _must_end(receiver):
         pass
+    saves_last_step = any(number in _NUMBERS for number in _received)
     stopping.request.set()
     polls, second_counts_from = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
     while polls < _POLLS:
         if select.select([receiver], [], [], _POLL_SECONDS)[0]:
-            if _is_sent(receiver) and time.monotonic() >= second_counts_from:
+            if _must_end(receiver) and time.monotonic() >= second_counts_from:
                 break
         else:
-            polls = 0 if stopping.request.awaited else polls + 1
+            polls = 0 if stopping.request.awaited and saves_last_step else polls + 1
     last_words()
     os._exit(128 + first())

@@ -5,7 +5,6 @@ each micro-batch. Replicas check it only between two steps.
 """
 
 import contextlib
-import threading
 
 
 class Stopped(BaseException):
@@ -24,23 +23,20 @@ class StopRequest:
     request before each batch.
 
     Attributes:
+      is_set: whether the request was made.
       awaited: whether the running code checks the request. If true, this code will stop by itself. For
         example, a training saves a checkpoint and then stops.
     """
 
     def __init__(self):
-        self._made = threading.Event()
         self._raised = False
         self.awaited = False
+        # Not a `threading.Event`: its lock would never be free again if a second signal interrupts its `set`.
+        self.is_set = False
 
     def set(self):
         """Requests that the run stops."""
-        self._made.set()
-
-    @property
-    def is_set(self):
-        """Returns whether the request was made."""
-        return self._made.is_set()
+        self.is_set = True
 
     def check(self):
         """Raises `Stopped` if the request was made. Only the first call after the request raises it."""

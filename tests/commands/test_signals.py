@@ -77,11 +77,30 @@ def test_a_second_ctrl_c_ends_a_training_too(scripts, training, tmp_path):
     os.kill(run.pid, signal.SIGINT)
     while "Press Ctrl-C again" not in run.read("stderr") and os.path.exists(f"/proc/{run.pid}"):
         pass
-    os.kill(run.pid, signal.SIGINT)
+    with contextlib.suppress(ProcessLookupError):  # the training may have saved its last step already
+        os.kill(run.pid, signal.SIGINT)
     finished = run.wait()
     assert finished.code == 130, finished
     assert finished.err.splitlines()[-1].startswith("run_classifier.py: interrupted. ")
     assert not list(output.glob("*.partial"))
+
+
+def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(scripts, tmp_path):
+    """The second signal can interrupt a change of a queue of TensorFlow, so that its cleanup never ends."""
+    (tmp_path / "train.py").write_text("""
+import os, signal, threading
+from bertlib.command_line import signals
+from bertlib.system import stopping
+signals.handle_termination(lambda: os.write(2, b"interrupted.\\n"))
+with stopping.request.being_awaited():
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        threading.Event().wait()
+""")
+    finished = scripts.run(tmp_path / "train.py", cwd=tmp_path)
+    assert finished.code == 130 and finished.err.endswith("interrupted.\n"), finished
 
 
 @pytest.mark.parametrize("phase, until, number", [
