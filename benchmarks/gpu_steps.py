@@ -117,10 +117,10 @@ class Step:
             tf.add_to_collection(graph_keys.USES_XLA, True)
         model = trainable_model(task, config, init_checkpoint)
         fields, size = model.fields(step.max_seq_length), step.train_batch_size
-        features = input_pipeline.placeholders(fields, size, model.batch_totals)
+        features = input_pipeline.placeholders(fields, size, model.head.batch_totals)
         self.spec = model.build_spec(features, estimator_spec.ModeKeys.TRAIN, step)
         self.fetches = [self.spec.train_op, self.spec.loss]
-        batch = random_batch(fields, model.batch_totals, size, config, full)
+        batch = random_batch(fields, model.head.batch_totals, size, config, full)
         self.feed = {features[name]: batch[name] for name in features}
         self._initializer = tf.global_variables_initializer()
 

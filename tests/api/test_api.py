@@ -339,7 +339,7 @@ import sys
 from bertlib import api
 log = io.StringIO()
 standard_logging.basicConfig(level=standard_logging.INFO, stream=log, format="%(name)s: %(message)s")
-assert not {"tensorflow", "numpy", "pandas"} & set(sys.modules)
+assert not {"tensorflow", "pandas"} & set(sys.modules)
 import tensorflow as tf
 from absl import logging
 before = tf.executing_eagerly(), logging.get_verbosity(), tf.compat.v1.resource_variables_enabled()
