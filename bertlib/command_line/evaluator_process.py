@@ -5,7 +5,6 @@ evaluator starts its own command again in a separate process, with flags that re
 """
 
 import os
-import re
 import socket
 import sys
 import time
@@ -113,25 +112,20 @@ def _evaluate(signals):
 def _keep_results(step):
     """Copies the result files of an evaluation, with the evaluated step in the names of the copies.
 
-    The evaluated step is read from the text files. run_squad.py writes no text files, but only
-    eval_results.json, which does not contain the step. In this case, `step` is taken as the evaluated step.
-
     Args:
       step: int, the step of the newest checkpoint before the evaluation was started. If the training saved a
-        newer checkpoint before the evaluation began, the evaluated step is higher than `step`.
+        newer checkpoint before the evaluation began, the evaluated step is higher than `step`, and is read
+        from the results. Exception: those of run_squad.py do not contain the step.
 
     Returns:
       int, the evaluated step.
     """
-    directory = os.path.join(FLAGS.output_dir, "evaluator")
+    results = OutputDirectory(os.path.join(FLAGS.output_dir, "evaluator"))
+    step = int((results.results() or {}).get("global_step", step))
     for name in _RESULTS:
-        path = os.path.join(directory, name)
-        if files.exists(path):
-            text = files.read_text(path)
-            match = re.search(r"^global_step = (\d+)$", text, re.MULTILINE)
-            step = int(match[1]) if match else step
-            stem, extension = os.path.splitext(path)
-            files.write_text(f"{stem}.{step}{extension}", text)
+        if files.exists(results.join(name)):
+            stem, extension = os.path.splitext(results.join(name))
+            files.write_text(f"{stem}.{step}{extension}", files.read_text(results.join(name)))
     return step
 
 

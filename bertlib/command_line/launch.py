@@ -6,7 +6,6 @@ import ctypes
 import difflib
 import gc
 import os
-import re
 import signal
 import sys
 import traceback
@@ -19,7 +18,7 @@ from bertlib.command_line import common_flags, process_role, signals
 from bertlib.estimator import estimator, step_config
 from bertlib.replicas import replica_group, replica_launcher
 from bertlib.replicas.replica_group import ReplicaError
-from bertlib.system import child_processes, files, gpu_libraries, stopping, terminal, workers
+from bertlib.system import child_processes, gpu_libraries, stopping, terminal, workers
 from bertlib.system.child_processes import Outcome, stopped_by
 
 FLAGS = flags.FLAGS
@@ -102,8 +101,11 @@ def run(main, resumable=False, description=None, takes_paths=False):
     except KeyboardInterrupt:
         _end(stopped_by(signal.SIGINT))
     except SystemExit as end:
-        if not end.code:
-            _flush_help()
+        if not end.code:  # the text of --help may not be written yet
+            try:
+                terminal.flush_output()
+            except terminal.StreamError as error:
+                _end(Outcome("failed", 1, str(error)))
         child_processes.report(_outcome_of_exit(end))
         raise
 
@@ -159,14 +161,6 @@ def _hide_other_gpus():
     logging.info("Using GPU %s, the first of %d%s.", gpus[0], len(gpus), uses_all)
 
 
-def _flush_help():
-    """Flushes the text of --help. If the text cannot be written, the process ends with an error."""
-    try:
-        terminal.flush_output()
-    except terminal.StreamError as error:
-        _end(Outcome("failed", 1, str(error)))
-
-
 def _outcome_of_exit(end):
     error = end.__context__
     if isinstance(error, flags.UnrecognizedFlagError):
@@ -184,32 +178,8 @@ def _describe_encoding_error(error):
     if not "\ud800" <= character <= "\udfff":
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
                 "the environment variable PYTHONIOENCODING=utf-8.")
-    where = _place_of_surrogate(character)
-    # If a file name is not UTF-8, Python decodes each invalid byte as a character from U+DC80 to U+DCFF. So
-    # such a character may come from a file name.
-    if where is None and character >= "\udc80":
-        return f"{text!r} is not UTF-8. If this text is the name of a file, rename the file."
-    return (f"{where or 'the input'}: {text!r} contains {character!r}, which is half of a surrogate pair and "
-            "cannot be written in UTF-8. Remove it, or complete the pair.")
-
-
-def _place_of_surrogate(character):
-    """Searches for the unpaired surrogate `character` in all files that flags name. Returns "file:line" of
-    its first occurrence; None if the files do not contain it.
-
-    An unpaired surrogate is half of a surrogate pair, and cannot be written in UTF-8. In a file that is read
-    as UTF-8, an unpaired surrogate can only come from an escape in JSON, such as "\\ud83d".
-    """
-    code = f"\\\\u(?i:{ord(character):x})"
-    unpaired = (f"{code}(?!\\\\u[dD][c-fC-F])" if character < "\udc00"
-                else f"(?<!\\\\u[dD][89abAB][0-9a-fA-F]{{2}}){code}").encode()
-    paths = {path for value in FLAGS.flag_values_dict().values() for path in str(value).split(",")}
-    for path in sorted(filter(os.path.isfile, paths)):
-        with contextlib.suppress(OSError), files.open_file(path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if re.search(unpaired, line):
-                    return f"{path}:{number}"
-    return None
+    return (f"{text!r} contains {character!r}, which cannot be written in UTF-8: the name of a file is not "
+            "UTF-8, or a JSON file contains half of a surrogate pair. Rename the file, or correct the text.")
 
 
 def _known_message(error):

@@ -5,15 +5,14 @@ best/ is itself an output directory: it contains the weights, the files that des
 The file best.json names the step, the metric and its value.
 
 If the process is killed at any moment, best/ contains either the earlier best weights or the new best
-weights. The file `checkpoint` in best/ names the best weights. This file is replaced atomically, after all
-other files are written.
+weights: best.json is replaced atomically, after the weights are written and before earlier weights are
+removed.
 
 A killed training continues from its newest checkpoint. It then needs the weights that were the best ones at
-the step of this checkpoint, although better weights may have been found later. So the earlier best weights
-are also kept in best/ until the training ends.
+the step of this checkpoint, although better weights may have been found later. So these weights are also kept
+in best/ until the training ends. Their value is in the table of the evaluations.
 """
 
-import math
 import os
 import re
 
@@ -68,37 +67,18 @@ def read(directory):
       directory: the output directory of the training.
 
     Returns:
-      dict with "metric", "step", "value", "first_step", "training" and "checkpoint". "checkpoint" is the path
-      of the weights. "training" is the start time of the training, as in run.json. The best evaluation was
-      chosen among the evaluations of step "first_step" and of later steps. The result is None if best/
-      contains no weights.
+      dict, the content of best.json, and "checkpoint", the path of the weights. "training" is the start time
+      of the training, as in run.json. The best evaluation was chosen among the evaluations of step
+      "first_step" and of later steps. The result is None if best/ contains no weights.
 
     Raises:
       ValueError, OSError: best/ is damaged.
     """
     path = os.path.join(directory, DIRECTORY)
     content = _read_description(path)
-    if content is None or not files.exists(os.path.join(path, "checkpoint")):
+    if content is None or content["step"] is None:
         return None
-    checkpoint = checkpoint_formats.latest_checkpoint(path)
-    step = checkpoint_files.step_in_name(checkpoint)
-    for entry in _entries(content):
-        if entry["step"] == step:
-            shared = {name: content[name] for name in ("first_step", "training")}
-            return {**entry, **shared, "checkpoint": checkpoint}
-    raise ValueError(f"{os.path.join(path, FILE)} does not describe {checkpoint}. Restore the file, or move "
-                     f"{path} to another place.")
-
-
-def log_choice(best):
-    """Logs that the best weights are used.
-
-    Args:
-      best: see `read`.
-    """
-    logging.info("Weights: %s, the best weights of the training (%s = %s at step %d). Pass --weights=%s to "
-                 "use the last weights.", best["checkpoint"], best["metric"], best["value"], best["step"],
-                 LAST)
+    return {**content, "checkpoint": os.path.join(path, f"model.ckpt-{content['step']}")}
 
 
 def is_best_directory(directory):
@@ -116,29 +96,12 @@ def _read_description(path):
     if not files.exists(name):
         return None
     content = files.read_json_object(name)
-    training, earlier = content.get("training"), content.get("earlier")
-    usable = (type(content.get("first_step")) is int and isinstance(earlier, list)
-              and (training is None or isinstance(training, str))
-              and all(isinstance(entry, dict) and _is_entry(entry) for entry in [content, *earlier]))
+    step, value = content.get("step"), content.get("value")
+    usable = (isinstance(content.get("metric"), str) and type(content.get("first_step")) is int
+              and (step is value is None or type(step) is int and type(value) in (int, float)))
     if not usable:
         raise ValueError(f"{name} is damaged. Restore the file, or move {path} to another place.")
     return content
-
-
-def _is_entry(entry):
-    metric, step, value = (entry.get(name) for name in ("metric", "step", "value"))
-    if not (isinstance(metric, str) and metric.isprintable()):
-        return False
-    if step is value is None:  # best/ was created, but contains no weights yet
-        return True
-    return type(step) is int and type(value) in (int, float) and math.isfinite(value)
-
-
-def _entries(content):
-    """Returns the entries of best.json as a list of dicts with "metric", "step" and "value". Each entry
-    describes weights in best/. The first entry describes the best weights."""
-    return [{name: entry[name] for name in ("metric", "step", "value")}
-            for entry in [content, *content["earlier"]]]
 
 
 # --- Writing ---------------------------------------------------------------------------------------------
@@ -146,6 +109,8 @@ def _entries(content):
 
 class BestWeights:
     """Writes the directory best/ of a training. Only one process at a time may write best/.
+
+    `values` are always a list of (step, value of the metric), the evaluations in the table.
 
     Attributes:
       first_step: int. The best evaluation is chosen among the evaluations of this step and of later steps.
@@ -184,32 +149,39 @@ class BestWeights:
                              "to another place, or use another --output_dir.")
         return content
 
+    def choose(self, values):
+        """Returns the best (step, value) that counts; None if there is none. At step 0, the head is not
+        trained, so the value does not count."""
+        return choose_best(self._metric, [item for item in values if item[0] >= max(1, self.first_step)])
+
     def plan(self, values, newest):
-        """Decides which weights are the best ones when a training starts or continues. Writes nothing.
+        """Decides which weights are the best ones when a training starts or continues. Writes nothing. If the
+        best weights are lost, the following evaluations are not compared with the earlier ones: `first_step`
+        changes.
 
         Args:
-          values: list of (step, value), the evaluations up to the newest checkpoint.
+          values: the evaluations up to the newest checkpoint.
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          (step, value, prefix, first_step): the step and the value of the best evaluation; the prefix of the
-          checkpoint whose weights must be copied into best/; and the new value of `first_step`. The prefix is
-          None if best/ already contains these weights. If there is no best evaluation yet, the first three
-          elements are None.
+          (step, value, prefix): the step and the value of the best evaluation, and the prefix of the
+          checkpoint whose weights must be copied into best/. The prefix is None if best/ already contains
+          these weights. The result is None if there is no best evaluation yet.
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
             a different evaluation; or there is no best evaluation, although best/ contains weights of an
             earlier step than the newest checkpoint.
         """
-        best = choose_best(self._metric, [item for item in values if item[0] >= self.first_step])
+        best = self.choose(values)
         if best is None:
             self._check_unneeded(newest)
-            return None, None, None, self.first_step
-        if self._content is not None and checkpoint_files.exists(self._weights(best[0])):
-            return *best, None, self.first_step
-        if checkpoint_files.exists(self._published(best[0])):
-            return *best, self._published(best[0]), self.first_step
+            return None
+        published = os.path.join(self._directory, "model.ckpt-{}")
+        if checkpoint_files.exists(self._weights(best[0])):
+            return *best, None
+        if checkpoint_files.exists(published.format(best[0])):
+            return *best, published.format(best[0])
         lost = (f"--keep_best={self._metric}: step {best[0]} has the best evaluation, but the weights of "
                 "this step are no longer kept.")
         if self._content is not None and self._content["step"] is not None:
@@ -219,10 +191,9 @@ class BestWeights:
                              f"step {newest} and of later steps.")
         logging.warning("%s The best weights are chosen among the evaluations of step %d and of later steps.",
                         lost, newest)
-        for step, value in values:
-            if step == newest:
-                return step, value, self._published(step), newest
-        return None, None, None, newest
+        self.first_step = newest
+        best = self.choose(values)
+        return best and (*best, published.format(newest))
 
     def _check_unneeded(self, newest):
         """Checks that best/ can be emptied, because there is no best evaluation up to the newest checkpoint.
@@ -234,115 +205,91 @@ class BestWeights:
         Raises:
           ValueError: best/ contains weights of an earlier step.
         """
-        for entry in _entries(self._content) if self._content else ():
-            if entry["step"] is not None and self.first_step <= entry["step"] < newest:
-                raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step "
-                                 f"{entry['step']}, the best weights by {entry['metric']}, but the table of "
-                                 f"the evaluations has no finite value of {self._metric} up to step "
-                                 f"{newest}. Restore learning_curve.tsv, pass "
-                                 f"--keep_best={entry['metric']}, or move {self._path} to another place.")
+        step, metric = map((self._content or {}).get, ("step", "metric"))
+        if step is not None and self.first_step <= step < newest:
+            raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step {step}, "
+                             f"the best weights by {metric}, but the table of the evaluations has no finite "
+                             f"value of {self._metric} up to step {newest}. Restore learning_curve.tsv, pass "
+                             f"--keep_best={metric}, or move {self._path} to another place.")
 
     def restore(self, values, newest):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
-        checkpoint. For the arguments, see `plan`."""
-        step, value, prefix, self.first_step = self.plan(values, newest)
-        if step is None:
-            if any(earlier < self._first_comparable for earlier, _ in values):
+        checkpoint. As long as no evaluation counts, it keeps the best weights by an earlier development set.
+        For the arguments, see `plan`."""
+        best = self.plan(values, newest)
+        if best is None:
+            if any(step < self._first_comparable for step, _ in values):
                 logging.warning("--keep_best=%s: the evaluations up to step %d are not compared with later "
                                 "evaluations, because the development set has changed. %s is unchanged until "
                                 "the next evaluation.", self._metric, self._first_comparable - 1, self._path)
-            if self._content is not None:
-                self._keep_incomparable(newest)
-        elif prefix is not None:
-            self._install(step, value, prefix, None)
-        elif self._current() != self._entry(step, value):
-            self._write_model_files()
-            self._switch(self._entry(step, value), None)
+            if self._content is None:
+                return
+            best = *(self._best_kept(values) or (None, None)), None
+        self._switch(*best, ())
 
-    def replace(self, step, value, checkpoint, newest):
-        """Makes the weights of a checkpoint the best ones.
+    def replace(self, step, value, checkpoint, values, newest):
+        """Makes the weights of a checkpoint the best ones. If the training is killed, it continues from its
+        newest checkpoint. So the weights that were the best ones at this checkpoint are kept, too.
 
         Args:
           step: step of the weights.
           value: float, the metric.
           checkpoint: prefix of the checkpoint. Its optimizer state is not copied.
-          newest: step of the newest checkpoint of the training, from which a killed training would continue.
+          values: all evaluations.
+          newest: step of the newest checkpoint of the training.
         """
-        entries = _entries(self._content) if self._content else []
-        kept = [entry for entry in entries if entry["step"] is not None and entry["step"] <= newest
-                and entry["step"] != step and checkpoint_files.exists(self._weights(entry["step"]))]
-        self._install(step, value, checkpoint, max(kept, key=lambda entry: entry["step"], default=None))
+        kept = self._best_kept([item for item in values if item[0] <= newest and item[0] != step])
+        self._switch(step, value, checkpoint, kept[:1] if kept else ())
 
     def finish(self):
         """Removes the earlier best weights, which are needed only if the training is killed. Call this method
         at the end of the training."""
-        current = self._current()
-        if current is not None:
-            self._switch(current, None)
+        if self._content is not None:
+            self._remove_weights([self._content["step"]])
+
+    def _best_kept(self, values):
+        """Returns the best (step, value) whose weights are in best/; None if there is none."""
+        kept = [item for item in values if checkpoint_files.exists(self._weights(item[0]))]
+        return self.choose(kept) or choose_best(self._metric, kept)
 
     def _weights(self, step):
         return os.path.join(self._path, f"model.ckpt-{step}")
 
-    def _published(self, step):
-        return os.path.join(self._directory, f"model.ckpt-{step}")
-
-    def _entry(self, step, value):
-        return {"metric": self._metric, "step": step, "value": value}
-
-    def _current(self):
-        """Returns the entry of best.json that describes the current best weights. The file `checkpoint` in
-        best/ names these weights. Returns None if there is no such entry."""
-        if self._content is None or not files.exists(os.path.join(self._path, "checkpoint")):
-            return None
-        step = checkpoint_files.step_in_name(checkpoint_formats.latest_checkpoint(self._path))
-        return next((entry for entry in _entries(self._content) if entry["step"] == step), None)
-
-    def _install(self, step, value, checkpoint, kept):
-        """Copies the weights of a checkpoint into best/ and makes them the best ones.
+    def _switch(self, step, value, checkpoint, kept):
+        """Makes the weights of a step the best ones. After the call, best/ contains only these weights and
+        those of the steps in `kept`.
 
         Args:
-          step, value, checkpoint: see `replace`.
-          kept: see `_switch`.
+          step, value: the best evaluation; None if there is none.
+          checkpoint: prefix of the checkpoint whose weights are copied into best/; None if best/ contains the
+            weights.
+          kept: iterable of steps.
         """
         if self._content is None:
             files.make_directories(self._path)
-            self._describe(self._entry(None, None), [])  # from now on, best/ belongs to this training
+            self._describe(None, None)  # from now on, best/ belongs to this training
         self._write_model_files()
-        opened = checkpoint_formats.open_checkpoint(checkpoint)
-        prefix = os.path.join(checkpoint_files.escape_directory(self._path), f"model.ckpt-{step}")
-        checkpoint_formats.write_tensorflow(
-            prefix, opened, [*checkpoint_formats.weight_names(opened), "global_step"])
-        self._switch(self._entry(step, value), kept)
+        if checkpoint is not None:
+            opened = checkpoint_formats.open_checkpoint(checkpoint)
+            prefix = os.path.join(checkpoint_files.escape_directory(self._path), f"model.ckpt-{step}")
+            checkpoint_formats.write_tensorflow(
+                prefix, opened, [*checkpoint_formats.weight_names(opened), "global_step"])
+        self._describe(step, value)
+        named = os.path.join(self._path, "checkpoint")
+        if step is not None:
+            name = os.path.basename(self._weights(step))
+            files.write_text(named,
+                             f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+        elif files.exists(named):
+            files.remove(named)
+        self._remove_weights([step, *kept])
 
-    def _switch(self, entry, kept):
-        """Makes the weights of an entry the new best weights. The files of these weights are already in
-        best/. After the call, best/ contains only these weights and the weights of `kept`.
-
-        Args:
-          entry: the entry of the new best weights, see `_entries`.
-          kept: the entry of the earlier weights that this training would need if it were killed; None if
-            there are no such weights.
-        """
-        kept = [] if kept is None else [kept]
-        current = self._current()
-        earlier = [*kept, *([current] if current not in (None, entry, *kept) else [])]
-        # The file `checkpoint` is replaced after best.json. Until then, it names the earlier weights. So
-        # best.json has to describe both the new and the earlier weights.
-        self._describe(entry, earlier)
-        name = os.path.basename(self._weights(entry["step"]))
-        files.write_text(os.path.join(self._path, "checkpoint"),
-                         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
-        if earlier != kept:
-            self._describe(entry, kept)
-        self._remove_weights({entry["step"], *(one["step"] for one in kept)})
-
-    def _describe(self, entry, earlier):
-        """Writes best.json: the entry of the best weights, and the list `earlier` of entries of earlier best
-        weights."""
+    def _describe(self, step, value):
+        """Writes best.json."""
         record = output_files.read_record(self._directory) or {}
         better = "lower" if is_lower_better(self._metric) else "higher"
-        self._content = {**entry, "better": better, "first_step": self.first_step,
-                         "training": record.get("started"), "earlier": earlier}
+        self._content = {"metric": self._metric, "step": step, "value": value, "better": better,
+                         "first_step": self.first_step, "training": record.get("started")}
         files.write_json(os.path.join(self._path, FILE), self._content)
 
     def _write_model_files(self):
@@ -372,22 +319,3 @@ class BestWeights:
                   if match and (match[2] or int(match[1]) not in kept_steps)]
         for name in sorted(unused, key=lambda name: not name.endswith(".index")):
             files.remove(os.path.join(self._path, name))
-
-    def _keep_incomparable(self, newest):
-        """If there is no best evaluation yet, removes the weights of later steps than the newest checkpoint.
-        The best weights of an earlier development set are kept until there is a new evaluation."""
-        entries = [entry for entry in _entries(self._content) if entry["step"] is not None
-                   and entry["step"] <= newest and entry["step"] < self._first_comparable
-                   and checkpoint_files.exists(self._weights(entry["step"]))]
-        if entries:
-            self._switch(max(entries, key=lambda entry: entry["step"]), None)
-        else:
-            self._remove_all()
-
-    def _remove_all(self):
-        """Removes all weights from best/."""
-        path = os.path.join(self._path, "checkpoint")
-        if files.exists(path):
-            files.remove(path)
-        self._describe(self._entry(None, None), [])
-        self._remove_weights(set())

@@ -4,6 +4,8 @@ checkpoint is the newest, which weights are the best, and what does run.json say
 import functools
 import os
 
+from absl import logging
+
 from bertlib.checkpoints import checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, output_files
 from bertlib.system import files
@@ -92,23 +94,27 @@ class OutputDirectory:
         pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
         return {name: number for name, text in pairs if (number := _number(text)) is not None}
 
-    def choose_best(self, choice):
-        """Returns `best` if a command without training uses the best weights, and logs this choice. Returns
-        None if it uses the newest weights.
+    def used(self, weights):
+        """Returns the `OutputDirectory` of the weights that a command without training uses.
+
+        It is best/ if `weights` is "best" and the training kept its best weights. In this case, the choice is
+        logged. In all other cases, it is this directory.
 
         Args:
-          choice: value of --weights. "best" means the best weights, if the training keeps them.
-        """
-        best = self.best if choice == best_weights.BEST else None
-        if best is not None:
-            best_weights.log_choice(best)
-        return best
+          weights: value of --weights, "best" or "last".
 
-    def weights(self, choice):
-        """Returns the prefix of the weights that a command without training uses; None if there are none. For
-        `choice`, see `choose_best`."""
-        best = self.choose_best(choice)
-        return self.newest if best is None else best["checkpoint"]
+        Raises:
+          ValueError: `weights` has another value, or a file is damaged.
+        """
+        if weights not in (best_weights.BEST, best_weights.LAST):
+            raise ValueError(f"weights={weights!r} is unknown. Pass {best_weights.BEST!r} or "
+                             f"{best_weights.LAST!r}.")
+        if weights == best_weights.LAST or self.best is None:
+            return self
+        logging.info("Weights: %s, the best weights of the training (%s = %s at step %d). Pass --weights=%s "
+                     "to use the last weights.", self.best["checkpoint"], self.best["metric"],
+                     self.best["value"], self.best["step"], best_weights.LAST)
+        return OutputDirectory(self.join(best_weights.DIRECTORY))
 
     def write_record(self, record):
         """Writes run.json. If the process is killed, either the old file or the complete new file exists."""
@@ -148,33 +154,3 @@ def is_training_checkpoint(path):
         return False  # other checks report the unreadable checkpoint
     # The directory may also contain a published or converted checkpoint, which run.json does not describe.
     return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
-
-
-def open_weights(path, weights):
-    """Returns the `OutputDirectory` of the weights that a command without training uses.
-
-    It is best/ in the output directory if `weights` is "best" and the training kept its best weights. In this
-    case, the choice is logged. In all other cases, it is the output directory itself.
-
-    Args:
-      path: output directory of a training.
-      weights: value of --weights, "best" or "last".
-
-    Raises:
-      ValueError: `weights` has another value, or a file is damaged.
-    """
-    if weights not in (best_weights.BEST, best_weights.LAST):
-        raise ValueError(f"weights={weights!r} is unknown. Pass {best_weights.BEST!r} or "
-                         f"{best_weights.LAST!r}.")
-    directory = OutputDirectory(path)
-    return directory if directory.choose_best(weights) is None else OutputDirectory(
-        directory.join(best_weights.DIRECTORY))
-
-
-def training_directory(path):
-    """Returns the output directory of the training whose folder best/ is `path`; None if `path` is no such
-    folder."""
-    parent, name = os.path.split(path.rstrip("/"))
-    parent = parent or os.curdir
-    is_best = name == best_weights.DIRECTORY and best_weights.is_best_directory(path)
-    return parent if is_best and OutputDirectory(parent).best is not None else None

@@ -7,12 +7,12 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.checkpoints.bert_config import BertConfig
-from bertlib.output_directory import best_weights, directory, output_files, record_fields, tokenizer_files
+from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.rows import tables
 from bertlib.rows.columns import parse_columns
 from bertlib.system import files
 from bertlib.tasks import targets
-import tokenization
 
 
 class ModelDirectory(NamedTuple):
@@ -105,7 +105,7 @@ def read(path, weights=best_weights.BEST):
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
-    opened = directory.open_weights(path, weights)
+    opened = OutputDirectory(path).used(weights)
     path, checkpoint, record = opened.path, opened.newest, opened.record
     config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
@@ -170,23 +170,20 @@ def _tokenizer(path, record, bert_config):
       ValueError: there is no vocabulary, or the vocabulary does not fit the model.
     """
     tokenizer_settings = tokenizer_files.read([path])
-    options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
-    lower = options.pop("do_lower_case", record.get("do_lower_case"))
+    lower = tokenizer_settings.option("do_lower_case", record.get("do_lower_case"))
     if lower is None:  # a pre-training on records without a manifest does not know the letter case
         lower = True
         logging.warning("%s does not name the letter case of the training. Texts are converted to lower "
                         "case, which is the default of all commands. If the model is cased, write "
                         "\"do_lower_case\": false into %s.", os.path.join(path, output_files.RECORD),
                         os.path.join(path, tokenizer_files.CONFIG))
-    never_split = tokenization.SPECIAL_TOKENS if record["settings"].get("protect_special_tokens") else ()
     vocabulary, pieces = (os.path.join(path, name)
                           for name in (output_files.VOCABULARY, output_files.SENTENCE_PIECES))
-    if files.exists(pieces):
-        return tokenization.SentencePieceTokenizer(pieces, lower, never_split, bert_config.vocab_size)
-    if not files.exists(vocabulary):
+    has_pieces = files.exists(pieces)
+    if not (has_pieces or files.exists(vocabulary)):
         raise ValueError(f"{path} contains neither {output_files.VOCABULARY} nor "
                          f"{output_files.SENTENCE_PIECES}, because the model was trained on TFRecords, not "
                          f"on text. Copy the vocabulary of these records to {path}.")
-    tokenization.check_vocab(vocabulary, bert_config.vocab_size)
-    never_split = (*never_split, *tokenizer_files.added_tokens(tokenizer_settings))
-    return tokenization.FullTokenizer(vocabulary, lower, never_split, **options)
+    return tokenizer_files.create_tokenizer(
+        tokenizer_settings, pieces if has_pieces else vocabulary, has_pieces, lower,
+        record["settings"].get("protect_special_tokens"), bert_config.vocab_size)

@@ -5,7 +5,8 @@ import os
 from absl import logging
 
 from bertlib.flag_table import training
-from bertlib.output_directory.directory import training_directory
+from bertlib.output_directory import best_weights
+from bertlib.output_directory.directory import OutputDirectory
 from bertlib.system import files
 
 EVALUATION = "eval_results.json"
@@ -20,8 +21,11 @@ def find_evaluation(directory):
     Args:
       directory: the directory of the model's weights: an output directory, its folder best/, or an export.
     """
-    directories = [directory, training_directory(directory)]
-    paths = [os.path.join(path, EVALUATION) for path in directories if path is not None]
+    directories = [directory]
+    parent, name = os.path.split(directory.rstrip("/"))
+    if name == best_weights.DIRECTORY and OutputDirectory(parent or os.curdir).best:
+        directories.append(parent or os.curdir)
+    paths = [os.path.join(path, EVALUATION) for path in directories]
     return next(filter(files.exists, paths), None)
 
 

@@ -1,87 +1,46 @@
-"""Contains the rules for run.json: the type and the bounds of each field and each setting.
+"""Contains the rules for run.json: the types of its fields and the bounds of its settings.
 
 The rule for a setting is in the table of flags. The setting max_seq_length is also limited by the model's
 configuration.
 """
 
 from bertlib.flag_table import entries, training
-from bertlib.flag_table.entries import (
-    LINE,
-    MAX_INT32,
-    MAX_INT64,
-    TEXT,
-    TEXTS,
-    Rule,
-    one_of,
-    whole_number,
-)
+from bertlib.flag_table.entries import MAX_INT32, whole_number
 from bertlib.tasks import targets
 
 _SHOWN_CHARACTERS = 60
-
-
-# --- Rules -----------------------------------------------------------------------------------------------
-
-
-def _or_null(rule):
-    return Rule(lambda value: value is None or rule.holds(value), f"{rule.words}, or null")
-
-
-def _object_of(rule):
-    return Rule(lambda value: isinstance(value, dict) and all(map(rule.holds, value.values())),
-                f"an object in which each value is {rule.words}")
-
-
-def _fields(words, **rules):
-    """Returns the rule for a JSON object whose fields obey `rules`. The object may also have other fields.
-
-    Args:
-      words: the text after "an object with" in the error message.
-      **rules: {name of a field: its `Rule`}.
-    """
-    return Rule(lambda value: isinstance(value, dict) and all(
-        rule.holds(value.get(name)) for name, rule in rules.items()), f"an object with {words}")
-
-
-def _is_list_of_labels(value):
-    return (isinstance(value, list) and len(value) > 0 and all(map(TEXT.holds, value))
-            and len(set(value)) == len(value))
-
-
-_BOOLEAN, _PATH = entries.Switch.rule, entries.Path.rule
-_OBJECT = Rule(lambda value: isinstance(value, dict), "an object")
-_LABELS = Rule(_is_list_of_labels, "a list of different texts")
-
-# --- The table -------------------------------------------------------------------------------------------
-
-# {field of the record: its rule}. Only "sessions" may be missing.
+_TEXT, _COUNT = (str, None), (int, None)
+# {field of the record: the form of its value}. A form is a type, None, or a tuple of possible forms. A list
+# [form] describes a list of such values, and {name: form} an object with these fields. The name "*" stands
+# for all fields of an object. Only "sessions" may be missing.
 FIELDS = {
-    "command": LINE, "started": LINE, "from_step": whole_number(0, MAX_INT64),
-    "planned_steps": _or_null(whole_number(0, MAX_INT64)),
-    "finished_step": _or_null(whole_number(0, MAX_INT64)),
-    "task": LINE, "task_type": one_of(targets.NAMES), "labels": _or_null(_LABELS),
-    "vocabulary": _or_null(TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
-    "init_checkpoint": _or_null(_fields(
-        "a path and a fingerprint", path=_PATH, fingerprint=_or_null(TEXT), repository=_or_null(LINE),
-        revision=_or_null(LINE))),
-    "train_data": _or_null(_fields("a fingerprint", fingerprint=TEXT)),
-    "dev_data": _or_null(_fields("a fingerprint", fingerprint=TEXT)), "settings": _OBJECT,
-    "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=whole_number(0), of=whole_number(0),
-                                 fingerprint=TEXT)),
-    "task_module": _or_null(_fields("name, fingerprint and texts", name=LINE, fingerprint=TEXT,
-                                    texts=_or_null(whole_number(1, 2)))),
-    "files": _object_of(_or_null(_PATH)), "versions": _object_of(LINE), "model_files": _object_of(LINE),
-    "flags": _OBJECT, "working_directory": _PATH, "code": TEXT,
-    "arguments": _or_null(TEXTS),
-    "inputs": _or_null(_object_of(_fields("bytes and a fingerprint", bytes=whole_number(0, MAX_INT64),
-                                          fingerprint=TEXT))),
-    "environment": _fields("git and variables", git=_or_null(_OBJECT), variables=_OBJECT),
-    "sessions": Rule(lambda value: isinstance(value, list) and all(
-        isinstance(one, dict) and type(one.get("step")) is int and isinstance(one.get("changed"), dict)
-        for one in value), "a list of objects with a step and changed values"),
-    "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
-                    "a list of objects"),
+    "command": str, "started": str, "from_step": int, "planned_steps": _COUNT, "finished_step": _COUNT,
+    "task": str, "task_type": str, "labels": ([str], None), "vocabulary": _TEXT,
+    "do_lower_case": (bool, None), "bert_config": dict,
+    "init_checkpoint": ({"path": str, "fingerprint": _TEXT}, None),
+    "train_data": ({"fingerprint": str}, None), "dev_data": ({"fingerprint": str}, None), "settings": dict,
+    "dev_rows": ({"rows": int, "of": int, "fingerprint": str}, None),
+    "task_module": ({"name": str, "fingerprint": str, "texts": _COUNT}, None), "files": {"*": _TEXT},
+    "versions": {"*": str}, "model_files": {"*": str}, "flags": dict, "working_directory": str, "code": str,
+    "arguments": ([str], None), "inputs": ({"*": {"bytes": int, "fingerprint": str}}, None),
+    "environment": {"git": (dict, None), "variables": dict},
+    "sessions": [{"step": int, "changed": dict}], "changes": [dict],
 }
+
+
+def _has_form(value, form):
+    """Returns whether a value has a form, see `FIELDS`."""
+    if isinstance(form, tuple):
+        return any(_has_form(value, one) for one in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            all(_has_form(one, rule) for one in value.values()) if name == "*"
+            else _has_form(value.get(name), rule) for name, rule in form.items())
+    return value is None if form is None else type(value) is form
+
+
 _NUM_REPLICAS = entries.Integer("num_replicas", 1, "", least=1)
 
 
@@ -114,9 +73,12 @@ def find_problem(record):
     Args:
       record: content of run.json, a dict.
     """
-    for name, rule in FIELDS.items():
-        if name in record and not rule.holds(record[name]):
-            return _describe_problem(name, record[name], rule.words)
+    wrong = next((name for name, form in FIELDS.items() if name in record and not _has_form(
+        record[name], form)), None)
+    if wrong is None and record["task_type"] not in targets.NAMES:
+        wrong = "task_type"
+    if wrong:
+        return f"{wrong} is {shorten(record[wrong])}"
     settings, config = record["settings"], record["bert_config"]
     target = targets.find(record["task_type"])
     for name, value in settings.items():
@@ -132,8 +94,8 @@ def find_problem(record):
     if problem := target.find_problem(settings, longest):
         name, words = problem
         return _describe_problem(f"settings.{name}", settings.get(name), words)
-    if target.has_labels != (record["labels"] is not None):
-        words = _LABELS.words if target.has_labels else "null"
+    if target.has_labels != bool(record["labels"]):
+        words = "a list of texts" if target.has_labels else "null"
         return _describe_problem("labels", record["labels"], f"{words}, since the model is for {target.name}")
     return None
 

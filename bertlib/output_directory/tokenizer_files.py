@@ -21,11 +21,16 @@ _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # Maps Hugging Face's name of a special token to the token, for example "cls_token" to "[CLS]".
 _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenization.SPECIAL_TOKENS}
-# {argument of `tokenization.FullTokenizer`: (part, key)}. tokenizer.json stores the value of the
-# argument in this part, under this key.
-_OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("normalizer", "strip_accents"),
-            "tokenize_chinese_chars": ("normalizer", "handle_chinese_chars"),
-            "max_input_chars_per_word": ("model", "max_input_chars_per_word")}
+# {argument of `tokenization.FullTokenizer`: its name in tokenizer.json, see `_flatten`}.
+_OPTIONS = {"do_lower_case": "normalizer.lowercase", "strip_accents": "normalizer.strip_accents",
+            "tokenize_chinese_chars": "normalizer.handle_chinese_chars",
+            "max_input_chars_per_word": "model.max_input_chars_per_word"}
+# {name of a file: {name of a setting: its only supported value}}.
+_ONLY = {
+    CONFIG: {"do_basic_tokenize": True, **_SPECIAL_NAMES}, SPECIAL_TOKENS_MAP: _SPECIAL_NAMES,
+    TOKENIZER: {"normalizer.type": "BertNormalizer", "normalizer.clean_text": True,
+                "pre_tokenizer.type": "BertPreTokenizer", "model.type": "WordPiece",
+                "model.continuing_subword_prefix": tokenization.CONTINUATION, "model.unk_token": "[UNK]"}}
 
 
 class TokenizerSettings(NamedTuple):
@@ -41,6 +46,32 @@ class TokenizerSettings(NamedTuple):
     options: dict
     added: list
     problems: list
+
+    def option(self, name, default=None):
+        """Returns the value of an option; `default` if no file contains it."""
+        return self.options.get(name, (default, None))[0]
+
+
+def create_tokenizer(settings, path, pieces, lower, is_protected, vocab_size):
+    """Returns a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
+
+    Args:
+      settings: a `TokenizerSettings`.
+      path: the vocabulary's file.
+      pieces: whether the vocabulary is a SentencePiece model.
+      lower: whether texts are lower-cased.
+      is_protected: the value of --protect_special_tokens.
+      vocab_size: number of entries of the model's vocabulary; None if it may have any size.
+
+    Raises:
+      ValueError: the vocabulary does not fit the model.
+    """
+    never_split = tokenization.SPECIAL_TOKENS if is_protected else ()
+    if pieces:
+        return tokenization.SentencePieceTokenizer(path, lower, never_split, vocab_size)
+    tokenization.check_vocab(path, vocab_size)
+    options = {name: value for name, (value, _) in settings.options.items() if name != "do_lower_case"}
+    return tokenization.FullTokenizer(path, lower, (*never_split, *added_tokens(settings)), **options)
 
 
 def read(directories):
@@ -69,12 +100,12 @@ def read(directories):
 def merge_settings(directory):
     """Returns the settings of all tokenizer files in a directory as a dict, in the form of a single
     tokenizer_config.json."""
-    config, tokenizer, special_tokens = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP))
-    merged = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
-              if isinstance(tokenizer.get(part), dict) and key in tokenizer[part]}
+    contents = _read_files(directory)
+    tokenizer, special_tokens = contents[TOKENIZER], contents[SPECIAL_TOKENS_MAP]
+    merged = {name: tokenizer[key] for name, key in _OPTIONS.items() if key in tokenizer}
     merged.update((name, special_tokens[name]) for name in _SPECIAL_NAMES if name in special_tokens)
     added = added_tokens(_read(directory))
-    return {**merged, **config, **({"additional_special_tokens": added} if added else {})}
+    return {**merged, **contents[CONFIG], **({"additional_special_tokens": added} if added else {})}
 
 
 def added_tokens(settings):
@@ -84,38 +115,58 @@ def added_tokens(settings):
             if token not in tokenization.SPECIAL_TOKENS]
 
 
-def _reader(directory):
-    """Returns a function that takes the name of a file in `directory` and returns the JSON object in this
-    file. If the file does not exist, the function returns {}."""
-    def read_file(name):
-        path = os.path.join(directory, name)
-        return files.read_json_object(path) if files.exists(path) and not files.is_directory(path) else {}
-    return read_file
+def _read_files(directory):
+    """Returns {name: content} of the files in `NAMES`; {} is the content of a missing file. The content of
+    tokenizer.json is flat, see `_flatten`."""
+    paths = {name: os.path.join(directory, name) for name in NAMES}
+    contents = {name: files.read_json_object(path) if files.exists(path) and not files.is_directory(path)
+                else {} for name, path in paths.items()}
+    return {**contents, TOKENIZER: _flatten(contents[TOKENIZER])}
+
+
+def _flatten(tokenizer):
+    """Returns the content of tokenizer.json with the settings of its parts under names such as
+    "normalizer.lowercase"."""
+    flat = dict(tokenizer)
+    for part in ("normalizer", "pre_tokenizer", "model"):
+        if part in tokenizer:
+            content = tokenizer[part]
+            content = content if isinstance(content, dict) else {"type": content}
+            flat.update((f"{part}.{key}", value) for key, value in content.items())
+    return flat
 
 
 def _read(directory):
     """Returns the `TokenizerSettings` of the files in one directory."""
-    config, tokenizer, special_tokens, added = map(
-        _reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS))
-    paths = {name: os.path.join(directory, name) for name in (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP)}
+    contents = _read_files(directory)
+    config, tokenizer, special_tokens = contents[CONFIG], contents[TOKENIZER], contents[SPECIAL_TOKENS_MAP]
     settings = TokenizerSettings({}, [], [])
-    for name, (part, key) in _OPTIONS.items():
-        if name in config:
-            settings.options[name] = config[name], paths[CONFIG]
-        elif isinstance(tokenizer.get(part), dict) and key in tokenizer[part]:
-            settings.options[name] = tokenizer[part][key], paths[TOKENIZER]
-    for name, (value, path) in list(settings.options.items()):
-        rule = _broken_rule(name, value)
-        if rule:
-            settings.problems.append(f"{path} says {name}={_text(value)}; it should be {rule}.")
-            del settings.options[name]
-    settings.problems.extend(f"{paths[CONFIG]} says {problem}"
-                             for problem in _problems_of_config(config, tokenizer))
-    settings.problems.extend(f"{paths[TOKENIZER]} says {problem}"
-                             for problem in _problems_of_tokenizer(tokenizer))
-    for name, content in ((SPECIAL_TOKENS_MAP, special_tokens), (CONFIG, config)):
-        settings.problems.extend(f"{paths[name]} says {problem}" for problem in _find_renamed_tokens(content))
-    for name, tokens in ((TOKENIZER, tokenizer.get("added_tokens")), (_ADDED_TOKENS, list(added)),
+
+    def note_problem(name, text):
+        settings.problems.append(f"{os.path.join(directory, name)} says {text}")
+
+    for name, key in _OPTIONS.items():
+        file, key = (CONFIG, name) if name in config else (TOKENIZER, key)
+        if key in contents[file]:
+            value = contents[file][key]
+            rule = _broken_rule(name, value)
+            if rule:
+                note_problem(file, f"{name}={_text(value)}; it should be {rule}.")
+            else:
+                settings.options[name] = value, os.path.join(directory, file)
+    wrong_class = find_class_problem(config.get("tokenizer_class"), bool(tokenizer))
+    if wrong_class:
+        note_problem(CONFIG, wrong_class)
+    for file, supported in _ONLY.items():
+        for name, only in supported.items():
+            value = contents[file].get(name, only)
+            if name in _SPECIAL_NAMES:  # a token, or null
+                value = next(_contents([value]), only if value is None else None)
+            if value != only:
+                note_problem(file, f"{name}={_text(value)}, which is not supported; the only supported "
+                             f"value is {_text(only)}.")
+    for name, tokens in ((TOKENIZER, tokenizer.get("added_tokens")),
+                         (_ADDED_TOKENS, list(contents[_ADDED_TOKENS])),
                          (CONFIG, config.get("added_tokens_decoder")),
                          (CONFIG, config.get("additional_special_tokens")),
                          (CONFIG, config.get("never_split")),
@@ -148,41 +199,6 @@ def find_class_problem(name, general=False):
         return None
     return (f"tokenizer_class={_text(name)}, which is not supported; "
             f"the supported classes are {', '.join(_WORDPIECE_CLASSES)}.")
-
-
-def _problems_of_config(config, tokenizer):
-    wrong_class = find_class_problem(config.get("tokenizer_class"), bool(tokenizer))
-    if wrong_class:
-        yield wrong_class
-    if config.get("do_basic_tokenize", True) is not True:
-        yield (f"do_basic_tokenize={_text(config['do_basic_tokenize'])}, which is not supported: this "
-               "project always splits text at punctuation marks.")
-
-
-def _problems_of_tokenizer(tokenizer):
-    """Yields a part of an error message for each setting in tokenizer.json that this project does not
-    support."""
-    supported = (("normalizer", "type", "BertNormalizer"), ("normalizer", "clean_text", True),
-                 ("pre_tokenizer", "type", "BertPreTokenizer"), ("model", "type", "WordPiece"),
-                 ("model", "continuing_subword_prefix", tokenization.CONTINUATION),
-                 ("model", "unk_token", "[UNK]"))
-    for part, key, only in supported:
-        if part not in tokenizer:
-            continue
-        content = tokenizer[part]
-        value = content.get(key, only) if isinstance(content, dict) else content
-        if value != only:
-            yield (f"{part}: {key}={_text(value)}, which is not supported; the only supported value is "
-                   f"{_text(only)}.")
-
-
-def _find_renamed_tokens(content):
-    """Yields an error text for each special token whose definition in a JSON object differs from BERT's."""
-    for name, supported in _SPECIAL_NAMES.items():
-        token = next(iter(_contents([content[name]])), None) if content.get(name) is not None else supported
-        if token != supported:
-            yield (f"{name}={_text(token)}, which is not supported; the only supported value is "
-                   f"{_text(supported)}.")
 
 
 def _contents(tokens):

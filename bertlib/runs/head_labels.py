@@ -55,10 +55,12 @@ def label_names(config, path):
     id2label = config.get("id2label")
     if id2label is None:
         return None
-    named = {int(index): name for index, name in id2label.items() if str(index).isdecimal() and isinstance(
-        name, str | int)} if isinstance(id2label, dict) else {}
-    names = [str(named[index]) for index in sorted(named)]
-    if not names or len(names) != len(id2label) or sorted(named) != list(range(len(names))):
+    try:
+        named = {int(index): str(name) for index, name in id2label.items()}
+    except (AttributeError, ValueError):
+        named = {}
+    names = [named[index] for index in sorted(named)]
+    if not names or sorted(named) != list(range(len(id2label))):
         raise ValueError(f"{path}: \"id2label\" must be an object with a name for each id from 0 on, such "
                          f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(id2label):.80}.")
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names

@@ -16,6 +16,7 @@ finds the best evaluation, and counts the evaluations after the best one. A trai
 checkpoint first removes the rows of later steps. So a killed training continues as if it had not been killed.
 """
 
+import contextlib
 import csv
 import io
 import math
@@ -25,7 +26,6 @@ import time
 from absl import logging
 import numpy as np
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import best_weights
 from bertlib.output_directory.directory import OutputDirectory
@@ -60,18 +60,14 @@ def check(settings, needs_do_eval=True):
                          "without the state of the optimizer. A training cannot continue from them. To start "
                          f"from these weights, pass --init_checkpoint={settings.output_dir} and another "
                          "--output_dir.")
-    flag = (f"--eval_every_steps={settings.eval_every_steps}" if settings.eval_every_steps
-            else "--eval_each_checkpoint=true")
-    name = flag.partition("=")[0]
     if is_requested(settings):
-        when = ("when the training saves it" if name == "--eval_each_checkpoint" else "during a training")
-        what = "a checkpoint is evaluated" if name == "--eval_each_checkpoint" else "the model is evaluated"
-        if not settings.do_train:
-            raise ValueError(f"{flag} needs --do_train=true: {what} {when}. Pass --do_train=true, or leave "
-                             f"{name} out.")
-        if needs_do_eval and not settings.do_eval:
-            raise ValueError(f"{flag} needs --do_eval=true: otherwise the evaluation data are not read. "
-                             f"Pass --do_eval=true, or leave {name} out.")
+        name = "eval_every_steps" if settings.eval_every_steps else "eval_each_checkpoint"
+        for needed in ["do_train", "do_eval"] if needs_do_eval else ["do_train"]:
+            if not getattr(settings, needed):
+                value = settings.eval_every_steps or "true"
+                raise ValueError(f"--{name}={value} needs --{needed}=true: the model is evaluated during the "
+                                 f"training, with the data of --do_eval. Pass --{needed}=true, or leave "
+                                 f"--{name} out.")
     if settings.early_stopping_evals is not None and settings.keep_best is None:
         raise ValueError(f"--early_stopping_evals={settings.early_stopping_evals} needs --keep_best=METRIC, "
                          "the metric that has to improve. Pass --keep_best, such as --keep_best=eval_loss.")
@@ -95,18 +91,6 @@ def _describe_unknown_metric(metric, names):
     return f"--keep_best={metric}: the evaluation has no such metric. {known}"
 
 
-def create_learning_curve(settings, evaluate, title, shown, full_score=1.0):
-    """Returns the `LearningCurve` of a training whose flags request evaluations during the training.
-
-    Args:
-      settings: a `Settings`, checked.
-      evaluate, title, shown, full_score: see `LearningCurve`.
-    """
-    return LearningCurve(settings.output_dir, evaluate, title, shown, full_score,
-                         settings.eval_each_checkpoint, settings.eval_every_steps, settings.keep_best,
-                         settings.early_stopping_evals)
-
-
 def remove(directory):
     """Removes the files of an earlier training's learning curve. Call this function when a training starts
     from step 0."""
@@ -126,43 +110,38 @@ def find_early_stop(settings):
     if settings.early_stopping_evals is None or settings.keep_best is None:
         return None
     rows, newest = _restorable_rows(settings.output_dir)
-    first = best_weights.BestWeights(settings.output_dir, settings.keep_best).first_step
-    values = [item for item in _values(rows, settings.keep_best) if item[0] >= first]
-    return newest if _is_early_stop(settings.keep_best, values, settings.early_stopping_evals) else None
+    best = best_weights.BestWeights(settings.output_dir, settings.keep_best)
+    is_stop = _is_early_stop(best, _values(rows, settings.keep_best), settings.early_stopping_evals)
+    return newest if is_stop else None
 
 
 def _restorable_rows(directory):
     """Returns (the rows of the table up to the newest checkpoint, the step of this checkpoint). Without a
     checkpoint, returns ([], None)."""
-    newest = checkpoint_formats.latest_checkpoint(directory)
-    if not newest:
-        return [], None
-    step = checkpoint_formats.read_global_step(newest)
-    return [row for row in read_rows(directory) if int(row["global_step"]) <= step], step
+    step = OutputDirectory(directory).step
+    rows = [] if step is None else read_rows(directory)
+    return [row for row in rows if int(row["global_step"]) <= step], step
 
 
 def _values(rows, metric):
-    """Returns a list of (step, value of a metric) from rows of the table. Step 0 is left out, because
-    the head is not trained at this step. Values that are missing, NaN or infinite are left out."""
+    """Returns a list of (step, value of a metric) from rows of the table. Values that are missing, NaN or
+    infinite are left out, for example a correlation that is not defined."""
     found = []
     for row in rows:
-        try:
-            step, value = int(row["global_step"]), float(row[metric])
-        except (KeyError, ValueError):
-            continue
-        if step > 0 and math.isfinite(value):
-            found.append((step, value))
-    return found
+        with contextlib.suppress(KeyError, ValueError):
+            found.append((int(row["global_step"]), float(row[metric])))
+    return [(step, value) for step, value in found if math.isfinite(value)]
 
 
-def _is_early_stop(metric, values, patience):
+def _is_early_stop(best_so_far, values, patience):
     """Returns whether a training ends early: there are at least `patience` evaluations after the best one.
 
     Args:
-      metric, values: see `best_weights.choose_best`.
+      best_so_far: the `best_weights.BestWeights` of the training.
+      values: list of (step, value), all evaluations.
       patience: int, the value of --early_stopping_evals.
     """
-    best = best_weights.choose_best(metric, values)
+    best = best_so_far.choose(values)
     return best is not None and sum(step > best[0] for step, _ in values) >= patience
 
 
@@ -177,16 +156,15 @@ def read_rows(directory):
                    if (row.get("global_step") or "").isdecimal()), key=lambda row: int(row["global_step"]))
 
 
-def read_points(directory, shown, full_score=1.0):
+def points(rows, shown, full_score=1.0):
     """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
-    The lists are empty if the directory has no learning_curve.tsv.
 
     Args:
-      directory: output directory of a training.
+      rows: see `read_rows`.
       shown, full_score: see `LearningCurve`.
     """
-    curve = LearningCurve(directory, None, None, shown, full_score)
-    return curve.points(curve.read())
+    return {name: [(step, value / full_score) for step, value in _values(rows, metric)]
+            for metric, name in shown.items()}
 
 
 class LearningCurve:
@@ -197,13 +175,11 @@ class LearningCurve:
     and adds new rows.
     """
 
-    def __init__(self, directory, evaluate, title, shown, full_score=1.0, each_checkpoint=True,
-                 every_steps=None, keep_best=None, early_stopping_evals=None):
+    def __init__(self, settings, evaluate, title, shown, full_score=1.0):
         """Creates the curve.
 
         Args:
-          directory: directory of the checkpoints. The table and the picture are also written to this
-            directory.
+          settings: a `Settings`, checked. The table and the picture are written to --output_dir.
           evaluate: function that takes the prefix of a checkpoint, evaluates its weights and returns {metric:
             number}. All replicas call it before the training, and only replica 0 calls it during the
             training. Its result is used only in replica 0.
@@ -211,20 +187,15 @@ class LearningCurve:
           shown: {metric: its name in the picture}. The picture shows only these metrics.
           full_score: the best possible value of the shown metrics, such as 1.0 or 100.0. The picture shows
             this value as 100 %.
-          each_checkpoint: whether each checkpoint is evaluated when it is saved.
-          every_steps: number of steps between two evaluations. These evaluations save no checkpoint. If the
-            value is None, the training has no evaluations of this kind.
-          keep_best: name of the metric by which the weights in best/ are chosen; None if no best weights are
-            kept.
-          early_stopping_evals: the training ends when this number of evaluations in a row do not improve the
-            metric. None: no early stopping.
         """
-        self._directory, self._evaluate = directory, evaluate
+        self._directory, self._evaluate = settings.output_dir, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
-        self._each_checkpoint, self._every_steps = each_checkpoint, every_steps
-        self._metric, self._patience = keep_best, early_stopping_evals
+        self._each_checkpoint = settings.eval_each_checkpoint
+        self._every_steps = settings.eval_every_steps
+        self._metric, self._patience = settings.keep_best, settings.early_stopping_evals
         self._best = self._last_step = self._failure = None
-        self._done, self._seconds = set(), []  # evaluated steps; seconds of each evaluation in this run
+        self._rows = read_rows(self._directory)
+        self._seconds = []  # of each evaluation in this run
         self._stops = False
 
     # --- Before and after the training
@@ -259,17 +230,15 @@ class LearningCurve:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
         """
         self._remove_evaluated()
-        _, newest = _restorable_rows(self._directory)
-        rows = self.read()
-        kept = [row for row in rows if newest is not None and int(row["global_step"]) <= newest]
-        if kept != rows:
-            self._write_table(kept)
-        self._done = {int(row["global_step"]) for row in kept}
+        rows, newest = _restorable_rows(self._directory)
+        if rows != self._rows:
+            self._write_table(rows)
         if self._metric:
             self._best = best_weights.BestWeights(self._directory, self._metric)
-            self._best.restore(_values(kept, self._metric), newest)
-            self._stops = self._is_stop(kept)
-        is_missing = newest is not None and newest not in self._done and (
+            values = _values(rows, self._metric)
+            self._best.restore(values, newest)
+            self._stops = self._is_stop(values)
+        is_missing = newest is not None and not self._is_done(newest) and (
             self._each_checkpoint or self._is_due(newest))
         return newest, is_missing
 
@@ -286,7 +255,7 @@ class LearningCurve:
             return
         if self._best:
             self._best.finish()
-        rows = self.read()
+        rows = self._rows
         if not rows:
             return
         best = best_weights.read(self._directory) if self._best else None
@@ -302,7 +271,7 @@ class LearningCurve:
 
     def add_checkpoint(self, step):
         """Evaluates the checkpoint that the training has just saved, with --eval_each_checkpoint."""
-        if self._each_checkpoint and step not in self._done:
+        if self._each_checkpoint and not self._is_done(step):
             self.evaluate_and_add(step)
 
     @property
@@ -317,7 +286,10 @@ class LearningCurve:
 
     def is_missing(self, step):
         """Returns whether --eval_every_steps requests an evaluation of a step that is not evaluated yet."""
-        return self._is_due(step) and step not in self._done
+        return self._is_due(step) and not self._is_done(step)
+
+    def _is_done(self, step):
+        return any(int(row["global_step"]) == step for row in self._rows)
 
     def _is_due(self, step):
         return bool(self._every_steps) and step > 0 and (
@@ -354,16 +326,15 @@ class LearningCurve:
         started = time.monotonic()
         metrics = self._evaluate(checkpoint)
         self._seconds.append(time.monotonic() - started)
-        self._done.add(step)
         if not replica_group.is_first():
             return
-        rows = [row for row in self.read() if int(row["global_step"]) < step]
+        rows = [row for row in self._rows if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         OutputDirectory(self._directory).history.add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE),
-                         charts.line_chart(self._title, self.points(rows)))
+                         charts.line_chart(self._title, points(rows, self._shown, self._full_score)))
         if self._best:
             self._update_best(step, rows, checkpoint)
         self._write_table(rows)
@@ -375,6 +346,7 @@ class LearningCurve:
         writer = csv.DictWriter(table, sorted(set().union(*rows)), dialect="excel-tab", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+        self._rows = rows
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
@@ -390,53 +362,26 @@ class LearningCurve:
             logging.warning("--keep_best: the evaluation of step %d does not count, because %s is %s.", step,
                             metric, last.get(metric, "missing"))
             return
-        value, values = float(last[metric]), self._counted(rows)
-        if best_weights.choose_best(metric, values)[0] == step:
+        values = _values(rows, metric)
+        best_step, best_value = self._best.choose(values)
+        if best_step == step:
             _, newest = _restorable_rows(self._directory)
-            self._best.replace(step, value, checkpoint, newest or 0)
-        self._stops = self._is_stop(rows)
+            self._best.replace(step, best_value, checkpoint, values, newest or 0)
+        self._stops = self._is_stop(values)
         if self._stops:
-            best = best_weights.choose_best(metric, values)
             logging.info("Early stopping: %s did not improve in the last %d evaluations. The best value is "
-                         "%s, at step %d. The training ends at step %d.", metric, self._patience, best[1],
-                         best[0], step)
+                         "%s, at step %d. The training ends at step %d.", metric, self._patience, best_value,
+                         best_step, step)
 
-    def _counted(self, rows):
-        return [item for item in _values(rows, self._metric) if item[0] >= self._best.first_step]
-
-    def _is_stop(self, rows):
-        return self._patience is not None and _is_early_stop(self._metric, self._counted(rows),
-                                                             self._patience)
-
-    # --- The table
-
-    def points(self, rows):
-        """Returns {name in the picture: list of (step, value / full_score)} for rows of the table. Values
-        that are NaN are left out, for example a correlation that is not defined."""
-        curves = {name: [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
-                  for metric, name in self._shown.items()}
-        return {name: [(step, value) for step, value in points if math.isfinite(value)]
-                for name, points in curves.items()}
-
-    def read(self):
-        """Returns the rows of the table as a list of {metric: text}. The list is empty if there is no table.
-        Damaged rows are left out. A row is also left out if it has no value for one of the metrics that the
-        picture shows. For example, a different command may have written this row."""
-        return [row for row in read_rows(self._directory) if self._is_usable(row)]
-
-    def _is_usable(self, row):
-        try:
-            [float(row[metric]) for metric in self._shown]
-        except (KeyError, TypeError, ValueError):
-            return False
-        return True
+    def _is_stop(self, values):
+        return self._patience is not None and _is_early_stop(self._best, values, self._patience)
 
 
 def _format_rows(rows, names, best_step):
     """Returns rows of the table as lines of text.
 
     Args:
-      rows: see `LearningCurve.read`.
+      rows: see `read_rows`.
       names: the metrics to show.
       best_step: the step whose row is marked as the best row, or None.
     """

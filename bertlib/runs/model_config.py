@@ -221,7 +221,6 @@ def read_config(settings):
     values = checkpoint_formats.read_config(path)
     problems = config_problems(values)
     if problems:
-        problems += _sizes_of_starting_weights(settings)
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     config = bert_config.BertConfig.from_dict(values)
@@ -249,47 +248,6 @@ def check_length(settings, config):
                          "positions that the model has. Pass a lower --max_seq_length.")
 
 
-def _sizes_of_starting_weights(settings):
-    """Returns a list with one sentence about the sizes of the weights in --init_checkpoint, or an empty list
-    if the sizes are unknown."""
-    if "init_checkpoint" not in settings or not settings.init_checkpoint:
-        return []
-    try:
-        shapes = checkpoint_formats.open_checkpoint(settings.init_checkpoint).shapes
-    except (ValueError, OSError):
-        return []
-    words = shapes.get("bert/embeddings/word_embeddings", ())
-    matches = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in shapes]
-    layers = {match.group(1) for match in matches if match}
-    if len(words) != 2 or not layers:
-        return []
-    return [f"For comparison, --init_checkpoint={settings.init_checkpoint} has vocab_size={words[0]}, "
-            f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
-
-
-# An encoder is refused if its number of weights is above this value. In fp32, 10**11 weights take 400 GB.
-_MAX_WEIGHTS = 10**11
-
-
-def _size_problems(settings):
-    """If a model has too many weights, returns a list with one sentence about this problem. Otherwise returns
-    an empty list.
-
-    Args:
-      settings: dict, the configuration, in which each size is a positive integer.
-    """
-    width, layers = settings["hidden_size"], settings["num_hidden_layers"]
-    tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
-    weights = width * (tables + layers * (4 * width + 2 * settings["intermediate_size"]))
-    if weights > _MAX_WEIGHTS:
-        sizes = ", ".join(f"{name}={settings[name]}" for name in (
-            "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
-            "type_vocab_size"))
-        return [f"a model with these sizes has {weights:.2g} weights, but at most {_MAX_WEIGHTS:.0g} are "
-                f"supported: {sizes}."]
-    return []
-
-
 def config_problems(settings):
     """Returns a list of sentences, one for each problem of a configuration.
 
@@ -313,8 +271,6 @@ def config_problems(settings):
             problems.append(f"{name} is {record_fields.shorten(value)}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
             problems.append(f"{name} is {record_fields.shorten(value)}; it must be a string.")
-    if not problems:
-        problems += _size_problems(settings)
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")

@@ -122,7 +122,7 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data)
     if trained:
         facts = facts._replace(
-            curve=learning_curve.read_points(trained.path, shown, full_score),
+            curve=learning_curve.points(learning_curve.read_rows(trained.path), shown, full_score),
             losses=_read_losses(trained), record=trained.record)
     path = os.path.join(settings.results_dir, file_name)
     try:

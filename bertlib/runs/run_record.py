@@ -21,7 +21,6 @@ from bertlib.estimator import step_config
 from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import (
-    best_weights,
     environment,
     model_files,
     output_files,
@@ -115,27 +114,35 @@ def hash_inputs(settings):
 # --- The content of the record ---------------------------------------------------------------------------
 
 
-def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
-             dev_data=None, vocabulary=None, dev_rows=None, task_module=None, **effective):
+def describe(settings, description):
     """Returns the record of a run as a dict that can be written as JSON.
 
     Args:
       settings: a `Settings`.
-      command: file name of the command, such as "run_squad.py".
-      task: name of the task. A run with a different task cannot continue the training.
-      config: the `modeling.BertConfig`.
-      task_type: name of the target, see `bertlib.tasks.targets`.
-      labels: list of str, in the order of the model's outputs, or None.
-      tokenizer: the tokenizer; None if the run reads no text.
-      train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
-      dev_data: see `describe_examples` and `describe_dev_files`; None without an evaluation.
-      vocabulary: the fingerprint of the vocabulary if the run reads no text, otherwise None.
-      dev_rows: see `dev_rows.DevRows`; None without --dev_fraction.
-      task_module: see `task_module.ModuleProcessor`; None without --task_module.
-      **effective: {name of a setting: the value that the run uses}, for settings whose value differs from the
-        value of their flag.
+      description: {name: value}. The following values are described here. Without a comment, they may be
+        missing or None:
+
+        - command: file name of the command, such as "run_squad.py".
+        - task: name of the task. A run with a different task cannot continue the training.
+        - config: the `modeling.BertConfig`.
+        - task_type: name of the target, see `bertlib.tasks.targets`.
+        - labels: list of str, in the order of the model's outputs.
+        - tokenizer: the tokenizer; None if the run reads no text.
+        - train_data: see `describe_examples` and `fingerprints.hash_files`.
+        - dev_data: see `describe_examples` and `describe_dev_files`.
+        - vocabulary: the fingerprint of the vocabulary if the run reads no text.
+        - dev_rows: see `dev_rows.DevRows`.
+        - task_module: see `task_module.ModuleProcessor`.
+
+        All others are settings whose value differs from the value of their flag.
     """
-    splitting = _SPLITTING if effective.get("trim_padding") else ()
+    about = dict.fromkeys(("task_type", "labels", "tokenizer", "train_data", "dev_data", "vocabulary",
+                           "dev_rows", "task_module")) | description
+    tokenizer, config = about.pop("tokenizer"), about.pop("config")
+    fields = {name: about.pop(name) for name in (
+        "command", "task", "task_type", "labels", "vocabulary", "train_data", "dev_data", "dev_rows",
+        "task_module")}
+    splitting = _SPLITTING if about.get("trim_padding") else ()
     shaping = settings.entries(INPUT, TASK, WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                 if entry.is_recorded or entry.name in splitting
@@ -143,7 +150,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
     start = settings.init_checkpoint
     if tokenizer:
         pieces = settings.spm_model_file
-        vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
+        fields["vocabulary"] = output_files.hash_vocabulary(pieces or settings.vocab_file, bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
         # The total number of replicas is recorded instead of the value of --num_replicas, because the flag
@@ -151,22 +158,14 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,
-        "command": command,
         "started": datetime.datetime.now().astimezone().isoformat(" ", "seconds"),
         "from_step": 0,
-        "task": task,
-        "task_type": task_type,
-        "labels": labels,
-        "vocabulary": vocabulary,
-        "do_lower_case": settings.do_lower_case if vocabulary else None,
+        **fields,
+        "do_lower_case": settings.do_lower_case if fields["vocabulary"] else None,
         "bert_config": config.to_dict(),
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start),
                                       **hugging_face_cache.describe_snapshot(start)},
-        "train_data": train_data,
-        "dev_data": dev_data,
-        "dev_rows": dev_rows,
-        "task_module": task_module,
-        "settings": {**recorded, **effective},
+        "settings": {**recorded, **about},
         "files": {entry.name: _absolute(getattr(settings, entry.name)) for entry in shaping
                   if entry.is_path and entry.name != "init_checkpoint"},
         "versions": _versions(),
@@ -311,14 +310,26 @@ def inherit_record(settings, record, path, without=()):
     Raises:
       ValueError: a flag of the task or of the weights contradicts the record.
     """
-    recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
-    _refuse_contradictions(settings, recorded, path, targets.find(record["task_type"]))
-    inputs = [entry.name for entry in settings.entries(INPUT) if not entry.is_path]
-    different = [f"--{name}={_format_flag(getattr(settings, name))} (in the training: {_format_flag(value)})"
-                 for name, value in recorded.items()
-                 if name in inputs and settings.is_given(name) and getattr(settings, name) != value]
-    taken = {name: value for name, value in recorded.items()
-             if not settings.is_given(name) and value not in (None, getattr(settings, name))}
+    recorded, target = _recorded(record, settings), targets.find(record["task_type"])
+    taken, different, wrong = {}, [], []
+    for entry in settings.entries(INPUT, TASK, WEIGHTS):
+        name = entry.name
+        if name not in recorded or name in without:
+            continue
+        now, before = getattr(settings, name), recorded[name]
+        if not settings.is_given(name):
+            if before not in (None, now):
+                taken[name] = before
+        elif not entry.is_path and now != before:
+            text = f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})"
+            if entry.affects == INPUT:
+                different.append(text)
+            elif not (name == "task_name" and target.can_predict(now, before)):
+                wrong.append(text)
+    if wrong:
+        raise ValueError(f"These flags contradict the training of the weights, which {path} describes: "
+                         f"{'; '.join(wrong)}. Leave these flags out, so that the values of the training are "
+                         "used, or name the directory of another training.")
     settings.inherit(taken)
     if taken:
         logging.info("Flags that were not given have their values from the training (%s): %s.", path,
@@ -343,31 +354,6 @@ def _recorded(record, settings):
     return values
 
 
-def _refuse_contradictions(settings, recorded, path, target):
-    """Raises a ValueError if a flag of the task or of the weights was given and differs from the recorded
-    value.
-
-    Args:
-      settings: a `Settings`.
-      recorded: {name of a flag: its recorded value}.
-      path: path of the record, for the message.
-      target: class of the target that the weights were trained for.
-    """
-    wrong = []
-    for entry in settings.entries(TASK, WEIGHTS):
-        name = entry.name
-        if not settings.is_given(name) or name not in recorded or entry.is_path:
-            continue
-        now, before = getattr(settings, name), recorded[name]
-        same = target.can_predict(now, before) if name == "task_name" else now == before
-        if not same:
-            wrong.append(f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})")
-    if wrong:
-        raise ValueError(f"These flags contradict the training of the weights, which {path} describes: "
-                         f"{'; '.join(wrong)}. Leave these flags out, so that the values of the training are "
-                         "used, or name the directory of another training.")
-
-
 def _format_flag(value):
     """Returns a flag's value as written on a command line."""
     if isinstance(value, bool):
@@ -380,61 +366,45 @@ def _format_flag(value):
 # --- Checking and writing --------------------------------------------------------------------------------
 
 
-def _warn(text, before=""):
-    """Logs a warning about the results, and adds it to the outcome of the process. The log also contains the
-    text `before`."""
-    logging.warning("%s%s", before, text)
-    child_processes.add_warning(text)
-
-
 class RunRecord:
     """The record of a run. The constructor compares the run with the files in the output directory. The
     method `write` writes the record, and must be called after all other checks."""
 
-    def __init__(self, settings, last_step, more_files=None, **description):
+    def __init__(self, settings, last_step, description, more_files):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
 
         Args:
           settings: a `Settings`.
           last_step: last step of the schedule. With --max_steps, the training may end earlier.
+          description: see `describe`.
           more_files: {name: content in bytes} of further files that the training writes, in addition to the
             result of `model_files.model_file_contents`.
-          **description: see `describe`.
 
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
         self._directory, self._trains = settings.output_dir, settings.do_train
-        self._seen = settings.directory
         self._last_step = last_training_step(settings, last_step)
         if self._trains:
             stopped = learning_curve.find_early_stop(settings)
             self._last_step = self._last_step if stopped is None else stopped
-        self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
+        self._now = {**describe(settings, description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
-            settings, description["config"], description.get("labels")), **(more_files or {})}
-        self._unused_values, self._other_dev_data = None, None
-        self._weights = settings.trained or settings.directory
-        self._compare()
+            settings, description["config"], description.get("labels")), **more_files}
+        self._warnings = []  # see `warn_about_results`
+        self._compare(settings.trained or settings.directory)
 
     def warn_about_results(self):
-        """Logs warnings if the results of this run could be mistaken for other results. They are the last
-        lines of the log.
+        """Logs warnings if the results of this run could be mistaken for other results, as the last lines of
+        the log, and adds them to the outcome of the process.
 
-        - The run evaluates other development data than the training, although their path is the same. If the
-          user named another path, this is only logged.
+        - The run evaluates other development data than the training, although their path is the same.
         - The flags of this run have other values than the training, but the training had already ended. So
           the run trains no step with the new values.
         """
-        if self._other_dev_data:
-            log, differences = self._other_dev_data
-            log(f"The development data differ from those of the training in {self._weights.path}: "
-                f"{differences}. So the metrics of this evaluation cannot be compared with those of the "
-                "training.")
-        if self._unused_values:
-            _warn(f"No step was trained with the new values: {self._unused_values}. To train with them, pass "
-                  "another --output_dir.",
-                  f"The results above are those of the earlier training in {self._directory}. ")
+        for text in self._warnings:
+            logging.warning("%s", text)
+            child_processes.add_warning(text)
 
     @property
     def data(self):
@@ -446,20 +416,17 @@ class RunRecord:
         return {**data, "init_checkpoint": start and start["fingerprint"],
                 "task_module": module and module["fingerprint"]}
 
-    def _compare(self):
-        """Compares the run first with the record in the output directory, and then with the model's files in
-        this directory."""
-        newest, stored, step = self._seen.newest, self._seen.record, self._seen.step
-        decision = record_comparison.compare(stored, self._now, step, self._last_step, self._trains)
-        if newest and stored:
-            self._check_and_log(decision, stored, step)
-            self._note_dev_data(stored, decision.dev_data)
-        elif newest:
+    def _compare(self, trained):
+        """Compares the run first with the record of the weights, and then with the model's files in the
+        output directory. `trained` is the `OutputDirectory` of the weights."""
+        stored = trained.record
+        decision = record_comparison.compare(stored, self._now, trained.step, self._last_step, self._trains)
+        if trained.newest and stored:
+            self._check_and_log(decision, trained)
+        elif trained.newest:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.", self._directory, output_files.RECORD)
-        elif self._weights.path != self._directory and self._weights.record:
-            self._compare_evaluation(self._weights.record)
-        self._has_steps_left, self._new = decision.trains, decision.record
+                         "in this directory.", trained.path, output_files.RECORD)
+        self._seen, self._has_steps_left, self._new = trained, decision.trains, decision.record
         before = stored or {}
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
@@ -470,65 +437,52 @@ class RunRecord:
         kept = {name: value for name, value in recorded.items() if name not in stale}
         self._files = changed, stale, {**kept, **fingerprints}
 
-    def _check_and_log(self, decision, stored, step):
+    def _check_and_log(self, decision, trained):
         """Raises a ValueError if the run cannot continue the training; otherwise logs what has changed.
 
         Args:
           decision: a `record_comparison.Decision`.
-          stored: the record of the training in the directory.
-          step: step of the newest checkpoint.
+          trained: the `OutputDirectory` of the weights, which has a record.
         """
-        describe = record_comparison.describe
-        if decision.refused:
+        describe, stored, step = record_comparison.describe, trained.record, trained.step
+        name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
+        # Other checks compare a head or a vocabulary with --init_checkpoint.
+        if decision.refused and trained.path == self._directory:
             raise ValueError(
                 f"--output_dir={self._directory} contains a training that this run cannot continue. "
-                f"According to {output_files.RECORD} there ({_name_record(stored)}), these values differ: "
+                f"According to {output_files.RECORD} there ({name}), these values differ: "
                 f"{describe(decision.refused)}. Use another --output_dir, or remove the checkpoints in "
                 "this directory.")
         if self._trains and not decision.trains:
-            logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(stored))
+            logging.info("%s was trained to step %d by %s.", self._directory, step, name)
         if decision.evaluations:
             effect = ("Later commands use the last weights"
                       if decision.record["settings"]["keep_best"] is None else
                       "The best weights are chosen again among the earlier evaluations")
             logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
                             self._directory, effect, describe(decision.evaluations))
+        if decision.dev_data:
+            text = (f"The development data differ from those of the training in {trained.path}: "
+                    f"{' -> '.join(decision.dev_data)}. So the metrics of this evaluation cannot be compared "
+                    "with those of the training.")
+            if record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now):
+                self._warnings.append(text)
+            else:  # the user named other data
+                logging.info("%s", text)
         if not decision.changed:
             return
-        advice = ""
         if decision.trains:
-            effect = f"The training continues from step {step} with changed settings"
-            advice = " To train from the start, pass another --output_dir."
+            effect = (f"The training continues from step {step} with changed settings. To train from the "
+                      "start, pass another --output_dir")
         elif self._trains:
-            self._unused_values = describe(decision.changed)
-            effect = ("No steps are left to train. To train with the new values, pass another --output_dir. "
-                      "Trained value -> new value")
+            self._warnings.append(f"No step was trained with the new values: {describe(decision.changed)}. "
+                                  "The results are those of the earlier training. To train with the new "
+                                  "values, pass another --output_dir.")
+            effect = "No steps are left to train"
         else:
-            effect = "The weights were trained with other settings. Trained value -> value of this run"
-        logging.warning("%s contains the training of %s. %s: %s.%s", self._directory, _name_record(stored),
-                        effect, describe(decision.changed), advice)
-
-    def _compare_evaluation(self, stored):
-        """Compares an evaluation of weights from another directory with the record of their training."""
-        _, changed = record_comparison.differences(stored, self._now, training=False)
-        self._note_dev_data(stored, changed.get(best_weights.DEV_DATA))
-        if "task_module" in changed:
-            logging.warning("%s contains the training of %s. It used another task module: %s.",
-                            self._weights.path, _name_record(stored),
-                            record_comparison.describe({"task_module": changed["task_module"]}))
-
-    def _note_dev_data(self, stored, change):
-        """Stores the message of `warn_about_results` about the development data.
-
-        Args:
-          stored: the record of the training.
-          change: [old value, new value] of the development data; None if they are the same.
-        """
-        if change is not None:
-            paths = record_comparison.dev_paths
-            is_same_path = paths(stored) == paths(self._now)
-            log = _warn if is_same_path else logging.info
-            self._other_dev_data = log, " -> ".join(change)
+            effect = "The weights were trained with other settings"
+        logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
+                        trained.path, name, effect, describe(decision.changed))
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
@@ -543,8 +497,7 @@ class RunRecord:
             return
         now = OutputDirectory(self._directory)
         if (now.newest, now.record) != (self._seen.newest, self._seen.record):
-            self._seen = now
-            self._compare()
+            self._compare(now)
         changed, stale, kept = self._files
         model_files.write(self._directory, self._contents, changed)
         model_files.remove(self._directory, stale)
@@ -564,7 +517,3 @@ class RunRecord:
         written = {**record, **plan, "model_files": kept}
         if self._new or written != {"model_files": {}, **record}:
             now.write_record(written)
-
-
-def _name_record(record):
-    return f"{record.get('command')} on {record['task']}, started {record.get('started')}"

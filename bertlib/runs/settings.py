@@ -110,11 +110,9 @@ class Settings:
             return
         given = [name for name in phases if self.is_given(name)]
         if given:
-            *others, last = (f"--{name}" for name in phases)
-            advice = "".join(f" --{name} is false because --{given[0]} is on the command line; add "
-                             f"--{name}=true." for name in ("do_train", "do_eval") if name not in given)
-            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be "
-                             f"true.{advice}")
+            raise ValueError(f"Nothing to do: --{given[0]} is on the command line, so all other phases are "
+                             f"false. At least one of {', '.join(f'--{name}' for name in phases)} must be "
+                             "true.")
         self.set_default("do_train", True)
         self.set_default("do_eval", True)
 
@@ -236,8 +234,8 @@ _DATA_OF_DOWNLOADS = re.compile(r"(\./)?data/(glue/(?P<task>[A-Z][\w-]*)/?|"
 
 
 def advice_on_missing_path(name, path, published_file=None):
-    """Returns advice for a path that does not exist. The advice says how to download a published checkpoint
-    or published data, or asks whether a shell variable is set. Returns "" if there is no advice.
+    """Returns advice for a path that does not exist: how to download a published checkpoint or published
+    data. Returns "" if there is no advice.
 
     Args:
       name: the flag with the path.
@@ -254,9 +252,4 @@ def advice_on_missing_path(name, path, published_file=None):
     if data:
         name_of_data = data["task"] or f"squad{data['version']}"
         advice = f" `python download.py --data={name_of_data}` downloads the data."
-    # If the variable GLUE_DIR is not set, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC". So if the first
-    # directory of an absolute path is missing, a variable may not have been set.
-    first = re.match("/[^/]+", path)
-    if first and not files.exists(first.group()):
-        advice += f" If your command has a shell variable before {path}: is this variable set?"
     return advice

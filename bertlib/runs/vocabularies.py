@@ -174,13 +174,11 @@ def _check_one(manifests):
     """Raises a ValueError if the manifests name different vocabularies, or different values of a setting of
     the tokenizer. `manifests` is a list of (path, manifest)."""
     for where, manifest in manifests[1:]:
-        for name, words in (("vocabulary", "vocabularies"), ("do_lower_case", "letter cases"),
-                            ("strip_accents", "treatments of accents"),
-                            ("keep_chinese", "treatments of Chinese characters")):
+        for name in ("vocabulary", "do_lower_case", "strip_accents", "keep_chinese"):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
                 raise ValueError(f"According to {manifests[0][0]} and {where}, the records were written with "
-                                 f"two different {words}. Train only on records with the same {name}, or "
-                                 "write some of the records again.")
+                                 f"two different values of {name}. Train only on records with the same "
+                                 f"{name}, or write some of the records again.")
 
 
 def manifest_entry(path, flag):
@@ -210,14 +208,14 @@ def check_vocabulary(settings, config):
     """
     if settings.vocab_file and settings.spm_model_file:
         raise ValueError(_BOTH_VOCABULARIES)
-    if settings.vocab_file:
-        tokenization.check_vocab(require_file(settings, "vocab_file"), config.vocab_size)
-    if settings.spm_model_file:
-        tokenization.SentencePieceTokenizer(require_file(settings, "spm_model_file"),
-                                            vocab_size=config.vocab_size)
-    for flag in ("vocab_file", "spm_model_file"):
+    for flag in _FLAGS:
         if getattr(settings, flag):
-            check_against_start(settings, getattr(settings, flag), flag)
+            path = require_file(settings, flag)
+            if flag == "vocab_file":
+                tokenization.check_vocab(path, config.vocab_size)
+            else:
+                tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
+            check_against_start(settings, path, flag)
 
 
 _BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pass only the flag for the "
@@ -244,25 +242,22 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
     if len(names) != 1:
         raise ValueError(_BOTH_VOCABULARIES if names else "--vocab_file or --spm_model_file is required.")
     path = require_file(settings, names[0])
-    vocab_size = None if config is None else config.vocab_size
-    if names != ["spm_model_file"]:
-        tokenization.check_vocab(path, vocab_size)
+    pieces, vocab_size = names == ["spm_model_file"], None if config is None else config.vocab_size
     check_against_start(settings, path, names[0])
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
     tokenizer_settings = tokenizer_files.read(model_files.tokenizer_directories(settings, path))
-    lower, source = tokenizer_settings.options.pop("do_lower_case", (None, None))
+    lower, source = tokenizer_settings.options.get("do_lower_case", (None, None))
     resolve_lower_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
-    is_protected = "protect_special_tokens" in settings and settings.protect_special_tokens
-    never_split = tokenization.SPECIAL_TOKENS if is_protected else ()
-    if names == ["spm_model_file"]:
-        return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
-    _check_supported(settings, tokenizer_settings)
-    options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
-    never_split = (*never_split, *_added_tokens(tokenizer_settings, path))
-    tokenizer = tokenization.FullTokenizer(path, settings.do_lower_case, never_split, **options)
-    if settings.do_lower_case and source is None and not settings.is_given("do_lower_case"):
-        _check_reachable(path, tokenizer)
+    if not pieces:
+        _check_supported(settings, tokenizer_settings)
+    tokenizer = tokenizer_files.create_tokenizer(
+        tokenizer_settings, path, pieces, settings.do_lower_case,
+        "protect_special_tokens" in settings and settings.protect_special_tokens, vocab_size)
+    if not pieces:
+        _check_added_tokens(tokenizer_settings, path, tokenizer.vocab)
+        if settings.do_lower_case and source is None and not settings.is_given("do_lower_case"):
+            _check_reachable(path, tokenizer)
     return tokenizer
 
 
@@ -301,24 +296,15 @@ def _check_supported(settings, tokenizer_settings):
                          "value in one of these files is wrong, correct it.")
 
 
-def _added_tokens(tokenizer_settings, path):
-    """Returns the tokens that the files of a tokenizer define in addition to the special tokens. The
-    tokenizer does not split these tokens.
-
-    Args:
-      tokenizer_settings: a `tokenizer_files.TokenizerSettings`.
-      path: the vocabulary's file.
-
-    Raises:
-      ValueError: the vocabulary lacks an added token.
-    """
-    known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
+def _check_added_tokens(tokenizer_settings, path, vocab):
+    """Raises a ValueError if a vocabulary lacks a token that the files of the tokenizer add. `path` is the
+    vocabulary's file, and `vocab` contains its tokens."""
+    known = {*tokenization.SPECIAL_TOKENS, *vocab}
     for token, file in tokenizer_settings.added:
         if token not in known:
             raise ValueError(f"{file} adds the token {token!r}, but {path} does not contain this token, so "
                              "texts with this token would be tokenized differently. Add the token to "
                              f"{path} (in line N + 1 if its id is N), or remove it from {file}.")
-    return tokenizer_files.added_tokens(tokenizer_settings)
 
 
 # Some words of a vocabulary cannot occur in lower-cased texts, for example the word "Paris". If the share of

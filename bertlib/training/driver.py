@@ -81,8 +81,8 @@ def run(task):
     description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
                    "task_type": task.target.name,
                    "trim_padding": estimator_setup.trim_padding(settings, model.head.trims_by_default)}
-    record = run_record.RunRecord(settings, num_train_steps, task.more_files(),
-                                  **{**description, **task.describe()})
+    record = run_record.RunRecord(settings, num_train_steps, {**description, **task.describe()},
+                                  task.more_files())
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     # From here on, files are written.
     with estimator_setup.locked_directories(settings, record):
@@ -92,14 +92,14 @@ def run(task):
 
 
 def _find_starting_weights(task):
-    """Returns the weights from which the model starts, after checking that they fit the model."""
-    settings, config, shapes = task.settings, task.config, task.head_shapes()
-    if task.build_encoder:  # the encoder has its own weights
-        model_checks.check_own_weights(settings, shapes)
-        return None
+    """Returns the weights from which the model starts, after checking that they fit the model. The result is
+    None if the weights start at random, or if the encoder has its own weights."""
+    settings, shapes = task.settings, task.head_shapes()
+    if task.build_encoder:
+        return model_checks.check_starting_weights(settings, None, shapes, None)
     start = head_labels.starting_checkpoint(settings, task.describe_head())
-    model_checks.check_starting_weights(settings, config, shapes, start)
-    return model_config.without_reinitialized(settings, config, start)
+    model_checks.check_starting_weights(settings, task.config, shapes, start)
+    return model_config.without_reinitialized(settings, task.config, start)
 
 
 def _create_model(task, start, num_train_steps):
@@ -152,10 +152,10 @@ class _Phases:
         settings, task, curve = self._settings, self._task, None
         if learning_curve.is_requested(settings):
             self._input_fn("dev")  # writes the features before the training
-            curve = learning_curve.create_learning_curve(
+            curve = learning_curve.LearningCurve(
                 settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
                 task.shown, task.full_score)
-        estimator_setup.log_training(settings, task.num_examples(), task.noun, self._num_train_steps)
+        estimator_setup.log_training(settings, task, self._num_train_steps)
         self._estimator.train(self._input_fn("train"), max_steps=self._num_train_steps, curve=curve)
 
     def _infer(self, split, checkpoint, use):

@@ -4,7 +4,6 @@ error message names the flags to change."""
 from collections.abc import Callable
 import contextlib
 import dataclasses
-import importlib.util
 import math
 import os
 import shlex
@@ -222,63 +221,31 @@ def _advise_on_memory(settings, model, step):
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
 
 
-def log_training(settings, count, noun, num_train_steps):
+def log_training(settings, task, num_train_steps):
     """Logs the size of a training, its learning rate, and the command that shows its curves. Logs nothing if
     all steps are already trained.
 
     Args:
       settings: a `Settings`.
-      count: number of examples in an epoch.
-      noun: the word for an example in the log, such as "sentence".
+      task: a `bertlib.runs.task.Task`.
       num_train_steps: number of steps of the schedule.
     """
     last_step = last_training_step(settings, num_train_steps)
     if settings.directory.newest and settings.directory.step >= last_step:
         return
-    epochs, warmup = "", None
-    if "num_train_epochs" in settings:
-        epochs = f"--num_train_epochs={settings.num_train_epochs:g} means "
-        warmup = int(num_train_steps * settings.warmup_proportion)
-    logging.info("Training on %s: %s%s with a batch size of %d.", terminal.counted(count, noun), epochs,
-                 terminal.counted(num_train_steps, "step"), settings.train_batch_size)
-    if warmup is None:
-        warmup = settings.num_warmup_steps
+    epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
+              if "num_train_epochs" in settings else "")
+    logging.info("Training on %s: %s%s with a batch size of %d.", terminal.counted(task.num_examples(),
+                 task.noun), epochs, terminal.counted(num_train_steps, "step"), settings.train_batch_size)
     logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
-                 "--lr_schedule=%s.", settings.learning_rate, terminal.counted(warmup, "step"),
-                 settings.lr_schedule)
+                 "--lr_schedule=%s.", settings.learning_rate,
+                 terminal.counted(task.num_warmup_steps(), "step"), settings.lr_schedule)
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
                      "the schedule of %d steps.",
                      settings.max_steps, last_step, num_train_steps, num_train_steps)
-    command = f"tensorboard --logdir {shlex.quote(settings.output_dir)}"
-    if importlib.util.find_spec("tensorboard"):
-        logging.info("This command shows the curves of the training: %s", command)
-    else:
-        logging.info("These commands show the curves of the training: pip install tensorboard; %s", command)
-
-
-def _log_layers(settings, config):
-    """Logs the number of frozen variables, if flags freeze some of them. Logs the learning rates of the
-    layers, if --layer_decay makes them different.
-
-    Args:
-      settings: a `Settings`.
-      config: the `modeling.BertConfig`.
-    """
-    shapes = modeling.variable_shapes(config)
-    frozen = [name for name in shapes
-              if optimization.is_frozen(name, settings.freeze_layers, settings.freeze_embeddings)]
-    if frozen:
-        layers = f" and all layers below layer {settings.freeze_layers}" if settings.freeze_layers else ""
-        logging.info("The embeddings%s are frozen: %d of the %d variables of the encoder, %.1f%% of its "
-                     "weights.", layers, len(frozen), len(shapes),
-                     100 * sum(math.prod(shapes[name]) for name in frozen)
-                     / sum(map(math.prod, shapes.values())))
-    if settings.layer_decay < 1:
-        decay, rate, count = settings.layer_decay, settings.learning_rate, config.num_hidden_layers
-        logging.info("--layer_decay=%g: the learning rate is %.3g for the pooler and the head, %.3g for the "
-                     "top layer, %.3g for the lowest layer, and %.3g for the embeddings.", decay, rate,
-                     rate * decay, rate * decay ** count, rate * decay ** (count + 1))
+    logging.info("This command shows the curves of the training: tensorboard --logdir %s",
+                 shlex.quote(settings.output_dir))
 
 
 # --- The Estimator ---------------------------------------------------------------------------------------
@@ -297,7 +264,7 @@ def evaluated_weights(settings):
     directory = OutputDirectory(settings.output_dir) if settings.do_train else settings.directory
     found, group = None, replica_group.current()
     if replica_group.is_first():
-        found = directory.weights(settings.weights)
+        found = directory.used(settings.weights).newest
     return group.broadcast(found) if group else found
 
 
@@ -391,8 +358,6 @@ def create_estimator(settings, model, num_train_steps):
     model_checks.check_precision(settings)
     _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = resolve_step_config(settings, model)
-    if settings.do_train and model.bert_config:
-        _log_layers(settings, model.bert_config)
     history = None
     if settings.do_train and replica_group.is_first():
         history = OutputDirectory(settings.output_dir).history

