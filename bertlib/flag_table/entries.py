@@ -6,6 +6,7 @@
 from collections.abc import Callable
 import copy
 import math
+import operator
 import re
 from typing import Any, NamedTuple
 
@@ -155,17 +156,14 @@ class Number(Flag):
         """Stores an entry. `least` and `most` are bounds that the value may have. `above` and `below` are
         bounds that it may not have."""
         super().__init__(name, None if default is None else float(default), meaning, **attributes)
-        if least is not None:
-            words = (f"from {least:g} to {most:g}" if most is not None else
-                     f"from {least:g} to below {below:g}" if below is not None else f"of at least {least:g}")
-        elif above is not None:
-            words = (f"above {above:g} and at most {most:g}" if most is not None else
-                     f"between {above:g} and {below:g}" if below is not None else f"above {above:g}")
-        self.rule = Rule(lambda value: (
-            type(value) in (int, float) and math.isfinite(value)
-            and (least is None or value >= least) and (above is None or value > above)
-            and (most is None or value <= most) and (below is None or value < below)),
-            "a finite number" if least is above is None else f"a number {words}")
+        bounds = [(text, compare, bound) for text, compare, bound in (
+            ("of at least", operator.ge, least), ("above", operator.gt, above),
+            ("at most", operator.le, most), ("below", operator.lt, below)) if bound is not None]
+        self.rule = Rule(
+            lambda value: type(value) in (int, float) and math.isfinite(value) and all(
+                compare(value, bound) for _, compare, bound in bounds),
+            f"a number {' and '.join(f'{text} {bound:g}' for text, _, bound in bounds)}" if bounds
+            else "a finite number")
 
 
 class Choice(Flag):

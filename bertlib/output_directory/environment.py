@@ -30,9 +30,10 @@ _TIMEOUT_SECONDS = 10
 def describe():
     """Returns the environment of this process as a dict that can be written as JSON."""
     compiler = native.find_compiler()
+    version = compiler and _output([*compiler, "--version"])
     return {"git": _describe_git(), "system": f"{platform.system()} {platform.machine()}", **_describe_cpu(),
             "threads": _count_threads(), "gpus": _list_gpus(),
-            "compiler": compiler and _first_line([*compiler, "--version"]),
+            "compiler": version.partition("\n")[0] if version else None,
             "variables": {name: value for name, value in sorted(os.environ.items())
                           if name.startswith(_PREFIXES)}}
 
@@ -74,11 +75,6 @@ def _run_git(*words):
     return _output(["git", "--no-optional-locks", "-C", str(_ROOT), *words])
 
 
-def _first_line(command):
-    """Returns the first line that a command prints; None if the command fails or prints nothing."""
-    return (_output(command) or "").partition("\n")[0] or None
-
-
 def _output(command):
     """Returns the output of a command without white space at its ends; None if the command fails."""
     try:
@@ -111,10 +107,5 @@ def _count_threads():
 
 def _list_gpus():
     """Returns a list of str: the names of the GPUs that TensorFlow uses."""
-    names = []
-    for device in tf.config.list_physical_devices("GPU"):
-        try:
-            names.append(tf.config.experimental.get_device_details(device).get("device_name") or device.name)
-        except (ValueError, RuntimeError, tf.errors.OpError):
-            names.append(device.name)
-    return names
+    return [tf.config.experimental.get_device_details(device).get("device_name", device.name)
+            for device in tf.config.list_physical_devices("GPU")]

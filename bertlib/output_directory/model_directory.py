@@ -7,7 +7,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.checkpoints.bert_config import BertConfig
-from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
+from bertlib.output_directory import best_weights, output_files, tokenizer_files
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.rows import tables
 from bertlib.rows.columns import parse_columns
@@ -46,7 +46,7 @@ class ModelDirectory(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        return record_fields.default_of_setting(name, self.target, self.record.get("command"), default)
+        return output_files.default_of_setting(name, self.target, self.record.get("command"), default)
 
     @property
     def target(self):

@@ -9,8 +9,7 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
-from bertlib.output_directory import output_files, record_fields
-from bertlib.runs import vocabularies
+from bertlib.output_directory import output_files
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
 
@@ -108,8 +107,7 @@ def fill_in_model_files(settings):
 
     If --init_checkpoint names a model of the Hugging Face Hub, the model is first downloaded, unless it is in
     Hugging Face's cache. The function then searches for the files in the directory of --init_checkpoint. In a
-    run that does not train, it searches in --output_dir first. If none of these directories contains the
-    vocabulary, the function uses the vocabulary that the run.json of --init_checkpoint names.
+    run that does not train, it searches in --output_dir first.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.
@@ -123,8 +121,6 @@ def fill_in_model_files(settings):
         beside = [(os.path.join(directory, file), name) for directory in directories if directory is not None
                   for file, name in candidates.items()]
         path, name = next((candidate for candidate in beside if files.exists(candidate[0])), (None, None))
-        if path is None and "vocab_file" in candidates.values():
-            path, name = vocabularies.find_starting_vocabulary(settings) or (None, None)
         if path is None:
             missing.append(candidates)
         else:
@@ -264,13 +260,13 @@ def config_problems(settings):
     for name, default in defaults.items():
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            problems.append(f"{name} is {record_fields.shorten(value)}; it must be a positive integer.")
+            problems.append(f"{name} is {output_files.shorten(value)}; it must be a positive integer.")
         elif isinstance(default, int) and value > (most := _MAX_SIZES.get(name, _MAX_SIZE)):
-            problems.append(f"{name} is {record_fields.shorten(value)}; it must be at most {most}.")
+            problems.append(f"{name} is {output_files.shorten(value)}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
-            problems.append(f"{name} is {record_fields.shorten(value)}; it must be at least 0 and below 1.")
+            problems.append(f"{name} is {output_files.shorten(value)}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
-            problems.append(f"{name} is {record_fields.shorten(value)}; it must be a string.")
+            problems.append(f"{name} is {output_files.shorten(value)}; it must be a string.")
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")
@@ -281,6 +277,6 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": bert_config.LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={record_fields.shorten(settings[name])} is not supported; use {only!r}."
+    problems += [f"{name}={output_files.shorten(settings[name])} is not supported; use {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]
     return problems

@@ -56,17 +56,6 @@ def write_json(directory, file_name, results):
     files.write_text(os.path.join(directory, file_name), text + "\n")
 
 
-def replace_together(settings, names):
-    """Returns a context manager in whose block the result files of one evaluation or prediction are written;
-    see `files.replace_together`.
-
-    Args:
-      settings: a `Settings`.
-      names: names of all files that such an evaluation can write into --results_dir.
-    """
-    return files.replace_together([os.path.join(settings.results_dir, name) for name in names])
-
-
 def write_skipped_lines(settings, skipped):
     """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
 
@@ -106,7 +95,7 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
 
     Call this function after all other results are written. If the report cannot be written, for example
     because the disk is full, the log contains a warning and the run continues. The report of an earlier
-    evaluation is then removed, see `replace_together`.
+    evaluation is then removed, see `files.replace_together`.
 
     Args:
       settings: a `Settings`.

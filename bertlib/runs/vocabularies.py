@@ -30,20 +30,9 @@ def fingerprint(path, flag):
 # --- The vocabulary of the starting weights --------------------------------------------------------------
 
 
-def _record_of_start(settings):
-    """Reads the run.json of the training that wrote --init_checkpoint.
-
-    Returns:
-      (path of run.json, the record). (None, None) if there is no record, or if the run uses a checkpoint in
-      --output_dir instead of --init_checkpoint.
-    """
-    if settings.directory.newest or not settings.start or not settings.start.record:
-        return None, None
-    return settings.start.record_path, settings.start.record
-
-
 def check_against_start(settings, path, flag):
-    """Checks that a vocabulary is the vocabulary of the training that wrote --init_checkpoint.
+    """Checks that a vocabulary is the vocabulary of the training that wrote --init_checkpoint. Does nothing
+    if no record describes this training, or if the run uses a checkpoint in --output_dir instead.
 
     Args:
       settings: a `Settings`.
@@ -53,33 +42,13 @@ def check_against_start(settings, path, flag):
     Raises:
       ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
-    record_path, record = _record_of_start(settings)
-    if record is None or record.get("vocabulary") in (None, fingerprint(path, flag)):
-        return
-    recorded = _recorded_path(record)
-    instead = (f"Pass --{recorded[1]}={recorded[0]}" if recorded
-               else "Pass the vocabulary file with which the checkpoint was trained")
-    raise ValueError(
-        f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: other "
-        f"entries, or another order. {record_path} records the vocabulary of the checkpoint. With the other "
-        f"vocabulary, tokens would get the vectors of other tokens. {instead}.")
-
-
-def find_starting_vocabulary(settings):
-    """Returns (path, flag) of the vocabulary that the run.json of --init_checkpoint names. Returns None if
-    the vocabulary file is missing or was changed."""
-    _, record = _record_of_start(settings)
-    return _recorded_path(record) if record else None
-
-
-def _recorded_path(record):
-    """Returns (path, flag) of the vocabulary that a record names; None if the vocabulary file is missing or
-    was changed."""
-    for flag in _FLAGS:
-        path = (record.get("files") or {}).get(flag)
-        if path and not files.is_directory(path) and _is_vocabulary(path, flag, record.get("vocabulary")):
-            return path, flag
-    return None
+    start = None if settings.directory.newest else settings.start
+    if start and start.record and start.record["vocabulary"] not in (None, fingerprint(path, flag)):
+        raise ValueError(
+            f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: "
+            f"other entries, or another order. {start.record_path} records the vocabulary of the "
+            "checkpoint. With the other vocabulary, tokens would get the vectors of other tokens. Pass the "
+            f"vocabulary in {start.path}.")
 
 
 def _is_vocabulary(path, flag, expected):
@@ -329,12 +298,9 @@ def _check_reachable(path, tokenizer):
     lost = [token for token in words if normalize(token) != token]
     if len(lost) <= _MAX_UNREACHABLE * len(words):
         return
-    accents = sum(token == token.lower() for token in lost) > len(lost) / 2
-    advice = ("They have accents, which lower-casing removes. For a cased model, pass --do_lower_case=false. "
-              'For a lower-cased model with accents, write {"strip_accents": false} into '
-              "tokenizer_config.json in the directory of the vocabulary" if accents else
-              "The vocabulary probably belongs to a cased model. Pass --do_lower_case=false")
     raise ValueError(f"--do_lower_case was not given and is true by default, but {len(lost)} of the "
                      f"{len(words)} words in {path}, such as {', '.join(lost[:3])}, never occur in "
-                     f"lower-cased text. {advice}. If lower case is right for this model, pass "
-                     "--do_lower_case=true.")
+                     "lower-cased text without accents. For a cased model, pass --do_lower_case=false. For a "
+                     'lower-cased model with accents, write {"strip_accents": false} into '
+                     f"{tokenizer_files.CONFIG} in the directory of the vocabulary. If lower case is right "
+                     "for this model, pass --do_lower_case=true.")

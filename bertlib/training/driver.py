@@ -13,6 +13,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, head_labels, learning_curve, model_config, results, run_record
+from bertlib.system import files
 from bertlib.tasks import head as task_head
 from bertlib.training import estimator_setup, model_checks
 
@@ -144,8 +145,8 @@ class _Phases:
             self._train()
         checkpoint = estimator_setup.evaluated_weights(self._settings) if task.splits() else None
         for split in task.splits():
-            with (results.replace_together(self._settings, task.result_names(split)) if self._writes
-                  else contextlib.nullcontext()):
+            paths = [os.path.join(self._settings.results_dir, name) for name in task.result_names(split)]
+            with files.replace_together(paths) if self._writes else contextlib.nullcontext():
                 self._infer(split, checkpoint, task.write)
 
     def _train(self):

@@ -1,7 +1,6 @@
 """metrics.jsonl, --max_steps and disk space, in whole runs of the commands."""
 
 import re
-import shutil
 
 import numpy as np
 import outputs
@@ -81,21 +80,11 @@ def test_lines_that_are_damaged_or_too_late_are_removed(tmp_path):
 # --- The disk --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep, advice", [(2 * 10**9, "lower --keep_checkpoint_max=2000000000"),
-                                          (0, "pass --keep_checkpoint_max=5")])
-def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(keep, advice, untrained):
-    refused = untrained.train(keep_checkpoint_max=keep, save_checkpoints_steps=1, num_train_epochs=1e8)
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(untrained):
+    refused = untrained.train(keep_checkpoint_max=0, save_checkpoints_steps=1, num_train_epochs=1e8)
     refused.assert_refused()
     assert re.search(r"error: --output_dir=output: this training needs about \d{4,}\.\d\d GB for its "
                      r"checkpoints \(at most \d{8,} checkpoints of [\d.]+ MB at the same time\), but only "
-                     r"[\d.]+ [GM]B are free on this disk\. Make room on the disk, "
-                     rf"{advice}, or pass an --output_dir on another disk\.", refused.err), refused.err
+                     r"[\d.]+ [GM]B are free on this disk\. Make room on the disk, pass a lower "
+                     r"--keep_checkpoint_max, or pass an --output_dir on another disk\.", refused.err)
     assert not untrained.output.exists()
-
-
-def test_the_files_that_are_there_already_are_counted(workspaces, tmp_path):
-    copy = workspaces(ROWS["pairs"]).copy(tmp_path / "copy")
-    size = sum(path.stat().st_size for path in copy.output.glob("model.ckpt-*"))
-    more = copy.train(num_train_epochs=1e8, keep_checkpoint_max=0)
-    assert more.code == 1 and shutil.disk_usage(tmp_path).free > size
-    assert f", of which {size / 1e6:.2f} MB are already there." in more.err, more.err

@@ -206,16 +206,3 @@ def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, 
                       "launch.run(main)\n", tmp_path)
     assert done.returncode == {"KeyboardInterrupt": 130, "stopping.Stopped": 143}.get(error, 1), done.stderr
     assert said in done.stderr and ("Traceback" in done.stderr) == (error == "ZeroDivisionError")
-
-
-def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
-    (tmp_path / "tensorflow").mkdir()
-    (tmp_path / "tensorflow" / "compat").mkdir()
-    for name in ("__init__.py", "compat/__init__.py"):
-        (tmp_path / "tensorflow" / name).write_text("")
-    (tmp_path / "tensorflow" / "compat" / "v1.py").write_text(
-        "from types import SimpleNamespace as N\nERROR = 0\nlogging = N(set_verbosity=print, ERROR=0)\n"
-        "disable_v2_behavior = enable_resource_variables = dict\n")
-    slow = SLOW.replace("\n", "\n  ")
-    done = run_python(f"import bertlib.command_line\ndef train():\n  {slow}\ntrain()\n", tmp_path)
-    assert "Traceback" in done.stderr and "in train" in done.stderr and "interrupted." not in done.stderr

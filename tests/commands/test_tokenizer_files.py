@@ -167,9 +167,9 @@ ACCENTED = ["für", "über", "the", "a", "dog"]
 
 
 @pytest.mark.parametrize("words, message", [
-    (CASED, "2 of the 5 words in {}, such as Paris, London, never occur in lower-cased text. The vocabulary "
-            "probably belongs to a cased model. Pass --do_lower_case=false"),
-    (ACCENTED, "such as für, über, never occur in lower-cased text. They have accents"),
+    (CASED, "2 of the 5 words in {}, such as Paris, London, never occur in lower-cased text without "
+            "accents. For a cased model, pass --do_lower_case=false"),
+    (ACCENTED, "such as für, über, never occur in lower-cased text without accents."),
     (["한국", "어", "the"], "such as 한국, 어")])
 def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
     path = tmp_path / "vocab.txt"

@@ -191,7 +191,7 @@ def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_mode
     said = (f"--vocab_file={tmp_path}/other.txt differs from the vocabulary of --init_checkpoint={{start}}: "
             "other entries, or another order. {start}/run.json records the vocabulary of the checkpoint. "
             "With the other vocabulary, tokens would get the vectors of other tokens. "
-            f"Pass --vocab_file={tiny_model.vocab}.\n")
+            "Pass the vocabulary in {start}.\n")
     assert said.replace("{start}", str(pretrained[1])) in refused.err
 
 

@@ -14,9 +14,7 @@ import sys
 from absl import logging
 from helpers import ROOT
 import pytest
-import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator
 from bertlib.system import locks
 
 # Takes the lock of a directory and prints a line. Holds the lock until its stdin ends.
@@ -99,12 +97,6 @@ def test_a_process_holds_it_until_its_outermost_block_ends(tmp_path):
             take(os.path.join(tmp_path, "link", ""))
         assert in_child(lambda: take(tmp_path / "real"))
     assert not in_child(lambda: take(tmp_path / "real"))
-
-
-def test_what_fails_in_the_block_gives_it_back(tmp_path):
-    with pytest.raises(ZeroDivisionError), locks.lock_directory(tmp_path):
-        raise ZeroDivisionError
-    assert not in_child(lambda: take(tmp_path))
 
 
 def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
@@ -203,33 +195,3 @@ def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, warning
     assert [text.split(",")[0] for text in warnings[1:]] == [
         "gs://bucket/run cannot be locked", "gs://bucket/run/file cannot be locked"]
     assert not list(tmp_path.iterdir())
-
-
-# --- The Estimator ---------------------------------------------------------------------------------------
-
-
-def model_fn(features, labels, mode):
-    weight = tf.get_variable("weight", [])
-    loss = tf.reduce_mean(features * weight)
-    return estimator.EstimatorSpec(mode, loss=loss, predictions=features * weight,
-                                   train_op=tf.assign_add(tf.train.get_global_step(), 1))
-
-
-def input_fn():
-    return tf.data.Dataset.from_tensors(tf.ones([2])).repeat(3)
-
-
-def test_estimators_of_a_process_share_the_lock_also_inside_of_a_training(tmp_path):
-    class Listener(tf.train.CheckpointSaverListener):
-        refused = None
-
-        def after_save(self, session, global_step_value):
-            other = estimator.Estimator(model_fn, os.fspath(tmp_path))
-            other.evaluate(input_fn)
-            other.train(input_fn, max_steps=global_step_value or 1)
-            Listener.refused = in_child(lambda: take(tmp_path))
-
-    estimator.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=1)
-    estimator.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=1, saving_listeners=[Listener()])
-    assert Listener.refused
-    assert not (tmp_path / ".lock").exists()

@@ -57,7 +57,7 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     (dict(settings={"max_seq_length": "128"}), "settings.max_seq_length is '128', and"),
     (dict(settings={"max_seq_length": True}), "settings.max_seq_length is True, and"),
     (dict(settings={"doc_stride": -1}), "settings.doc_stride is -1, and"),
-    (dict(settings={"threshold": 1.5}), "settings.threshold is 1.5, and has to be a number between 0 and 1"),
+    (dict(settings={"threshold": 1.5}), "settings.threshold is 1.5, and has to be a number above 0 and"),
     (dict(settings={"threshold": float("nan")}), "settings.threshold is nan, and"),
     (dict(settings={"text_column": 1}), "settings.text_column is 1, and has to be a text, or null"),
     (dict(settings={"token_column": "1"}), "settings.token_column is '1', and"),

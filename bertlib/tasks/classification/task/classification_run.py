@@ -7,7 +7,7 @@ from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs import checks, example_limits, run_record
+from bertlib.runs import example_limits, run_record
 from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files
 from bertlib.tasks import targets
@@ -71,7 +71,6 @@ def create_processor(settings, suffix=""):
     elif settings.is_given("xnli_language"):
         raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                          f"XNLI, and not for {settings.task_name}. Leave the flag out.")
-    checks.refuse_tpus(settings)
     if settings.data_dir is None:
         sample = sample_path(settings.task_name.upper())
         if not os.path.isdir(sample):

@@ -7,7 +7,7 @@ from absl import logging
 
 from bertlib.rows import tables, text_keys
 from bertlib.rows.columns import check_header_flag
-from bertlib.runs import checks, example_limits, head_labels, run_record
+from bertlib.runs import example_limits, head_labels, run_record
 from bertlib.runs.settings import PHASES, require_file
 from bertlib.system import files
 from bertlib.tasks import targets
@@ -57,7 +57,6 @@ def create_processor(settings, suffix=""):
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
-    checks.refuse_tpus(settings)
     has_file = _named_files(settings)
     settings.task_name = TASK
     is_default = settings.output_dir is None

@@ -18,7 +18,7 @@ import types
 from absl import logging
 
 from bertlib.output_directory import output_files
-from bertlib.runs import checks, run_record
+from bertlib.runs import run_record
 from bertlib.runs.settings import PHASES, require_data_dir, require_file
 from bertlib.system import files, fingerprints
 from bertlib.tasks import targets
@@ -86,7 +86,6 @@ def create_processor(settings, suffix=""):
       ValueError, OSError: a flag is invalid, the module cannot be used, or the module contradicts the
         training in --output_dir.
     """
-    checks.refuse_tpus(settings)
     path, name = settings.task_module, os.path.basename(settings.task_module)
     record = settings.directory.trained_record
     if settings.is_given("task_module"):
