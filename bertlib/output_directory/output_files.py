@@ -320,20 +320,3 @@ def check_trained(record, checkpoint):
 def _warn_of_unfinished(path, step, planned):
     logging.warning("%s comes from an unfinished training: step %d of %d. If you run the training command "
                     "again, the training continues from this step.", path, step, planned)
-
-
-def log_precision(record, precision, choices):
-    """Logs a hint if a model was trained in 16 bits but answers in fp32. The hint names the value of
-    --precision with which the model answers in 16 bits.
-
-    Args:
-      record: see `read_record`.
-      precision: value of --precision.
-      choices: values that --precision may have. If fp16 is not in `choices`, the log names bf16 instead of
-        fp16.
-    """
-    trained = record["settings"].get("precision", "fp32")
-    if precision == "fp32" != trained:
-        other = trained if trained in choices else "bf16"
-        logging.info("The model was trained with --precision=%s, and now answers in fp32. With "
-                     "--precision=%s, it answers in %s.", trained, other, other)

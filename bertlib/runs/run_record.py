@@ -17,7 +17,6 @@ import sys
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
-from bertlib.estimator import step_config
 from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import (
@@ -286,8 +285,6 @@ def inherit_settings(settings, *kinds, without=()):
         inherit_record(settings, record, trained.record_path, without)
         output_files.check_trained(
             record, trained.newest if trained is settings.directory else settings.init_checkpoint)
-        if "precision" in settings:
-            output_files.log_precision(record, settings.precision, step_config.PRECISIONS)
 
 
 def inherit_record(settings, record, path, without=()):

@@ -10,7 +10,7 @@ import os
 
 from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import kernel_choice
-from bertlib.output_directory import model_directory, output_files
+from bertlib.output_directory import model_directory
 from bertlib.replicas.replica_group import Group
 from bertlib.serving import portable_model
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
@@ -78,7 +78,6 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, directory, engine, answers.resolve(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
-    output_files.log_precision(directory.record, precision, ("fp32", "bf16"))
     step = StepConfig(precision=precision,
                       compile_kernels=kernel_choice.is_faster(directory.bert_config.hidden_size))
     return Predictor(directory, task, step, batch_size, group)

@@ -11,13 +11,11 @@ import re
 import shutil
 
 from helpers import snapshot
-import numpy as np
 import pytest
 import tiny
 
 from bertlib.runs import model_config
 from bertlib.runs.settings import Settings
-import run_classifier
 
 
 class Input(object):
@@ -124,7 +122,6 @@ def data_file_that_is_a_directory(given):
       "data.", data_dir="data/glue/MRPC")
 @case("--task_name: unknown task 'mprc'; the tasks are ax, cola, mnli, mrpc, ", "Did you mean mrpc?",
       task_name="mprc")
-@case("--xnli_language=de: this flag is only for the task XNLI, and not for mrpc", xnli_language="de")
 @case("--use_tpu=true: TPUs are not supported. Leave the flag out to run on CPU or GPU", use_tpu=True)
 @case("4 training examples", "--train_batch_size=5", "--num_train_epochs=1", "Lower the batch size",
       train_batch_size=5, num_train_epochs=1)
@@ -145,11 +142,6 @@ def flag(given, **flags):
 def task_without_a_sample(given):
     del given.flags["data_dir"]
     given.flags["task_name"] = "CoLA"
-
-
-@case(f"--task_name is required; known tasks: {', '.join(sorted(run_classifier.PROCESSORS))}")
-def no_task(given):
-    del given.flags["task_name"]
 
 
 @case("--output_dir={output}: there is no such directory. Pass the output directory of a training, or train")
@@ -175,12 +167,6 @@ SIZE = len(tiny.VOCABULARY)
 def vocabulary_with_one_more(given):
     with open(given.flags["vocab_file"], "ab") as file:
         file.write(b"more\n")
-
-
-@case("{model}/bert_model.ckpt is damaged: output_bias contains values that are not finite")
-def checkpoint_with_nan_in_the_head(given):
-    given.write_weights(output_weights=np.zeros((2, 16), np.float32),
-                        output_bias=np.full(2, np.nan, np.float32))
 
 
 @case("type_vocab_size is 1 in the model's configuration", "the examples of mrpc are pairs")
@@ -216,12 +202,6 @@ def casing_against_the_models_name(given):
                        init_checkpoint=renamed / "bert_model.ckpt", do_lower_case=True)
 
 
-@case("--do_lower_case=false", "{model}/hugging_face/tokenizer_config.json says", "Pass --do_lower_case=true")
-def casing_against_the_tokenizers_configuration(given):
-    given.use_hugging_face()
-    given.flags["do_lower_case"] = False
-
-
 # --- Output directory ------------------------------------------------------------------------------------
 
 
@@ -240,10 +220,9 @@ def output_directory_that_is_a_file(given):
     given.flags["output_dir"] = given.output / "below/deeper"
 
 
-@case("--output_dir={output}: {output} is a broken link", to="nowhere")
-@case("--output_dir={output}: {output} is a broken link", to="output")
-def output_directory_that_is_a_link_to_nothing(given, to):
-    given.output.symlink_to(given.output.parent / to)
+@case("--output_dir={output}: {output} is a broken link")
+def output_directory_that_is_a_link_to_nothing(given):
+    given.output.symlink_to("nowhere")
 
 
 # --- Configurations, without a command -------------------------------------------------------------------

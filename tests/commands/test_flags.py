@@ -35,42 +35,21 @@ _POSITIVE, _NUMBER = "must be a whole number from 1 to 2147483647", "must be a n
 # (command, flag and value, part of the message).
 REFUSED = [
     *(("run_classifier", f"--{text}", said) for text, said in [
-        ("train_batch_size=0", _POSITIVE), ("train_batch_size=nan", "int()"),
-        ("predict_batch_size=-1", _POSITIVE),
-        ("save_checkpoints_steps=0", _POSITIVE), ("log_steps=-1", _POSITIVE), ("num_train_epochs=0", _NUMBER),
+        ("train_batch_size=0", _POSITIVE), ("train_batch_size=nan", "int()"), ("num_train_epochs=0", _NUMBER),
         ("num_train_epochs=1e+308", "above 0 and at most 1e+09"),
-        ("learning_rate=nan", _NUMBER),
         ("memory_limit_gb=inf", "must be a number of at least 0 and at most"),
-        ("warmup_proportion=-0.1", "must be a number of at least 0 and at most 1"),
-        ("max_seq_length=2", "must be a whole number from 3 "),
-        ("seed=x", "int()"), ("seed=9223372036854775808", "to 9223372036854775807"),
-        ("do_train=maybe", "boolean flag"),
+        ("seed=9223372036854775808", "to 9223372036854775807"), ("do_train=maybe", "boolean flag"),
         ("max_seq_lenght=20", "Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length"),
         ("xnli_language=xx", "ar|bg|de|"), ("init_checkpoint= ", "--init_checkpoint is empty."),
-        ("clip_norm=nan", "clip_norm"), ("layer_decay=1.1", "must be a number above 0 and at most 1"),
-        ("freeze_layers=-1", "freeze_layers"),
-        ("eval_every_steps=0", "eval_every_steps"), ("early_stopping_evals=0", "early_stopping_evals"),
         ("threshold=1.5", "must be a number above 0 and below 1"),
-        ("dev_fraction=nan", "must be a number above 0 and at most 0.5"),
         ("delimiter=||", "must be auto, comma, semicolon, tab, pipe or a single character"),
         ("encoding=hex", "must be the name of a text encoding of Python"),
         *((f"profile_steps={steps}", "must be two numbers a,b with 1 <= a <= b")
-          for steps in ("3", "2,1", "0,1", "a,b", "")),
-        ("eval_batch_size=1000000000000000000", "2147483647")]),
+          for steps in ("3", "2,1", "0,1", "a,b", ""))]),
     ("run_squad", "--null_score_diff_threshold=nan", "must be a finite number"),
-    ("run_squad", "--null_score_diff_threshold=-inf", "must be a finite number"),
-    ("run_squad", "--n_best_size=2147483648", "2147483647"),
-    ("run_squad", "--max_answer_length=9223372036854775808", "2147483647"),
-    ("run_squad", "--memory_limit_gb=1e308", "1e+06"),
-    ("run_pretraining", f"--save_checkpoints_steps={10**30}", "2147483647"),
-    ("run_pretraining", f"--num_train_steps={10**100}", "2147483647"),
     ("create_pretraining_data", f"--max_predictions_per_seq={10**30}", "65536"),
-    ("create_pretraining_data", "--dupe_factor=2147483648", "2147483647"),
     ("create_pretraining_data", "--num_workers=1025", "1024"),
-    ("extract_features", f"--batch_size={2**63}", "2147483647"),
     ("build_vocab", f"--vocab_size={10**20}", "16777216"), ("build_vocab", "--num_unused=1000000000000", ""),
-    ("build_vocab", "--min_frequency=2147483648", "2147483647"),
-    ("plan_memory", "--gpu_memory_gb=inf", "1e+06"),
     *((command, f"--{name}=", f"--{name} is empty. Pass a path, or leave the flag out. If the path comes "
        "from a shell variable, the variable is not set.")
       for command, names in PATHS.items() for name in names.split())]
@@ -125,15 +104,10 @@ def test_help_shows_everyday_flags_and_helpfull_all(command, described):
     assert {"verbosity", "flagfile", "helpfull"} <= foreign and not foreign & set(ours)
 
 
-def test_help_of_a_command_gives_defaults_and_choices(scripts, tmp_path):
-    done = scripts.run("run_squad.py", "--help", cwd=tmp_path)
-    assert done.code == 0 and not done.err
-    out = " ".join(done.out.split())
-    assert "--max_seq_length Maximum number of WordPieces in an input, including [CLS] and [SEP]." in out
-    assert "(default: 384)" in out
-    assert "--precision=<bf16|fp16|fp32> Number format of the encoder's computation." in out
-    assert "(default: fp32)" in out
-    assert "--[no]do_lower_case" in out and "(default: true)" in out
+def test_help_gives_defaults_and_choices(described):
+    text = " ".join(described[0]["run_squad"]["help"].split())
+    for part in ("(default: 384)", "--precision=<bf16|fp16|fp32> Number format", "--[no]do_lower_case"):
+        assert part in text
 
 
 def test_the_page_of_flags_is_the_rendered_one(scripts, tmp_path):

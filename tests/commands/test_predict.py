@@ -118,8 +118,6 @@ def test_the_columns_of_a_training_are_found(predict, pair_dir):
                             model_dir=pair_dir)
     done.assert_success()
     assert "from the training" in done.err and "--text_column=first,second" in done.err
-    assert done.err.count("The model was trained with --precision=bf16, and now answers in fp32. With "
-                          "--precision=bf16, it answers in bf16.") == 1
     assert (answers[0]["id"], answers[0]["first"], answers[0]["kind"]) == ("1", "the cat", "yes")
     done, plain = predict("the cat ||| a dog\n", model_dir=pair_dir)
     assert answers[0]["probabilities"] == plain[0]["probabilities"]
