@@ -64,12 +64,18 @@ def create_tokenizer(settings, path, pieces, lower, is_protected, vocab_size):
       vocab_size: number of entries of the model's vocabulary; None if it may have any size.
 
     Raises:
-      ValueError: the vocabulary does not fit the model.
+      ValueError: the vocabulary does not fit the model, or lacks a token that the files of the tokenizer add.
     """
     never_split = tokenization.SPECIAL_TOKENS if is_protected else ()
     if pieces:
         return tokenization.SentencePieceTokenizer(path, lower, never_split, vocab_size)
     tokenization.check_vocab(path, vocab_size)
+    known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
+    for token, file in settings.added:
+        if token not in known:
+            raise ValueError(f"{file} adds the token {token!r}, but {path} does not contain this token, so "
+                             "texts with this token would be tokenized differently. Add the token to "
+                             f"{path} (in line N + 1 if its id is N), or remove it from {file}.")
     options = {name: value for name, (value, _) in settings.options.items() if name != "do_lower_case"}
     return tokenization.FullTokenizer(path, lower, (*never_split, *added_tokens(settings)), **options)
 

@@ -223,10 +223,8 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
     tokenizer = tokenizer_files.create_tokenizer(
         tokenizer_settings, path, pieces, settings.do_lower_case,
         "protect_special_tokens" in settings and settings.protect_special_tokens, vocab_size)
-    if not pieces:
-        _check_added_tokens(tokenizer_settings, path, tokenizer.vocab)
-        if settings.do_lower_case and source is None and not settings.is_given("do_lower_case"):
-            _check_reachable(path, tokenizer)
+    if not (pieces or source) and settings.do_lower_case and not settings.is_given("do_lower_case"):
+        _check_reachable(path, tokenizer)
     return tokenizer
 
 
@@ -263,17 +261,6 @@ def _check_supported(settings, tokenizer_settings):
         raise ValueError("This project cannot produce the tokens of the model's tokenizer:\n"
                          + "\n".join(f"  {problem}" for problem in problems) + "\nUse another model. If a "
                          "value in one of these files is wrong, correct it.")
-
-
-def _check_added_tokens(tokenizer_settings, path, vocab):
-    """Raises a ValueError if a vocabulary lacks a token that the files of the tokenizer add. `path` is the
-    vocabulary's file, and `vocab` contains its tokens."""
-    known = {*tokenization.SPECIAL_TOKENS, *vocab}
-    for token, file in tokenizer_settings.added:
-        if token not in known:
-            raise ValueError(f"{file} adds the token {token!r}, but {path} does not contain this token, so "
-                             "texts with this token would be tokenized differently. Add the token to "
-                             f"{path} (in line N + 1 if its id is N), or remove it from {file}.")
 
 
 # Some words of a vocabulary cannot occur in lower-cased texts, for example the word "Paris". If the share of
