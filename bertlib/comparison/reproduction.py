@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.comparison import recorded_inputs
-from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs.settings import absolute_paths
@@ -224,7 +223,7 @@ def _compare_inputs(record, flags, given, notes):
     # A flag that the user passes for the repetition can name other files than the recorded ones, for example
     # if --input_file contains another pattern. So a recorded file that is missing is not an error then. If
     # the repetition needs the file, its command reports the error.
-    may_lack_files = any(map(training.is_path, given))
+    may_lack_files = any(map(targets.is_path, given))
     changed, missing = [], []
     for path, (old, flag) in recorded_inputs.read(record).items():
         new = given.get(flag) or flags.get(flag) or _moved(path, moves)

@@ -4,10 +4,10 @@ import os
 
 from absl import logging
 
-from bertlib.flag_table import training
 from bertlib.output_directory import best_weights
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.system import files
+from bertlib.tasks import targets
 
 EVALUATION = "eval_results.json"
 
@@ -49,7 +49,7 @@ def read(directory, step=None):
     threshold = results.get("null_score_diff_threshold")
     if threshold is None:
         return None, None
-    entry, = training.find("null_score_diff_threshold")
+    entry, = targets.find_flag("null_score_diff_threshold")
     if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
                          f"{entry.words}. Run the evaluation again, or remove the file.")

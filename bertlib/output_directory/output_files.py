@@ -13,7 +13,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
-from bertlib.flag_table import entries, training
+from bertlib.flag_table import entries
 from bertlib.flag_table.entries import MAX_INT32, whole_number
 from bertlib.output_directory import tokenizer_files
 from bertlib.system import files, fingerprints
@@ -120,13 +120,13 @@ def _has_form(value, form):
 
 
 def find_entries(name, target, command=None):
-    """Returns the entries in the table of flags for a recorded setting, a list; see `training.find`.
+    """Returns the entries in the table of flags for a recorded setting, a list; see `targets.find_flag`.
 
     Some settings are not flags: the command has found their values from the data, or has counted all
     replicas. `target` is a class in `bertlib.tasks.targets`.
     """
     more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
-    return more or training.find(name, command)
+    return more or targets.find_flag(name, command)
 
 
 def default_of_setting(name, target, command, default=None):

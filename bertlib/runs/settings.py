@@ -7,10 +7,10 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import hugging_face_cache
-from bertlib.flag_table import training
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory, find_training
 from bertlib.system import files
+from bertlib.tasks import targets
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
@@ -136,7 +136,7 @@ def absolute_paths(name, value, directory):
       value: its value. Several paths are separated by commas.
       directory: the working directory to which relative paths refer.
     """
-    if not training.is_path(name) or not isinstance(value, str) or not value:
+    if not targets.is_path(name) or not isinstance(value, str) or not value:
         return value
     whole = os.path.join(os.path.abspath(directory), value)
     if os.path.exists(whole):  # a single path may contain commas

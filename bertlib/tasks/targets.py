@@ -7,6 +7,7 @@ Most models have one kind of answers; a pre-trained model fills in masked words,
 compute vectors. This module and the modules of the targets load no TensorFlow.
 """
 
+import functools
 import importlib
 
 # {name of a target: its class}. Modules are relative to this package.
@@ -58,6 +59,29 @@ def find_flags(command):
     """Returns the flags of a command that trains, a tuple of entries; see `bertlib.flag_table.entries`.
     `command` is one of `COMMANDS`."""
     return _load(_FLAGS[command])
+
+
+@functools.cache
+def _flags_by_name(command):
+    return {entry.name: entry for entry in find_flags(command)}
+
+
+def find_flag(name, command=None):
+    """Returns the entries of a flag, a list.
+
+    Args:
+      name: the flag.
+      command: file name of the command, such as "run_ner.py". None, or a command that does not train or does
+        not have the flag: the entries of all commands that train are returned.
+    """
+    found = {one: _flags_by_name(one)[name] for one in COMMANDS if name in _flags_by_name(one)}
+    own = (command or "").removesuffix(".py")
+    return [found[own]] if own in found else list(found.values())
+
+
+def is_path(name):
+    """Returns whether the value of a flag is a path."""
+    return any(entry.is_path for entry in find_flag(name))
 
 
 def _load(name):

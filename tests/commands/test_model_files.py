@@ -15,14 +15,13 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.flag_table import training
 from bertlib.output_directory import model_files, output_files
 from bertlib.runs import model_config, run_record, vocabularies
 from bertlib.runs.settings import Settings
 from bertlib.tasks import targets
 import modeling
 
-TASK_NAME, = training.find("task_name", "run_classifier.py")
+TASK_NAME, = targets.find_flag("task_name", "run_classifier.py")
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
 
 
