@@ -19,7 +19,7 @@ import sys
 
 from absl import flags, logging
 
-from bertlib.command_line import common_flags, launch, process_role
+from bertlib.command_line import common_flags, launch
 
 from bertlib.data import example_encoding, record_files
 from bertlib.flag_table import entries, shared
@@ -385,7 +385,7 @@ def close_ports(settings):
     if cluster is None or not cluster.opens_ports:
         return
     with network_namespace.for_processes(
-            settings.open_ports, process_role.path_arguments(),
+            settings.open_ports, launch.path_arguments(),
             "The gRPC servers of Apache Beam's local runner", logging.warning) as namespace:
         if namespace is not None:
             # Only a process with a single thread can move to the namespace. TensorFlow has started threads in

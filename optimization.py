@@ -910,16 +910,6 @@ def slot_shapes(shapes, optimizer="adamw"):
             for slot, slot_shape in optimizer_class.slot_shapes(shape).items()}
 
 
-def optimizer_of(names):
-    """Returns the name of the optimizer that wrote a checkpoint; None if the checkpoint contains no slots.
-
-    Args:
-      names: names of the variables in the checkpoint.
-    """
-    found = {name.rpartition("/")[2] for name in names}
-    return next((optimizer for optimizer, cls in OPTIMIZERS.items() if found & set(cls.SLOTS)), None)
-
-
 def _next_step():
     """Returns the number of the current step as a float32 scalar tensor. The first step has the number 1."""
     return tf.cast(tf.train.get_or_create_global_step(), tf.float32) + 1.0

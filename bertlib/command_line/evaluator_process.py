@@ -114,8 +114,8 @@ def _keep_results(step):
 
     Args:
       step: int, the step of the newest checkpoint before the evaluation was started. If the training saved a
-        newer checkpoint before the evaluation began, the evaluated step is higher than `step`, and is read
-        from the results. Exception: those of run_squad.py do not contain the step.
+        newer checkpoint before the evaluation began, the evaluated step is higher than `step`. It is read
+        from the results.
 
     Returns:
       int, the evaluated step.

@@ -13,10 +13,10 @@ import traceback
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import common_flags, process_role, signals
+from bertlib.command_line import common_flags, evaluator_process, signals
 
 from bertlib.estimator import estimator, step_config
-from bertlib.replicas import replica_group, replica_launcher
+from bertlib.replicas import cluster, replica_group, replica_launcher
 from bertlib.replicas.replica_group import ReplicaError
 from bertlib.system import child_processes, gpu_libraries, stopping, terminal, workers
 from bertlib.system.child_processes import Outcome, stopped_by
@@ -120,15 +120,94 @@ def _call(main, argv, resumable, takes_paths):
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
                          f"{' '.join(argv[1:])}.")
     common_flags.refuse_empty_paths()
-    outcome = process_role.launch(_resume_advice(resumable).strip())
+    outcome = start_processes(_resume_advice(resumable).strip())
     if outcome is not None:  # this process has started replicas or evaluations, and they have ended
         _end(outcome)
     signals.handle_termination(
         lambda: _report(stopped_by(signals.first(), _resume_advice(resumable))))
     _set_up_gpus()
-    with _interruption_wins(), process_role.join_replicas():
+    with _interruption_wins(), join_replicas():
         main(argv)
         terminal.flush_output()
+
+
+# --- The role of this process ----------------------------------------------------------------------------
+
+# A process has one of four roles, according to the replica flags and TF_CONFIG: it is the only process of its
+# command, a replica, the launcher of the replicas on this machine, or the evaluator of a cluster.
+
+
+def start_processes(afterwards):
+    """Starts the replicas if this process is a launcher, or the evaluations if it is an evaluator. Waits
+    until they have ended.
+
+    Args:
+      afterwards: str, last sentence of a message about a replica that was killed or lost.
+
+    Returns:
+      a `child_processes.Outcome`; None if this process does the work itself, alone or as a replica.
+
+    Raises:
+      ValueError: the flags require more GPUs than this machine has; the flags require closed ports, but the
+        ports cannot be closed; TF_CONFIG is invalid; or this machine is an evaluator, but the command cannot
+        evaluate.
+      OSError: another process uses the port that TF_CONFIG names, or this machine is an evaluator and never
+        reached the chief.
+    """
+    if "num_replicas" not in FLAGS or replica_group.is_replica():
+        return None
+    machines = cluster.from_environment()
+    if machines is not None and machines.is_evaluator:
+        return evaluator_process.follow(machines.coordinator, FLAGS.replica_timeout)
+    return replica_launcher.launch(
+        FLAGS.num_replicas, FLAGS.replica_timeout, FLAGS.max_restarts, machines, FLAGS.open_ports,
+        path_arguments(), logging.info, afterwards)
+
+
+def path_arguments():
+    """Returns the flags whose values can be paths, as a list of "--name=value"."""
+    values = {name: FLAGS[name].value for name in FLAGS}
+    # If the value of a flag is the address of a TF Hub module, the flag is left out. Such an address looks
+    # like a remote path, but nothing is downloaded: the address only selects a directory in the cache of
+    # modules.
+    return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in values.items() if isinstance(value, (str, list))
+            and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]
+
+
+@contextlib.contextmanager
+def join_replicas():
+    """Returns a context manager. If this process is a replica, it belongs to the group of replicas during the
+    block.
+
+    If this machine is the only training machine of a cluster, the process listens at the port of TF_CONFIG
+    during the block. In this way, the evaluator sees that the training runs.
+
+    Raises:
+      replica_group.ReplicaError: another replica failed. This error is raised instead of the TensorFlow error
+        of the op that noticed the failure.
+    """
+    if replica_group.is_replica():
+        group = replica_group.join()
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if group.failure and group.failure.about != group.index:
+                raise group.failure from error
+            raise
+        group.leave()
+        return
+    with contextlib.ExitStack() as stack:
+        machines = cluster.from_environment() if "num_replicas" in FLAGS else None
+        if machines is not None:
+            try:
+                stack.enter_context(replica_launcher.listen(machines))
+            except OSError as error:
+                logging.warning("%s An evaluator will not see that this training runs.", error)
+        yield
+
+
+# --- GPUs ------------------------------------------------------------------------------------------------
 
 
 def _set_up_gpus():
@@ -159,6 +238,9 @@ def _hide_other_gpus():
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]
     uses_all = "; --num_replicas=0 uses all" if "num_replicas" in FLAGS else ""
     logging.info("Using GPU %s, the first of %d%s.", gpus[0], len(gpus), uses_all)
+
+
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 def _outcome_of_exit(end):

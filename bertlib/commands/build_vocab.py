@@ -26,7 +26,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.flag_table import entries
-from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
+from bertlib.output_directory import model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, model_config, vocabularies
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, locks
@@ -273,11 +273,11 @@ def write_model(settings, model, tokenizer, old, new):
     rows = vocabulary_extension.find_old_ids(new, tokenizer.wordpiece_tokenizer)
     source = checkpoint_formats.append_mean_rows(source, vocabulary_extension.TABLES, len(old), rows)
     contents = {
-        output_files.CONFIG: model_files.format_json(
-            {**model_files.published_settings(config), "vocab_size": len(old) + len(new)}),
+        output_files.CONFIG: output_files.format_json(
+            {**output_files.published_settings(config), "vocab_size": len(old) + len(new)}),
         output_files.VOCABULARY: format_vocab(old + new).encode(),
-        tokenizer_files.CONFIG: model_files.format_json(
-            model_files.tokenizer_content(settings, config, "extend"))}
+        tokenizer_files.CONFIG: output_files.format_json(
+            output_files.tokenizer_content(settings, config, "extend"))}
     model_writer.write(os.path.dirname(settings.output_file) or ".", "tensorflow", source, names, contents)
 
 

@@ -19,7 +19,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.flag_table import entries
-from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
+from bertlib.output_directory import model_writer, output_files, tokenizer_files
 from bertlib.output_directory.directory import OutputDirectory, is_training_checkpoint
 from bertlib.runs import checks, head_labels, model_config
 from bertlib.runs.settings import require_file
@@ -366,7 +366,7 @@ def translate(settings, source):
         config = hugging_face_config(config, source, names)
     for name, content in ((_CONFIG[settings.to], config), (_TOKENIZER_CONFIG, tokenizer)):
         if content is not None:
-            contents[name] = model_files.format_json(content)
+            contents[name] = output_files.format_json(content)
     return names, contents
 
 
@@ -389,12 +389,12 @@ def copy_weights(settings, source):
                     check_config(source, path, content)
             contents[name] = files.read_bytes(path)
     if settings.do_lower_case is not None:
-        contents[_TOKENIZER_CONFIG] = model_files.format_json({
+        contents[_TOKENIZER_CONFIG] = output_files.format_json({
             **tokenizer_files.merge_settings(input_directory(source)),
             "do_lower_case": settings.do_lower_case})
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
-        contents[output_files.LABELS] = model_files.format_labels(head.labels)
+        contents[output_files.LABELS] = output_files.format_labels(head.labels)
     # A tensor that is not of a float type counts as state of the training and is left out. In the encoder,
     # such a tensor is an error.
     checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])

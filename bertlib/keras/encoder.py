@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
+from bertlib.output_directory import model_writer, output_files, tokenizer_files
 from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
@@ -177,13 +177,13 @@ class BertEncoder(tf.keras.layers.Layer):
             contents[output_files.VOCABULARY] = files.read_bytes(os.fspath(vocab_file))
             settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
             if settings:
-                contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
+                contents[tokenizer_files.CONFIG] = output_files.format_json(settings)
             _refuse_other_settings(directory, contents)
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
             checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
                                                 self._names)
-            model_files.write(temporary, contents, contents)
+            output_files.write(temporary, contents, contents)
             # The names are sorted, so the data file is moved before the index file. For this reason, an index
             # file never exists without its data file.
             for name in sorted(os.listdir(temporary)):
@@ -328,7 +328,7 @@ def _checked_config(config, where=""):
     # In Hugging Face's configurations, some names of activations have a different meaning than in published
     # configurations. `from_dict` has translated these names, and must not translate them again when the layer
     # is loaded. So the fields by which `from_dict` recognizes Hugging Face's configurations are removed.
-    return modeling.BertConfig.from_dict(model_files.published_settings(config))
+    return modeling.BertConfig.from_dict(output_files.published_settings(config))
 
 
 def _integers(name, value, limit):

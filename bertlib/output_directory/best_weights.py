@@ -20,7 +20,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import output_files
 from bertlib.system import files
 
 DIRECTORY, FILE = "best", "best.json"
@@ -79,11 +79,6 @@ def read(directory):
     if content is None or content["step"] is None:
         return None
     return {**content, "checkpoint": os.path.join(path, f"model.ckpt-{content['step']}")}
-
-
-def is_best_directory(directory):
-    """Returns whether a directory is the directory best/ of a training."""
-    return files.exists(os.path.join(directory, FILE))
 
 
 def _read_description(path):
@@ -169,48 +164,33 @@ class BestWeights:
           these weights. The result is None if there is no best evaluation yet.
 
         Raises:
-          ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
-            a different evaluation; or there is no best evaluation, although best/ contains weights of an
-            earlier step than the newest checkpoint.
+          ValueError: best/ contains weights of a different evaluation than the best one in the table, whose
+            weights are no longer kept; or the table has no best evaluation.
         """
-        best = self.choose(values)
-        if best is None:
-            self._check_unneeded(newest)
-            return None
-        published = os.path.join(self._directory, "model.ckpt-{}")
-        if checkpoint_files.exists(self._weights(best[0])):
+        best, published = self.choose(values), os.path.join(self._directory, "model.ckpt-{}")
+        if best and checkpoint_files.exists(self._weights(best[0])):
             return *best, None
-        if checkpoint_files.exists(published.format(best[0])):
+        if best and checkpoint_files.exists(published.format(best[0])):
             return *best, published.format(best[0])
-        lost = (f"--keep_best={self._metric}: step {best[0]} has the best evaluation, but the weights of "
-                "this step are no longer kept.")
-        if self._content is not None and self._content["step"] is not None:
-            raise ValueError(f"{lost} {self._path} contains the weights of step {self._content['step']}, the "
-                             f"best weights by {self._content['metric']}. Move {self._path} to another "
-                             "place. The training then chooses the best weights among the evaluations of "
-                             f"step {newest} and of later steps.")
-        logging.warning("%s The best weights are chosen among the evaluations of step %d and of later steps.",
-                        lost, newest)
+        kept, metric = map((self._content or {}).get, ("step", "metric"))
+        # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
+        # checkpoint are not needed, either: if the training was killed before it added their evaluation to
+        # the table, it evaluates this checkpoint again.
+        if kept is not None and (best or self.first_step <= kept < newest):
+            raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step {kept}, "
+                             f"the best weights by {metric}, but not the best weights up to step {newest} "
+                             f"by the {self._metric} in the table of the evaluations. Restore "
+                             f"learning_curve.tsv, pass --keep_best={metric}, or move {self._path} to "
+                             "another place. The training then chooses the best weights among the "
+                             f"evaluations of step {newest} and of later steps.")
+        if best is None:
+            return None
+        logging.warning("--keep_best=%s: the weights of the best evaluation, at step %d, are no longer kept. "
+                        "The best weights are chosen among the evaluations of step %d and of later steps.",
+                        self._metric, best[0], newest)
         self.first_step = newest
         best = self.choose(values)
         return best and (*best, published.format(newest))
-
-    def _check_unneeded(self, newest):
-        """Checks that best/ can be emptied, because there is no best evaluation up to the newest checkpoint.
-
-        Weights of later steps are not needed: the training repeats these steps. The weights of the newest
-        checkpoint are not needed, either: if the training was killed before it added their evaluation to the
-        table, it evaluates this checkpoint again.
-
-        Raises:
-          ValueError: best/ contains weights of an earlier step.
-        """
-        step, metric = map((self._content or {}).get, ("step", "metric"))
-        if step is not None and self.first_step <= step < newest:
-            raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step {step}, "
-                             f"the best weights by {metric}, but the table of the evaluations has no finite "
-                             f"value of {self._metric} up to step {newest}. Restore learning_curve.tsv, pass "
-                             f"--keep_best={metric}, or move {self._path} to another place.")
 
     def restore(self, values, newest):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
@@ -294,7 +274,7 @@ class BestWeights:
 
     def _write_model_files(self):
         """Copies the files that describe the model and the training into best/."""
-        for name in (*output_files.NAMES, *model_files.MORE_NAMES):
+        for name in (*output_files.NAMES, *output_files.MORE_NAMES):
             source, target = (os.path.join(path, name) for path in (self._directory, self._path))
             if files.exists(source):
                 content = files.read_bytes(source)

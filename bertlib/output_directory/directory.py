@@ -5,6 +5,7 @@ import functools
 import os
 
 from absl import logging
+import numpy as np
 
 from bertlib.checkpoints import checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, output_files
@@ -78,21 +79,28 @@ class OutputDirectory:
         return metrics_history.MetricsHistory(self.path)
 
     def results(self, name="eval_results"):
-        """Returns the results of an evaluation as {name: value}; None if there are none.
+        """Returns the results of an evaluation in NAME.json, {metric: value}; None if there are none."""
+        path = self.join(f"{name}.json")
+        return files.read_json_object(path) if files.exists(path) else None
 
-        They are read from `name`.json. If this file is missing, they are read from `name`.txt, because
-        run_pretraining.py writes only a text file.
+    def write_results(self, name, metrics, combined):
+        """Writes the results of an evaluation. The metrics are sorted by name.
 
         Args:
-          name: name of the two files without their ending.
+          name: name of the two files.
+          metrics: {name of a metric: number or array}. NAME.txt has a line "name = value" for each metric.
+          combined: {name: number, array, or dict of numbers} for NAME.json. NaN and infinite numbers become
+            null.
+
+        Returns:
+          str, the lines of NAME.txt, indented.
         """
-        path = self.join(name)
-        if files.exists(f"{path}.json"):
-            return files.read_json_object(f"{path}.json")
-        if not files.exists(f"{path}.txt"):
-            return None
-        pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
-        return {name: number for name, text in pairs if (number := _number(text)) is not None}
+        lines = [f"{metric} = {value.tolist() if np.ndim(value) else value}"
+                 for metric, value in sorted(metrics.items())]
+        files.write_text(self.join(f"{name}.txt"), "".join(line + "\n" for line in lines))
+        text = files.json_text(dict(sorted(combined.items())), indent=2, ensure_ascii=False)
+        files.write_text(self.join(f"{name}.json"), text + "\n")
+        return "\n".join(f"  {line}" for line in lines)
 
     def used(self, weights):
         """Returns the `OutputDirectory` of the weights that a command without training uses.
@@ -125,13 +133,6 @@ class OutputDirectory:
         method only if the training was neither killed nor terminated."""
         if self.record is not None and self.record["finished_step"] != (self.step or 0):
             self.write_record({**self.record, "finished_step": self.step or 0})
-
-
-def _number(text):
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def find_training(path):

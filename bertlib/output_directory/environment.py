@@ -11,6 +11,7 @@ import subprocess
 
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.kernels import native
+from bertlib.system import workers
 
 # Packages whose code may run in a training. Packages that are not installed are left out.
 PACKAGES = ("tensorflow", "numpy", "tf-keras", "sentencepiece", "safetensors", "tokenizers", "tensorflow-hub",
@@ -32,7 +33,7 @@ def describe():
     compiler = native.find_compiler()
     version = compiler and _output([*compiler, "--version"])
     return {"git": _describe_git(), "system": f"{platform.system()} {platform.machine()}", **_describe_cpu(),
-            "threads": _count_threads(), "gpus": _list_gpus(),
+            "threads": workers.available_cores(), "gpus": _list_gpus(),
             "compiler": version.partition("\n")[0] if version else None,
             "variables": {name: value for name, value in sorted(os.environ.items())
                           if name.startswith(_PREFIXES)}}
@@ -97,12 +98,6 @@ def _describe_cpu():
     known = (values.get("flags") or values.get("Features") or "").split()
     return {"cpu": values.get("model name") or platform.processor() or None,
             "instruction_sets": [name for name in _INSTRUCTION_SETS if name in known]}
-
-
-def _count_threads():
-    """Returns the number of processors that this process may use. TensorFlow starts one thread for each of
-    these processors."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _list_gpus():

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_files
 from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.output_directory import best_weights, output_files, tokenizer_files
 from bertlib.output_directory.directory import OutputDirectory
@@ -46,7 +45,8 @@ class ModelDirectory(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        return output_files.default_of_setting(name, self.target, self.record.get("command"), default)
+        found = output_files.find_entries(name, self.target, self.record.get("command"))
+        return default if not found or found[0].default is None else found[0].default
 
     @property
     def target(self):
@@ -110,33 +110,14 @@ def read(path, weights=best_weights.BEST):
     config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
                None if files.exists(config) else output_files.CONFIG)
-    if checkpoint is None:
-        _refuse_hugging_face(path)
     if missing:
         raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
                          "this version. Pass another directory, or continue the training in this directory: "
-                         "the training writes missing files.")
+                         "the training writes missing files. To predict with a model of Hugging Face, pass "
+                         f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
+                         "as run_classifier.py.")
     output_files.check_trained(record, checkpoint)
     return describe(path, record, checkpoint)
-
-
-def _refuse_hugging_face(path):
-    """Raises a ValueError if a directory contains a model of Hugging Face. The message names the command that
-    predicts with this model."""
-    config = os.path.join(path, "config.json")
-    if not files.exists(config):
-        return
-    classes = files.read_json_object(config).get("architectures")
-    if not classes and not checkpoint_files.list_by_ending(path, ".safetensors", ".bin"):
-        return
-    command = next((target.prediction_command for target in targets.find_all()
-                    if target.architecture and str(classes).endswith(
-                        f"{target.architecture.removeprefix('Bert')}']")), None)
-    to_do = (f"To predict with this model, run `{command} --init_checkpoint={path} --output_dir=DIRECTORY`."
-             if command else "Its head is unknown. To train a model from these weights, pass "
-             f"--init_checkpoint={path} to a training command, such as run_classifier.py.")
-    raise ValueError(f"{path} contains a Hugging Face model, not the output of a training with this project. "
-                     f"{to_do}")
 
 
 def describe(path, record, weights):

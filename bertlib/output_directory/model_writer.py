@@ -114,7 +114,8 @@ def write(directory, kind, source, names, contents):
         if is_new:
             _move_directory(temporary, directory)
         else:
-            _move_files(temporary, directory, new)
+            for name in new:
+                os.replace(os.path.join(temporary, name), os.path.join(directory, name))
             for name in set(before) - set(new):
                 os.remove(os.path.join(directory, name))
     return new
@@ -130,19 +131,3 @@ def _move_directory(model, directory):
             raise
         raise FileExistsError(f"{directory}: another process wrote to this directory at the same time. Name "
                               "another directory, or run the command again.") from None
-
-
-def _move_files(model, directory, names):
-    """Moves files into an existing directory. If this fails, the files that were already moved and replaced
-    no older file are removed."""
-    created = []
-    try:
-        for name in names:
-            target = os.path.join(directory, name)
-            is_created = not os.path.lexists(target)
-            os.replace(os.path.join(model, name), target)
-            created += [target] * is_created
-    except BaseException:
-        for path in created:
-            os.remove(path)
-        raise

@@ -1,5 +1,10 @@
-"""Defines the names of the files that describe the model in an output directory. Reads and checks these
-files.
+"""Defines the names of the files that describe the model in an output directory. Reads, checks, compares and
+writes these files.
+
+These files are the configuration, the vocabulary, the tokenizer settings and the labels. A training with
+--dev_fraction also has the file dev_rows.txt. A training with --task_module also has the file task_module.py.
+A training writes them atomically before its first step (`run_record.RunRecord`). A file with one of these
+names is replaced only if a training wrote it.
 
 In run.json, the rule for a setting is in the table of flags. The setting max_seq_length is also limited by
 the model's configuration.
@@ -28,6 +33,11 @@ DEV_ROWS = "dev_rows.txt"
 TASK_MODULE = "task_module.py"
 # Name of the file with a table of the skipped lines (--skip_bad_lines=true).
 SKIPPED_LINES = "skipped_lines.csv"
+# Each of these flags may name a file that an earlier training wrote to --output_dir. The new training then
+# writes the same content to this file again.
+FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
+# Names of more files that a training writes, but only if certain flags are set. See `run_record.RunRecord`.
+MORE_NAMES = (DEV_ROWS, TASK_MODULE)
 RECORD = "run.json"
 RECORD_FORMAT = 2
 # Keys of a configuration. The values of these keys may differ between two runs, because they do not change
@@ -90,20 +100,16 @@ def read_record(directory):
         record = json.loads(files.read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
-    if not isinstance(record, dict) or record.get("format") not in (1, RECORD_FORMAT):
-        raise ValueError(f"{path} is not a record of format 1 or {RECORD_FORMAT}, the formats that this "
-                         "version reads. Remove this file to continue without a record of the training of "
-                         "these checkpoints.")
+    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
+        raise ValueError(f"{path} is not a record of format {RECORD_FORMAT}, which this version reads. Train "
+                         "again, or remove this file to continue without a record of the training of these "
+                         "checkpoints.")
     missing = sorted(set(FIELDS) - set(record) - {"sessions"})
-    if missing and record["format"] == 1:
-        raise ValueError(f"{path} is from an older version of this project: it lacks {', '.join(missing)}. "
-                         "Train again, or remove this file to continue without a record of the training of "
-                         "these checkpoints.")
     problem = f"it lacks {', '.join(missing)}" if missing else find_problem(record)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
     _check_labels(directory, record)
-    return _from_format_1(directory, record) if record["format"] == 1 else record
+    return record
 
 
 def _has_form(value, form):
@@ -127,19 +133,6 @@ def find_entries(name, target, command=None):
     """
     more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
     return more or targets.find_flag(name, command)
-
-
-def default_of_setting(name, target, command, default=None):
-    """Returns the value that a setting has by default.
-
-    Args:
-      name: name of the setting.
-      target: class of the target, see `bertlib.tasks.targets`.
-      command: file name of the command that trained; None if it is unknown.
-      default: the result if no command has such a setting, or if the setting has no default.
-    """
-    found = find_entries(name, target, command)
-    return default if not found or found[0].default is None else found[0].default
 
 
 def find_problem(record):
@@ -183,34 +176,6 @@ def shorten(value):
     """Returns a value as text for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _from_format_1(directory, record):
-    """Converts a record of format 1 into format 2.
-
-    Format 1 had another fingerprint of the vocabulary. It is compared with the vocabulary in the directory,
-    or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
-    stays, and differs from that of every vocabulary.
-    """
-    named = record["files"]
-    for path, pieces in ((os.path.join(directory, VOCABULARY), False),
-                         (os.path.join(directory, SENTENCE_PIECES), True),
-                         (named.get("vocab_file"), False), (named.get("spm_model_file"), True)):
-        if record["vocabulary"] and _hash_vocabulary_of_format_1(path, pieces) == record["vocabulary"]:
-            return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, pieces)}
-    return {**record, "format": RECORD_FORMAT}
-
-
-def _hash_vocabulary_of_format_1(path, pieces):
-    """Returns the fingerprint of a vocabulary in records of format 1; None if the file is missing, or is no
-    vocabulary."""
-    if not path or not files.exists(path) or files.is_directory(path):
-        return None
-    try:
-        return (fingerprints.hash_files([path])["fingerprint"] if pieces
-                else fingerprints.hash_texts(tokenization.load_vocab(path)))
-    except (ValueError, OSError):
-        return None
 
 
 def hash_vocabulary(path, pieces=False):
@@ -320,3 +285,144 @@ def check_trained(record, checkpoint):
 def _warn_of_unfinished(path, step, planned):
     logging.warning("%s comes from an unfinished training: step %d of %d. If you run the training command "
                     "again, the training continues from this step.", path, step, planned)
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+def model_file_contents(settings, config, labels=None):
+    """Returns {name: content in bytes} of the files that describe a model.
+
+    Args:
+      settings: a `Settings`. It contains no vocabulary if the command reads no text.
+      config: a `modeling.BertConfig`, or the configuration of a hub module. The configuration of a hub module
+        has a different class, and is not written.
+      labels: list of str in the order of the model's outputs, or None.
+    """
+    contents = {}
+    if isinstance(config, BertConfig):
+        contents[CONFIG] = format_json(published_settings(config))
+    for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
+        if flag in settings and getattr(settings, flag):
+            contents[name] = files.read_bytes(getattr(settings, flag))
+            contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))
+    if labels is not None and not any("\n" in label for label in labels):
+        contents[LABELS] = format_labels(labels)
+    return contents
+
+
+def format_labels(labels):
+    """Returns the content of labels.txt as bytes."""
+    return "".join(f"{label}\n" for label in labels).encode()
+
+
+def published_settings(config):
+    """Returns a dict of the settings in a `modeling.BertConfig` that published configurations also have."""
+    known = BertConfig(vocab_size=1).to_dict()
+    return {name: value for name, value in config.to_dict().items() if name in known}
+
+
+def tokenizer_content(settings, config, flag):
+    """Returns a dict, the content of tokenizer_config.json for the tokenizer of a run."""
+    tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
+    options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
+    if settings.do_lower_case is not None:
+        options["do_lower_case"] = settings.do_lower_case
+    if flag == "spm_model_file":
+        return options
+    added = sorted(tokenizer_files.added_tokens(tokenizer_settings))
+    length = getattr(config, "max_position_embeddings", None)
+    return {"tokenizer_class": "BertTokenizer", **options,
+            **({"additional_special_tokens": added} if added else {}),
+            **({"model_max_length": length} if length else {})}
+
+
+def tokenizer_directories(settings, path):
+    """Returns the directories that contain the files of a run's tokenizer. These are the directory of the
+    vocabulary and the directory of --init_checkpoint.
+
+    Args:
+      settings: a `Settings`.
+      path: the vocabulary's file.
+    """
+    start = settings.init_checkpoint if "init_checkpoint" in settings else None
+    return [os.path.dirname(path), *([checkpoint_formats.directory_of_checkpoint(start)] if start else [])]
+
+
+def format_json(content):
+    """Returns a JSON object as bytes, in the form in which it is written to a file."""
+    return (files.json_text(content, indent=2, sort_keys=True) + "\n").encode()
+
+
+def hash_contents(contents):
+    """Returns the fingerprints of files as {name: fingerprint}, given {name: content in bytes}."""
+    return {name: fingerprints.hash_bytes(content) for name, content in contents.items()}
+
+
+def list_changed_files(directory, contents, recorded):
+    """Compares the files in a directory with the files that a run would write.
+
+    Args:
+      directory: the output directory.
+      contents: the run's files, see `model_file_contents`.
+      recorded: {name: fingerprint} of the files that an earlier training wrote into the directory. Only files
+        with these fingerprints are replaced.
+
+    Returns:
+      (names of the files to write, names of the files to remove).
+
+    Raises:
+      ValueError: the directory contains a file that no training wrote. The training would replace this file,
+        or later commands would use it as the model's vocabulary.
+    """
+    existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, *MORE_NAMES)
+                if files.exists(os.path.join(directory, name))}
+    replaceable = {name for name, value in hash_contents(existing).items() if recorded.get(name) == value}
+    changed = [name for name, content in contents.items()
+               if name not in existing or not _is_same_content(name, existing[name], content)]
+    foreign = [name for name in changed if name in existing and name not in replaceable]
+    if SENTENCE_PIECES in contents and VOCABULARY in set(existing) - replaceable:
+        foreign.append(VOCABULARY)  # later commands would use this file instead of the SentencePiece model
+    if foreign:
+        names = " and ".join(foreign)
+        raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. In "
+                         "an output directory, files with these names belong to the trained model. Use "
+                         f"another directory, or move {names} to another place.")
+    return changed, sorted(replaceable - set(contents))
+
+
+def _is_same_content(name, before, after):
+    """Returns whether two contents of a file have the same meaning, like two JSON texts that differ only in
+    white space."""
+    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, *MORE_NAMES):
+        return before == after
+    try:
+        before, after = (json.loads(content.decode("utf-8-sig")) for content in (before, after))
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(before, dict):
+        return False
+    if name == CONFIG:
+        return published_settings(BertConfig.from_dict(before)) == after
+    # The file is tokenizer_config.json. Keys that are only in the old content are ignored, because they have
+    # no effect.
+    return all(before.get(key) == value for key, value in after.items()
+               if key not in ("tokenizer_class", "model_max_length"))
+
+
+def write(directory, contents, names):
+    """Writes files into a directory.
+
+    Args:
+      directory: the output directory.
+      contents: see `model_file_contents`.
+      names: names of the files to write.
+    """
+    for name in names:
+        files.write_bytes(os.path.join(directory, name), contents[name])
+
+
+def remove(directory, names):
+    """Removes the files with these names from a directory."""
+    for name in names:
+        files.remove(os.path.join(directory, name))

@@ -184,15 +184,3 @@ def format_table(found):
     writer.writerow(_COLUMNS)
     writer.writerows((fault.path, fault.line, fault.kind, fault.problem, fault.text) for fault in found)
     return stream.getvalue()
-
-
-def parse_table(text):
-    """Returns the list of `Fault` in the content of skipped_lines.csv, a str.
-
-    Raises:
-      ValueError: another program has changed the table.
-    """
-    header, *rows = csv.reader(io.StringIO(text, newline="")) if text else [[]]
-    if tuple(header) != _COLUMNS or any(len(row) != len(_COLUMNS) for row in rows):
-        raise ValueError(f"the columns are not {', '.join(_COLUMNS)}")
-    return [Fault(path, int(line), *rest) for path, line, *rest in rows]

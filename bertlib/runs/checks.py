@@ -6,7 +6,7 @@ import os
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.data import features_cache
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import output_files
 from bertlib.runs import learning_curve
 from bertlib.system import files
 
@@ -71,7 +71,7 @@ def check_output_dir(settings):
 
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *model_files.MORE_NAMES,
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *output_files.MORE_NAMES,
                    metrics_history.FILE, learning_curve.TABLE, learning_curve.PICTURE)
 
 
@@ -89,8 +89,6 @@ def refuse_overwriting(settings, read, written):
     Raises:
       ValueError: a file would be overwritten.
     """
-    read = {flag: list(paths) for flag, paths in read.items()}
-    settings.add_input_files(read)  # run.json records the fingerprints of these files
     flags = {}
     for flag, paths in (*_list_model_files(settings).items(), *read.items()):
         flags.update((files.file_identity(path), (flag, path)) for path in paths if files.exists(path))
@@ -103,7 +101,7 @@ def refuse_overwriting(settings, read, written):
                 # A training may read the model's files from --output_dir and write files with the same names
                 # into it. This is not refused here, because `run_record` compares the old and new contents of
                 # these files.
-                own = reader in model_files.FILE_FLAGS and os.path.basename(name) in (
+                own = reader in output_files.FILE_FLAGS and os.path.basename(name) in (
                     *output_files.NAMES, output_files.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):
                     other = "" if source == name else f" (the same file as {source})"
@@ -139,7 +137,7 @@ def list_overwritten_files(settings, result_names, training_names):
 
 def _list_model_files(settings):
     """Returns {flag: list of paths}, the paths of the model's files that a command reads."""
-    paths = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
+    paths = {flag: [getattr(settings, flag)] for flag in output_files.FILE_FLAGS
              if flag in settings and getattr(settings, flag)}
     if "init_checkpoint" in settings and settings.init_checkpoint:
         paths["init_checkpoint"] = list_checkpoint_files(settings.init_checkpoint)

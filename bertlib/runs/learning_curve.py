@@ -2,7 +2,7 @@
 table and as a picture, keeps the best weights (--keep_best) and ends the training early
 (--early_stopping_evals).
 
-If a command evaluates during a training, the `LearningCurve` from `create_learning_curve` does this work.
+If a command evaluates during a training, `LearningCurve` does this work.
 Three other parts of the project also evaluate during a training, without this module:
 
 - an evaluator process of TF_CONFIG (`bertlib.command_line.evaluator_process`)
@@ -55,7 +55,7 @@ def check(settings, needs_do_eval=True):
       ValueError: flags are missing or contradict each other, or --output_dir contains the best weights of a
         different training.
     """
-    if settings.do_train and best_weights.is_best_directory(settings.output_dir):
+    if settings.do_train and files.exists(os.path.join(settings.output_dir, best_weights.FILE)):
         raise ValueError(f"--output_dir={settings.output_dir} contains the best weights of a training, "
                          "without the state of the optimizer. A training cannot continue from them. To start "
                          f"from these weights, pass --init_checkpoint={settings.output_dir} and another "
@@ -111,8 +111,7 @@ def find_early_stop(settings):
         return None
     rows, newest = _restorable_rows(settings.output_dir)
     best = best_weights.BestWeights(settings.output_dir, settings.keep_best)
-    is_stop = _is_early_stop(best, _values(rows, settings.keep_best), settings.early_stopping_evals)
-    return newest if is_stop else None
+    return newest if _is_early_stop(settings, best, rows) else None
 
 
 def _restorable_rows(directory):
@@ -133,16 +132,19 @@ def _values(rows, metric):
     return [(step, value) for step, value in found if math.isfinite(value)]
 
 
-def _is_early_stop(best_so_far, values, patience):
-    """Returns whether a training ends early: there are at least `patience` evaluations after the best one.
+def _is_early_stop(settings, best_so_far, rows):
+    """Returns whether a training ends early: --early_stopping_evals or more evaluations follow the best one.
 
     Args:
+      settings: a `Settings`.
       best_so_far: the `best_weights.BestWeights` of the training.
-      values: list of (step, value), all evaluations.
-      patience: int, the value of --early_stopping_evals.
+      rows: all evaluations, see `read_rows`.
     """
+    if settings.early_stopping_evals is None:
+        return False
+    values = _values(rows, settings.keep_best)
     best = best_so_far.choose(values)
-    return best is not None and sum(step > best[0] for step, _ in values) >= patience
+    return best is not None and sum(step > best[0] for step, _ in values) >= settings.early_stopping_evals
 
 
 def read_rows(directory):
@@ -188,11 +190,9 @@ class LearningCurve:
           full_score: the best possible value of the shown metrics, such as 1.0 or 100.0. The picture shows
             this value as 100 %.
         """
-        self._directory, self._evaluate = settings.output_dir, evaluate
+        self._settings, self._directory, self._evaluate = settings, settings.output_dir, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
-        self._each_checkpoint = settings.eval_each_checkpoint
-        self._every_steps = settings.eval_every_steps
-        self._metric, self._patience = settings.keep_best, settings.early_stopping_evals
+        self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
         self._rows = read_rows(self._directory)
         self._seconds = []  # of each evaluation in this run
@@ -235,11 +235,10 @@ class LearningCurve:
             self._write_table(rows)
         if self._metric:
             self._best = best_weights.BestWeights(self._directory, self._metric)
-            values = _values(rows, self._metric)
-            self._best.restore(values, newest)
-            self._stops = self._is_stop(values)
+            self._best.restore(_values(rows, self._metric), newest)
+            self._stops = _is_early_stop(self._settings, self._best, rows)
         is_missing = newest is not None and not self._is_done(newest) and (
-            self._each_checkpoint or self._is_due(newest))
+            self._settings.eval_each_checkpoint or self._is_due(newest))
         return newest, is_missing
 
     def finish(self):
@@ -271,7 +270,7 @@ class LearningCurve:
 
     def add_checkpoint(self, step):
         """Evaluates the checkpoint that the training has just saved, with --eval_each_checkpoint."""
-        if self._each_checkpoint and not self._is_done(step):
+        if self._settings.eval_each_checkpoint and not self._is_done(step):
             self.evaluate_and_add(step)
 
     @property
@@ -365,16 +364,13 @@ class LearningCurve:
         values = _values(rows, metric)
         best_step, best_value = self._best.choose(values)
         if best_step == step:
-            _, newest = _restorable_rows(self._directory)
-            self._best.replace(step, best_value, checkpoint, values, newest or 0)
-        self._stops = self._is_stop(values)
+            newest = OutputDirectory(self._directory).step or 0
+            self._best.replace(step, best_value, checkpoint, values, newest)
+        self._stops = _is_early_stop(self._settings, self._best, rows)
         if self._stops:
             logging.info("Early stopping: %s did not improve in the last %d evaluations. The best value is "
-                         "%s, at step %d. The training ends at step %d.", metric, self._patience, best_value,
-                         best_step, step)
-
-    def _is_stop(self, values):
-        return self._patience is not None and _is_early_stop(self._best, values, self._patience)
+                         "%s, at step %d. The training ends at step %d.", metric,
+                         self._settings.early_stopping_evals, best_value, best_step, step)
 
 
 def _format_rows(rows, names, best_step):

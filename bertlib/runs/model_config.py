@@ -9,6 +9,7 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
+from bertlib.flag_table.entries import Number, Rule, whole_number
 from bertlib.output_directory import output_files
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
@@ -198,9 +199,11 @@ def _advice_on_name(path, flag):
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
-# Largest allowed values of the sizes in a configuration. They are far above the sizes of real models. With
-# larger sizes, shapes would overflow, or building the graph would take too long.
-_MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
+# {name or type of a value in a configuration: its rule}. The largest allowed sizes are far above the sizes of
+# real models. With larger sizes, shapes would overflow, or building the graph would take too long.
+_RULES = {"num_hidden_layers": whole_number(1, 1000), int: whole_number(1, 1 << 24),
+          float: Number("", None, "", least=0, below=1).rule,
+          str: Rule(lambda value: isinstance(value, str | None), "a string")}
 
 
 def read_config(settings):
@@ -259,14 +262,9 @@ def config_problems(settings):
         problems.append(f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "."))
     for name, default in defaults.items():
         value = settings.get(name, default)
-        if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            problems.append(f"{name} is {output_files.shorten(value)}; it must be a positive integer.")
-        elif isinstance(default, int) and value > (most := _MAX_SIZES.get(name, _MAX_SIZE)):
-            problems.append(f"{name} is {output_files.shorten(value)}; it must be at most {most}.")
-        elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
-            problems.append(f"{name} is {output_files.shorten(value)}; it must be at least 0 and below 1.")
-        elif isinstance(default, str) and not isinstance(value, (str, type(None))):
-            problems.append(f"{name} is {output_files.shorten(value)}; it must be a string.")
+        rule = _RULES.get(name) or _RULES[type(default)]
+        if not rule.holds(value):
+            problems.append(f"{name} is {output_files.shorten(value)}; it must be {rule.words}.")
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")

@@ -3,7 +3,6 @@
 import os
 
 from absl import logging
-import numpy as np
 
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import output_files
@@ -14,75 +13,53 @@ from bertlib.runs import learning_curve
 from bertlib.system import files
 
 
-def record_evaluation(settings, name, metrics):
+def write_metrics(settings, split, name, metrics, details=None):
+    """Logs the metrics of a split, and writes them into NAME.txt and NAME.json of --results_dir. Adds them to
+    the history of a training.
+
+    Args:
+      settings: a `Settings`.
+      split: name of the evaluated data, such as "dev".
+      name: name of the files.
+      metrics: {name of a metric: number or array}, with the "global_step" of the weights.
+      details: {name: number, array, or dict of numbers}, further metrics for NAME.json.
+
+    Returns:
+      the metrics in NAME.json. If a metric and a further metric have the same name, it is the metric.
+    """
+    combined = {**metrics, **(details or {}), **metrics}
+    directory = OutputDirectory(settings.results_dir)
+    text = directory.write_results(name, metrics, combined)
+    logging.info("Results, in %s.txt:\n%s", directory.join(name), text)
+    record_evaluation(settings, split, metrics)
+    return combined
+
+
+def record_evaluation(settings, split, metrics):
     """Adds an evaluation to the history of the training in --output_dir. Does nothing in a run that does not
     train.
 
     Args:
       settings: a `Settings`.
-      name: name of the evaluated data, such as "dev".
+      split: name of the evaluated data, such as "dev".
       metrics: {name of a metric: number or array}, with the "global_step" of the weights.
     """
     if settings.do_train:
-        OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], name, metrics)
-
-
-def write_results(directory, file_name, results):
-    """Logs metrics, and writes them to a file. The file has a line "name = value" for each metric. The lines
-    are sorted by the names of the metrics.
-
-    Args:
-      directory: directory of the file.
-      file_name: name of the file.
-      results: {name of a metric: number or array}.
-    """
-    lines = [f"{name} = {str(value.tolist() if np.ndim(value) else value)}"
-             for name, value in sorted(results.items())]
-    path = os.path.join(directory, file_name)
-    files.write_text(path, "".join(line + "\n" for line in lines))
-    logging.info("Results, in %s:\n%s", path, "\n".join(f"  {line}" for line in lines))
-
-
-def write_json(directory, file_name, results):
-    """Writes metrics as a JSON object. The metrics are sorted by name. NaN and infinite numbers become null.
-
-    Args:
-      directory: directory of the file.
-      file_name: name of the file.
-      results: {name of a metric: number, array, or dict of numbers}. The numbers have the same digits as in
-        the file that `write_results` writes.
-    """
-    text = files.json_text(dict(sorted(results.items())), indent=2, ensure_ascii=False)
-    files.write_text(os.path.join(directory, file_name), text + "\n")
+        OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], split, metrics)
 
 
 def write_skipped_lines(settings, skipped):
     """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
 
-    A run that does not train, but writes to --output_dir, keeps the lines of other files in the list. For
-    example, an evaluation of a new file keeps the lines that the training left out.
-
     Args:
       settings: a `Settings`.
       skipped: list of `faults.Fault`.
-
-    Raises:
-      ValueError: the file to which lines are added is not such a list.
     """
     if "skip_bad_lines" not in settings or not settings.skip_bad_lines:
         return
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, output_files.SKIPPED_LINES)
-    kept = []
-    if not settings.do_train and directory == settings.output_dir and files.exists(path):
-        read_again = {fault.path for fault in skipped}
-        try:
-            listed = faults.parse_table(files.read_text(path))
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be extended: {error}. Move the file away, or pass "
-                             "--results_dir.") from None
-        kept = [fault for fault in listed if fault.path not in read_again]
-    files.write_text(path, faults.format_table([*kept, *skipped]))
+    files.write_text(path, faults.format_table(skipped))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 

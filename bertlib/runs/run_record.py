@@ -21,7 +21,6 @@ from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import (
     environment,
-    model_files,
     output_files,
     record_comparison,
 )
@@ -94,15 +93,12 @@ def hash_checkpoint(path):
         return None
 
 
-def hash_inputs(settings):
+def hash_inputs(inputs):
     """Returns {absolute path: entry of `fingerprints.hash_files`} for the data files that a command reads.
-    The dict is empty if the command reads more than `_MOST_FILES` files.
-
-    Args:
-      settings: a `Settings`.
+    The dict is empty if the command reads more than `_MOST_FILES` files. For `inputs`, see `describe`.
     """
     paths = sorted({os.path.abspath(path) if not files.is_remote(path) else path
-                    for paths in settings.input_files().values() for path in paths
+                    for paths in inputs.values() for path in paths
                     if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
     if len(paths) > _MOST_FILES:
         return {}
@@ -124,6 +120,7 @@ def describe(settings, description):
         - command: file name of the command, such as "run_squad.py".
         - task: name of the task. A run with a different task cannot continue the training.
         - config: the `modeling.BertConfig`.
+        - inputs: the data files that a training reads, {name of a flag: list of paths}.
         - task_type: name of the target, see `bertlib.tasks.targets`.
         - labels: list of str, in the order of the model's outputs.
         - tokenizer: the tokenizer; None if the run reads no text.
@@ -137,7 +134,7 @@ def describe(settings, description):
     """
     about = dict.fromkeys(("task_type", "labels", "tokenizer", "train_data", "dev_data", "vocabulary",
                            "dev_rows", "task_module")) | description
-    tokenizer, config = about.pop("tokenizer"), about.pop("config")
+    tokenizer, config, inputs = map(about.pop, ("tokenizer", "config", "inputs"))
     fields = {name: about.pop(name) for name in (
         "command", "task", "task_type", "labels", "vocabulary", "train_data", "dev_data", "dev_rows",
         "task_module")}
@@ -172,7 +169,7 @@ def describe(settings, description):
                   if settings.is_given(entry.name)},
         "arguments": sys.argv[1:],
         "working_directory": os.getcwd(),
-        "inputs": hash_inputs(settings) if "do_train" in settings and settings.do_train else {},
+        "inputs": hash_inputs(inputs),
         "code": _hash_code(),
         "environment": environment.describe(),
         "model_files": {},
@@ -375,7 +372,7 @@ class RunRecord:
           last_step: last step of the schedule. With --max_steps, the training may end earlier.
           description: see `describe`.
           more_files: {name: content in bytes} of further files that the training writes, in addition to the
-            result of `model_files.model_file_contents`.
+            result of `output_files.model_file_contents`.
 
         Raises:
           ValueError: the run cannot continue the training in the directory.
@@ -386,7 +383,7 @@ class RunRecord:
             stopped = learning_curve.find_early_stop(settings)
             self._last_step = self._last_step if stopped is None else stopped
         self._now = {**describe(settings, description), "planned_steps": last_step, "finished_step": None}
-        self._contents = {} if not self._trains else {**model_files.model_file_contents(
+        self._contents = {} if not self._trains else {**output_files.model_file_contents(
             settings, description["config"], description.get("labels")), **more_files}
         self._warnings = []  # see `warn_about_results`
         self._compare(settings.trained or settings.directory)
@@ -427,10 +424,11 @@ class RunRecord:
         before = stored or {}
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
-            changed, stale = model_files.list_changed_files(self._directory, self._contents, recorded)
+            changed, stale = output_files.list_changed_files(self._directory, self._contents, recorded)
         elif before:  # a user may have removed some of the files
-            changed = model_files.list_missing_files(self._directory, self._contents)
-        fingerprints = model_files.hash_contents({name: self._contents[name] for name in changed})
+            changed = [name for name in self._contents
+                       if not files.exists(os.path.join(self._directory, name))]
+        fingerprints = output_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in recorded.items() if name not in stale}
         self._files = changed, stale, {**kept, **fingerprints}
 
@@ -496,8 +494,8 @@ class RunRecord:
         if (now.newest, now.record) != (self._seen.newest, self._seen.record):
             self._compare(now)
         changed, stale, kept = self._files
-        model_files.write(self._directory, self._contents, changed)
-        model_files.remove(self._directory, stale)
+        output_files.write(self._directory, self._contents, changed)
+        output_files.remove(self._directory, stale)
         if not now.newest:
             learning_curve.remove(self._directory)
         record = self._new or now.record

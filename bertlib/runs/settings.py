@@ -33,7 +33,7 @@ class Settings:
         """
         vars(self).update(values)
         self._entries, self._taken = dict(entries or {}), set()
-        self._given, self._input_files = set(given), {}
+        self._given = set(given)
         self._opened = {}  # what `directory` and `start` return
 
     def __contains__(self, name):
@@ -63,14 +63,6 @@ class Settings:
         """
         vars(self).update(values)
         self._taken.update(values)
-
-    def add_input_files(self, paths):
-        """Stores the paths of the data that the command reads. `paths` is {flag: list of paths}."""
-        self._input_files.update({name: list(values) for name, values in paths.items()})
-
-    def input_files(self):
-        """Returns the files with the data that the command reads, as {name of a flag: list of paths}."""
-        return dict(self._input_files)
 
     @property
     def directory(self):

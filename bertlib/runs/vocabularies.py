@@ -8,7 +8,7 @@ import json
 import os
 
 from bertlib.data import record_manifests
-from bertlib.output_directory import model_files, output_files, tokenizer_files
+from bertlib.output_directory import output_files, tokenizer_files
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
@@ -119,7 +119,7 @@ def _check_tokenizer_files(settings, where, recorded):
     """
     if "strip_accents" not in recorded:
         return  # the tokenizer of the records was not made from files
-    directories = model_files.tokenizer_directories(settings, settings.vocab_file)
+    directories = output_files.tokenizer_directories(settings, settings.vocab_file)
     options = tokenizer_files.read(directories).options
 
     def is_same(name, value):
@@ -214,7 +214,7 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
     pieces, vocab_size = names == ["spm_model_file"], None if config is None else config.vocab_size
     check_against_start(settings, path, names[0])
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
-    tokenizer_settings = tokenizer_files.read(model_files.tokenizer_directories(settings, path))
+    tokenizer_settings = tokenizer_files.read(output_files.tokenizer_directories(settings, path))
     lower, source = tokenizer_settings.options.get("do_lower_case", (None, None))
     resolve_lower_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)

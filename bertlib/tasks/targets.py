@@ -108,7 +108,6 @@ class Target:
         object of the class knows them. `size` is the number of outputs of the head, in the same way.
       problem_type: "problem_type" in Hugging Face's configurations, or None.
       architecture: class of Hugging Face's models with such a head, or None.
-      prediction_command: command and flags that predict with a model of Hugging Face.
       usual_answers: the task of `answers` for which a model is used by default.
       more_settings: tuple of entries of the table of flags, for the settings in run.json that are not flags.
       fractions: regular expression for the names of metrics that are fractions from 0 to 1; None if there are
@@ -120,7 +119,7 @@ class Target:
       planned: name of the task in plan_memory.py, or None.
     """
 
-    name = title = problem_type = architecture = prediction_command = fractions = planned = None
+    name = title = problem_type = architecture = fractions = planned = None
     noun = "head"
     has_labels = is_score = is_multilabel = has_label_columns = is_pretraining = False
     takes_modules = False

@@ -69,7 +69,8 @@ def run(task):
     # What is in the directories.
     checks.check_output_dir(settings)
     learning_curve.check(settings, task.needs_do_eval)
-    checks.refuse_overwriting(settings, task.input_files(), checks.list_overwritten_files(
+    inputs = task.input_files()
+    checks.refuse_overwriting(settings, inputs, checks.list_overwritten_files(
         settings, _overwritten(task), filter(None, [task.records.get("train")])))
     # The data, and the weights.
     task.read()
@@ -80,7 +81,7 @@ def run(task):
     task.make_data()
     model = _create_model(task, start, num_train_steps)
     description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
-                   "task_type": task.target.name,
+                   "task_type": task.target.name, "inputs": inputs if settings.do_train else {},
                    "trim_padding": estimator_setup.trim_padding(settings, model.head.trims_by_default)}
     record = run_record.RunRecord(settings, num_train_steps, {**description, **task.describe()},
                                   task.more_files())

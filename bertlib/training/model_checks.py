@@ -8,7 +8,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.checkpoints.bert_config import is_frozen, layer_index, variable_shapes
+from bertlib.checkpoints.bert_config import is_frozen, variable_shapes
 from bertlib.kernels import one_dnn
 from bertlib.runs.settings import last_training_step
 from bertlib.system import files
@@ -142,22 +142,11 @@ def check_output_checkpoint(settings, model):
     Raises:
       ValueError: the checkpoint does not fit or is damaged.
     """
-    newest = settings.directory.newest
-    checkpoint = checkpoint_formats.open_checkpoint(newest)
+    checkpoint = checkpoint_formats.open_checkpoint(settings.directory.newest)
     checkpoint_formats.check_types(checkpoint, model)
-    trained_with = optimization.optimizer_of(checkpoint.shapes)
-    if settings.do_train and trained_with not in (None, settings.optimizer):
-        start = "" if "bert_hub_module_handle" in settings else (
-            f" and pass --init_checkpoint={newest} to start from the same weights")
-        raise ValueError(f"--optimizer={settings.optimizer} cannot use the state of {trained_with}: {newest} "
-                         f"was trained with {trained_with}. Pass "
-                         f"--optimizer={trained_with}, or use another --output_dir{start}.")
     state = {"global_step": ()}
     if settings.do_train:
-        trained = _trained_shapes(settings, model)
-        state.update(optimization.slot_shapes(trained, settings.optimizer))
-        if trained_with:
-            _check_frozen_before(settings, newest, checkpoint.shapes, trained)
+        state.update(optimization.slot_shapes(_trained_shapes(settings, model), settings.optimizer))
     # The checkpoint may lack the slots of the pooler: if the head does not use the pooler, the pooler is not
     # trained, and the optimizer makes no slots for it.
     optional = {name for name in state if "/pooler/" in name}
@@ -168,8 +157,9 @@ def check_output_checkpoint(settings, model):
         checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
     except ValueError as error:
         raise ValueError(f"--output_dir={settings.output_dir} contains checkpoints that do not fit this "
-                         "run. They probably belong to another model. Use another directory, or remove these "
-                         f"checkpoints.\n{error}") from error
+                         "run. They probably belong to another model, or were trained with another value of "
+                         "--optimizer, --freeze_layers or --freeze_embeddings. Use another directory, or "
+                         f"remove these checkpoints.\n{error}") from error
     checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
 
 
@@ -182,33 +172,6 @@ def _trained_shapes(settings, model):
     """
     return {name: shape for name, shape in model.items() if not is_frozen(
         name, settings.freeze_layers, settings.freeze_embeddings)}
-
-
-def _check_frozen_before(settings, newest, found, trained):
-    """Checks that the run does not train a layer that was frozen before.
-
-    Args:
-      settings: a `Settings`.
-      newest: prefix of the newest checkpoint in --output_dir.
-      found: {name: shape} of the tensors in this checkpoint.
-      trained: {name: shape} of the variables that the run trains.
-
-    Raises:
-      ValueError: the run would train the embeddings or low layers, but the checkpoint does not contain the
-        optimizer's state for these variables.
-    """
-    def lowest(names):
-        return min((index for index in map(layer_index, names) if index is not None),
-                   default=-1)
-
-    lowest_before = lowest(name for name in trained
-                           if any(slot in found for slot in optimization.slot_shapes(
-                               {name: trained[name]}, settings.optimizer)))
-    if lowest_before > lowest(trained):
-        flag = f"--freeze_layers={lowest_before}" if lowest_before else "--freeze_embeddings=true"
-        raise ValueError(f"{newest} was trained with {flag}, so it has no state of the optimizer for the "
-                         f"frozen layers, which this run would train. Pass {flag}, or use another "
-                         f"--output_dir and pass --init_checkpoint={newest} to start from the same weights.")
 
 
 # --- Space on the disk -----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from safetensors import numpy as safetensors
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.output_directory import model_directory
 from bertlib.runs import head_labels
 from bertlib.runs.settings import Settings
 
@@ -212,20 +211,3 @@ def test_the_kind_of_a_hugging_face_head(model, config, kind):
                                 "id2label": by_id("B-X", "I-X", "O")}))
     head = head_labels.read_head(checkpoint_formats.open_checkpoint(model))
     assert head == head_labels.Head(kind, ["B-X", "I-X", "O"], 3, False, str(path))
-
-
-@pytest.mark.parametrize("architecture, command", [
-    ("BertForSequenceClassification", "run_classifier.py --do_predict=true --test_file=FILE"),
-    ("BertForTokenClassification", "run_ner.py --do_predict=true --test_file=FILE"),
-    ("BertForQuestionAnswering", "run_squad.py --do_predict=true --predict_file=FILE"),
-    ("BertForMultipleChoice", "run_swag.py --do_predict=true --test_file=FILE"), ("BertModel", None)])
-def test_a_hugging_face_directory_is_no_output_directory(model, architecture, command):
-    path = model / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": [architecture]}))
-    expected = (f"run `{command} --init_checkpoint={model} --output_dir=DIRECTORY`" if command
-                else f"pass --init_checkpoint={model} to a training command")
-    for _ in range(2):
-        with pytest.raises(ValueError) as raised:
-            model_directory.read(str(model))
-        assert "contains a Hugging Face model" in str(raised.value) and expected in str(raised.value)
-        (model / "model.safetensors").unlink(missing_ok=True)  # the weights may be in another place

@@ -48,10 +48,7 @@ def test_frozen_layers_keep_the_starting_weights_and_have_no_state(frozen, tiny_
 def test_layers_that_were_frozen_are_not_trained_later(frozen, tmp_path):
     refused = at_step_3(frozen, tmp_path / "copy").train(**TWO_LAYERS, **{**FREEZE, "freeze_layers": 0})
     assert refused.code == 1
-    assert ("output/model.ckpt-3 was trained with --freeze_layers=1, so it has no state of the optimizer for "
-            "the frozen layers, which this run would train. Pass --freeze_layers=1, or use another "
-            "--output_dir and pass --init_checkpoint=output/model.ckpt-3 to start from the same weights."
-            ) in refused.err
+    assert "were trained with another value of --optimizer, --freeze_layers or --freeze_emb" in refused.err
 
 
 def test_the_top_layer_and_the_pooler_start_at_random(reinitialized, tiny_model):

@@ -15,7 +15,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import output_files
 from bertlib.runs import model_config, run_record, vocabularies
 from bertlib.runs.settings import Settings
 from bertlib.tasks import targets
@@ -44,9 +44,9 @@ def put(directory, wanted, ours=()):
 
     Returns (names of the written files, of the removed files).
     """
-    changed, stale = model_files.list_changed_files(directory, wanted, dict(ours))
-    model_files.write(directory, wanted, changed)
-    model_files.remove(directory, stale)
+    changed, stale = output_files.list_changed_files(directory, wanted, dict(ours))
+    output_files.write(directory, wanted, changed)
+    output_files.remove(directory, stale)
     return changed, stale
 
 
@@ -56,19 +56,17 @@ def put(directory, wanted, ours=()):
 def test_the_files_of_a_run(tiny_model, tmp_path):
     theirs = modeling.BertConfig.from_dict({**tiny.CONFIG, "model_type": "bert", "id2label": {"0": "other"}})
     given = settings_of(vocab_file=tiny_model.vocab, do_lower_case=False)
-    found = model_files.model_file_contents(given, theirs, ["no", "yes it is"])
+    found = output_files.model_file_contents(given, theirs, ["no", "yes it is"])
     assert json.loads(found["bert_config.json"]) == {**tiny.CONFIG, "hidden_act": "gelu_erf"}
     assert found["vocab.txt"] == tiny_model.vocab.read_bytes()
     assert json.loads(found["tokenizer_config.json"]) == {
         "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
     assert found["labels.txt"] == b"no\nyes it is\n" and len(found) == 4
-    assert set(model_files.model_file_contents(given, object())) == {"vocab.txt", "tokenizer_config.json"}
-    assert model_files.list_missing_files(tmp_path, found) == list(found)
+    assert set(output_files.model_file_contents(given, object())) == {"vocab.txt", "tokenizer_config.json"}
     put(tmp_path, found)
-    assert model_files.list_missing_files(tmp_path, {**found, "spm.model": b""}) == ["spm.model"]
     assert output_files.read_labels(tmp_path) == ["no", "yes it is"]
     # labels.txt has a label in each line, so it cannot contain a label with a line break.
-    assert "labels.txt" not in model_files.model_file_contents(given, theirs, ["no", "yes\nit is"])
+    assert "labels.txt" not in output_files.model_file_contents(given, theirs, ["no", "yes\nit is"])
     model_config.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
 
@@ -80,21 +78,21 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
             "tokenize_chinese_chars": False, "max_input_chars_per_word": 5}
     (start / "tokenizer_config.json").write_text(json.dumps(said))
     first = settings_of(vocab_file=start / "vocab.txt", init_checkpoint=start)
-    put(output, model_files.model_file_contents(first, CONFIG))
+    put(output, output_files.model_file_contents(first, CONFIG))
     again = settings_of(vocab_file=output / "vocab.txt")
     texts = ["The trains café", "breads 中国 not", "finding"]
     assert [vocabularies.load_tokenizer(again).tokenize(text) for text in texts] == [
         vocabularies.load_tokenizer(first).tokenize(text) for text in texts]
-    assert put(output, model_files.model_file_contents(again, CONFIG)) == ([], [])
+    assert put(output, output_files.model_file_contents(again, CONFIG)) == ([], [])
     # The vocabulary may be in another directory than the settings of a converted model's tokenizer.
     elsewhere = settings_of(vocab_file=tiny_model.vocab, init_checkpoint=start)
-    assert model_files.model_file_contents(elsewhere, CONFIG) == model_files.model_file_contents(first,
+    assert output_files.model_file_contents(elsewhere, CONFIG) == output_files.model_file_contents(first,
                                                                                                  CONFIG)
 
 
 def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"\xff\x00pieces")
-    found = model_files.model_file_contents(settings_of(spm_model_file=tmp_path / "spiece.model"), CONFIG)
+    found = output_files.model_file_contents(settings_of(spm_model_file=tmp_path / "spiece.model"), CONFIG)
     assert found["spm.model"] == b"\xff\x00pieces" and "vocab.txt" not in found
     assert json.loads(found["tokenizer_config.json"]) == {"do_lower_case": True}
     (tmp_path / "vocab.txt").write_text("another model's")
@@ -110,7 +108,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
 
 
 def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
-    wanted = model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
+    wanted = output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
     (tmp_path / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "pooler_type": "first"}))
     (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": true, "name": "mine"}')
     (tmp_path / "vocab.txt").write_bytes(tiny_model.vocab.read_bytes())
@@ -123,13 +121,13 @@ def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
     ("bert_config.json", json.dumps({**tiny.CONFIG, "hidden_size": 18})), ("bert_config.json", "no JSON"),
     ("bert_config.json", "[1]")])
 def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
-    wanted = model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
+    wanted = output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=f"--output_dir={tmp_path} contains {name}, which this training did "
                                          "not "):
         put(tmp_path, wanted)
     # A file of an earlier run is replaced, if nobody has changed it since.
-    ours = model_files.hash_contents({name: text.encode()})
+    ours = output_files.hash_contents({name: text.encode()})
     put(tmp_path, wanted, ours)
     assert (tmp_path / name).read_bytes() == wanted[name]
     (tmp_path / name).write_text(text + " ")
@@ -139,10 +137,10 @@ def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
 
 def test_what_an_earlier_run_wrote_and_this_one_has_not_goes(tiny_model, tmp_path):
     given = settings_of(vocab_file=tiny_model.vocab)
-    before = model_files.model_file_contents(given, CONFIG, ["0", "1"])
+    before = output_files.model_file_contents(given, CONFIG, ["0", "1"])
     put(tmp_path, before)
-    assert put(tmp_path, model_files.model_file_contents(given, CONFIG),
-               model_files.hash_contents(before)) == (
+    assert put(tmp_path, output_files.model_file_contents(given, CONFIG),
+               output_files.hash_contents(before)) == (
         [], ["labels.txt"])
     assert not (tmp_path / "labels.txt").exists()
 
@@ -164,7 +162,7 @@ def output(tiny_model, tmp_path):
     directory = tmp_path / "output"
     tiny.write_training(directory, tiny_model.weights)
     put(directory,
-        model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
+        output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
     settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
     (directory / "run.json").write_text(json.dumps(
         model_directories.record(["B-X", "O"], "tagging", task="ner", settings=settings,
@@ -176,7 +174,7 @@ def output(tiny_model, tmp_path):
     lambda output: dict(output_dir=output), lambda output: dict(output_dir="no", init_checkpoint=output),
     lambda output: dict(init_checkpoint=output / "model.ckpt-3")], ids=["output", "directory", "prefix"])
 def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
-    given = settings_of(**where(output), label_all_pieces=False)
+    given = settings_of(**where(output), label_all_pieces=False, token_column=2)
     with caplog.at_level("INFO", logger="absl"):
         run_record.inherit_settings(given, "tagging")
         model_config.resolve_model_flags(given)
@@ -187,7 +185,7 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
                      caplog.text)
     said = (f"other values than in the training ({output}/run.json): --label_all_pieces=false (in the "
             "training: true)")
-    assert said in caplog.text
+    assert said in caplog.text and "token_column" not in caplog.text  # the record has no such setting
 
 
 def test_a_training_is_told_what_it_does(output):

@@ -30,7 +30,6 @@ def here(tiny_model, tmp_path):
     tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2, test=2)
     for name in ("text.txt", "new.npz.partial", "new.partial.block", "new.manifest.json"):
         (tmp_path / name).write_text(TEXT)
-    (tmp_path / "link.txt").symlink_to("text.txt")
     os.makedirs(tmp_path / "answers")
     squad(tmp_path / "answers" / "predictions.json")
     squad(tmp_path / "answers" / "x.json")
@@ -51,13 +50,9 @@ CLASSIFIER = dict(MODEL, task_name="mrpc", data_dir="data", do_train=True, do_pr
 SQUAD = dict(MODEL, max_query_length=8, train_file="answers/predictions.json", do_train=True,
              train_batch_size=1)
 CASES = {
-    "the input of features": ("extract_features.py", dict(FEATURES, output_file="text.txt"),
-                              "--output_file=text.txt would overwrite text.txt, which --input_file reads"),
     "what would be written aside": ("extract_features.py", dict(
         FEATURES, input_file="new.npz.partial", output_format="npz", output_file="new.npz"),
         "--output_file=new.npz would overwrite new.npz.partial, which --input_file reads"),
-    "a link": ("create_pretraining_data.py", dict(RECORDS, output_file="link.txt"),
-               "would overwrite link.txt (the same file as text.txt), which --input_file reads"),
     "a manifest": ("create_pretraining_data.py", dict(
         RECORDS, input_file="new.manifest.json", output_file="new"),
         "would overwrite new.manifest.json, which --input_file reads"),

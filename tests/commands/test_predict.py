@@ -125,7 +125,7 @@ def test_the_columns_of_a_training_are_found(predict, pair_dir):
 
 @pytest.mark.parametrize("flags, problem", [
     (dict(input_file="nowhere.txt"), "--input_file=nowhere.txt: there is no such file"),
-    (dict(model_dir="."), "so it is not the output directory of a training"),
+    (dict(model_dir="."), "so it is not the output directory of a training with this version. Pass"),
     (dict(output_file="lines.txt"),
      "--output_file=lines.txt would overwrite lines.txt, which --input_file reads. Pass another "
      "--output_file"),

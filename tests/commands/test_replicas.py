@@ -146,7 +146,7 @@ os.makedirs(flags.FLAGS.results_dir, exist_ok=True)
 with open(flags.FLAGS.results_dir + "/eval_results.txt", "w") as file:
     print("global_step =", newest.rpartition("-")[2], file=file)
 with open(flags.FLAGS.results_dir + "/eval_results.json", "w") as file:
-    print('{"f1": 50.0}', file=file)
+    print('{"f1": 50.0, "global_step": %s}' % newest.rpartition("-")[2], file=file)
 """
 
 

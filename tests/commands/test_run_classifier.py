@@ -237,4 +237,4 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts,
 
 def test_a_training_does_not_go_on_with_another_optimizer(mrpc, tmp_path):
     refused = mrpc.copy(tmp_path / "copy").train(num_train_epochs=5, optimizer="lamb")
-    refused.assert_refused("--optimizer=lamb cannot use the state of adamw")
+    refused.assert_refused("/lamb_m: not in the checkpoint")

@@ -14,7 +14,6 @@ from bertlib.output_directory import output_files
 
 # {command: its flags}.
 COMMANDS = {"predict.py": dict(model_dir="output", input_file="texts.txt"),
-            "export.py": dict(model_dir="output", output_dir="export"),
             "run_classifier.py": dict(output_dir="new", init_checkpoint="output", do_eval=True,
                                       data_dir="data"),
             "convert_checkpoint.py": dict(input="output", output="converted")}

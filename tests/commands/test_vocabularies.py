@@ -87,16 +87,6 @@ def test_a_pre_training_refuses_another_vocabulary(pretrain, tiny_model, tmp_pat
     assert said.format(path=path, model=tiny_model.vocab) in refused.err, refused.err
 
 
-def test_records_of_two_vocabularies_are_refused(records, tmp_path):
-    shutil.copytree(records, tmp_path / "other")
-    manifest = json.loads((records / "a.tfrecord.manifest.json").read_text())
-    manifest["settings"]["vocabulary"] = "0" * 32
-    (tmp_path / "other" / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
-    settings = Settings({"vocab_file": None, "spm_model_file": None, "do_lower_case": None}, set())
-    with pytest.raises(ValueError, match="were written with two different values of vocabulary. Train only"):
-        vocabularies.resolve_from_records(settings, [f"{records}/a.tfrecord", f"{tmp_path}/other/a.tfrecord"])
-
-
 @pytest.mark.parametrize("recorded, config", [
     ({"strip_accents": False, "keep_chinese": True},
      {"strip_accents": False, "tokenize_chinese_chars": False})], ids=str)

@@ -52,7 +52,8 @@ class Ranking(Task):
         return split_files.list_files(self.settings)
 
     def result_names(self, split):
-        return ["eval_results.txt", "eval_predictions.csv"] if split == "dev" else ["test_predictions.csv"]
+        return (["eval_results.txt", "eval_results.json", "eval_predictions.csv"] if split == "dev"
+                else ["test_predictions.csv"])
 
     def read(self):
         for split in split_files.needed(self.settings):
@@ -100,8 +101,7 @@ class Ranking(Task):
     def write(self, split, inference):
         probabilities, scores = self._rank(split, inference)
         if split == "dev":
-            results.write_results(self.settings.results_dir, "eval_results.txt", scores)
-            results.record_evaluation(self.settings, split, scores)
+            results.write_metrics(self.settings, split, "eval_results", scores)
         rows = []
         for pair, numbers in zip(self.pairs[split], probabilities):
             answer, by_label = self.target.row_answer(numbers)

@@ -9,7 +9,7 @@ from absl import flags
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import launch, process_role
+from bertlib.command_line import launch
 
 from bertlib.replicas import replica_launcher
 from bertlib.system import gpu_libraries
@@ -76,8 +76,8 @@ def launch_a_command(count):
     flags.DEFINE_bool("open_ports", True, "", flag_values=found)
     found.mark_as_parsed()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_role, "FLAGS", found)
-        process_role.launch("")
+        patch.setattr(launch, "FLAGS", found)
+        launch.start_processes("")
 
 
 def launch_a_script(count):

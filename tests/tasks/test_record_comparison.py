@@ -5,7 +5,6 @@ import copy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import model_directories
-import pytest
 
 from bertlib.output_directory.record_comparison import compare
 
@@ -83,20 +82,6 @@ def test_checkpoints_without_a_record_get_one_that_starts_at_their_step():
     assert compare(None, RECORD, 8, 8, trains=True).record is None
 
 
-@pytest.mark.parametrize("step", [3, 8])
-def test_the_same_run_changes_nothing(step):
-    decision = compare(RECORD, copy.deepcopy(RECORD), step, 8, trains=True)
-    assert (decision.trains, decision.refused, decision.changed, decision.record) == (step < 8, {}, {}, None)
-
-
-@pytest.mark.parametrize("fields", [
-    dict(task="cola"), dict(labels=["1", "0"]), dict(bert_config={"hidden_size": 8})])
-def test_another_model_or_task_is_refused(fields):
-    name, = fields
-    refused = compare(RECORD, changed(**fields), 3, 8, trains=True).refused
-    assert list(refused.values()) == [[RECORD[name], fields[name]]] or refused == {"hidden_size": [4, 8]}
-
-
 def test_an_evaluation_may_have_another_task_with_the_same_labels():
     decision = compare(RECORD, changed(task="cola", dev_data=DATA[2]), 8, 8, trains=False)
     assert not decision.refused and decision.changed == {"task": ["mrpc", "cola"]}
@@ -113,17 +98,6 @@ def test_changed_settings_are_recorded_and_the_first_session_stays():
         {"step": 3, "at": "later", "changed": {"fingerprint of the code": ["ab", "cd"]}}]
     ended = compare(RECORD, now, 8, 8, trains=True)
     assert ended.changed == decision.changed and ended.record is None
-
-
-def test_keep_best_of_a_finished_training_can_change():
-    decision = compare(RECORD, changed(settings={"keep_best": "eval_loss"}), 8, 8, trains=True)
-    assert decision.evaluations == {"keep_best": [None, "eval_loss"]} and not decision.changed
-    assert decision.record["settings"]["keep_best"] == "eval_loss"
-
-
-def test_other_development_data_of_an_evaluation_are_noted():
-    decision = compare(RECORD, changed(dev_data=DATA[2]), 8, 8, trains=False)
-    assert decision.dev_data == ["8 examples (abcdef01)", "9 examples (01234567)"] and not decision.changed
 
 
 def test_the_same_number_of_micro_batches_is_no_change():

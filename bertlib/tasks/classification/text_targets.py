@@ -63,7 +63,6 @@ class _TextTarget(targets.Target):
     """
 
     architecture, takes_modules = "BertForSequenceClassification", True
-    prediction_command = "run_classifier.py --do_predict=true --test_file=FILE"
     threshold, separator, takes_class_weights = None, ",", False
 
     @classmethod

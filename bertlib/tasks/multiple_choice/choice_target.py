@@ -19,7 +19,6 @@ class Endings(targets.Target):
     title, planned = "multiple choice", "swag"
     variables = ("cls/multiple_choice/output_weights",)
     architecture = "BertForMultipleChoice"
-    prediction_command = "run_swag.py --do_predict=true --test_file=FILE"
     has_label_columns = True
     fractions = "eval_accuracy"
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,

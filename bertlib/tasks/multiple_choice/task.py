@@ -174,9 +174,7 @@ class MultipleChoice(task.Task):
         if warning:
             logging.warning("%s: %s", file.path, warning)
         if scores:
-            results.write_results(settings.results_dir, f"{_RESULTS[split]}.txt", scores)
-            results.record_evaluation(settings, split, scores)
-            results.write_json(settings.results_dir, f"{_RESULTS[split]}.json", scores)
+            results.write_metrics(settings, split, _RESULTS[split], scores)
         rows = choice_rows.ChoiceRows(file, outputs, self._lengths[split])
         path = os.path.join(settings.results_dir, f"{_TABLES[split]}.{settings.predictions_format}")
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe)

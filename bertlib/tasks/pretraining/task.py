@@ -100,7 +100,7 @@ class Pretraining(task.Task):
         return {flag: self.paths[split] for split, flag in _FLAGS.items()}
 
     def result_names(self, split):
-        return ["eval_results.txt"]
+        return ["eval_results.txt", "eval_results.json"]
 
     def read(self):
         if not self._is_sample:
@@ -170,8 +170,7 @@ class Pretraining(task.Task):
 
     def write(self, split, inference):
         metrics = self.scores(split, inference)
-        results.write_results(self.settings.results_dir, "eval_results.txt", metrics)
-        results.record_evaluation(self.settings, "dev", metrics)
+        results.write_metrics(self.settings, "dev", "eval_results", metrics)
 
 
 # --- Records ---------------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ class Spans(targets.Target):
     title, planned = "question answering", "squad"
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
     architecture = "BertForQuestionAnswering"
-    prediction_command = "run_squad.py --do_predict=true --predict_file=FILE"
     full_score = 100
     answer_separator = prediction_files.ANSWER_SEPARATOR
 

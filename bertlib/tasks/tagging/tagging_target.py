@@ -21,7 +21,6 @@ class Tags(targets.Target):
     title, noun, planned = "a tagger", "tagger", "ner"
     has_labels, optional_variables = True, ("crf/transitions",)
     architecture = "BertForTokenClassification"
-    prediction_command = "run_ner.py --do_predict=true --test_file=FILE"
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
         entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),

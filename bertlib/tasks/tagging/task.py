@@ -31,7 +31,7 @@ _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
 _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
 # Names of the files that are written to --results_dir.
 _PREDICTIONS, _JSON_PREDICTIONS = "test_predictions.conll", "test_predictions.jsonl"
-_RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
+_RESULTS = {"dev": "eval_results", "test": "test_eval_results"}
 _TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
 _REPORT = "eval_report.html"
 
@@ -230,7 +230,7 @@ class Tagging(task.Task):
         return split_files.list_files(self.settings)
 
     def result_names(self, split):
-        return [_RESULTS[split], _RESULTS[split].replace(".txt", ".json"),
+        return [f"{_RESULTS[split]}.txt", f"{_RESULTS[split]}.json",
                 *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
                 _REPORT if split == "dev" else _PREDICTIONS]
 
@@ -333,18 +333,15 @@ def write_scores(settings, data, split, predicted, scores):
     """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains the
     support of each type, which is the number of entities of this type in the data."""
     name, sentences = _RESULTS[split], data.splits[split].sentences
-    results.write_results(settings.results_dir, name, scores)
-    results.record_evaluation(settings, split, scores)
     counts, of_types = tagging_data.count_types(sentences), {}
     for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
         of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"] for metric in ("precision", "recall", "f1")}
         of_types[kind]["support"] = counts.get(kind, 0)
-    results.write_json(settings.results_dir, f"{name.removesuffix('.txt')}.json",
-                       {**scores, "labels": of_types})
+    results.write_metrics(settings, split, name, scores, {"labels": of_types})
     warning = tagging_metrics.no_entity_warning([sentence.tags for sentence in sentences],
                                              [prediction.tags for prediction in predicted])
     if warning:
-        logging.warning("%s: %s", name, warning)
+        logging.warning("%s.txt: %s", name, warning)
 
 
 def write_table(settings, split, file, predicted):

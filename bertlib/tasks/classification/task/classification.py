@@ -269,19 +269,15 @@ class Classification(task.Task):
         names = self.target.metric_names_of_labels()
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self.declared.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
-        file_name = f"{name}.txt"
-        results.write_results(self.settings.results_dir, file_name, metrics)
-        results.record_evaluation(self.settings, split, metrics)
         labels, outputs, _ = self.data.arrays(split, predictions)
-        more = self.target.details(labels, outputs)
+        more, file_name = self.target.details(labels, outputs), f"{name}.txt"
+        # A metric of a --task_module may have the name of one of the further metrics. It has priority.
+        combined = results.write_metrics(self.settings, split, name, metrics, more)
         missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
         if missing and any("macro F1" in text for text in names.values()):
             logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
                          "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
                          ", ".join(missing[:_MAX_LISTED]))
-        # A metric of a --task_module may have the name of one of the further metrics. It has priority.
-        combined = {**metrics, **more, **metrics}
-        results.write_json(self.settings.results_dir, f"{name}.json", combined)
         warning = self.target.constant_warning(metrics, rows)
         if warning:
             logging.warning("%s: %s", file_name, warning)
