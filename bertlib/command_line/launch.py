@@ -17,7 +17,6 @@ from bertlib.command_line import common_flags, evaluator_process, signals
 
 from bertlib.estimator import estimator, step_config
 from bertlib.replicas import cluster, replica_group, replica_launcher
-from bertlib.replicas.replica_group import ReplicaError
 from bertlib.system import child_processes, gpu_libraries, stopping, terminal, workers
 from bertlib.system.child_processes import Outcome, stopped_by
 
@@ -270,7 +269,8 @@ def _known_message(error):
         return _describe_encoding_error(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError, ReplicaError)):
+    if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError,
+                          replica_group.ReplicaError)):
         return str(error)
     # An OpError without an op comes from the file system, not from a graph.
     if isinstance(error, tf.errors.OpError) and error.op is None:
@@ -300,7 +300,7 @@ def _outcome_of(error, resumable):
     kind = ("diverged" if isinstance(error, estimator.NanLossError) else
             "failed" if message is None or isinstance(error, tf.errors.OpError)
             else replica_group.kind_of(error))
-    has_traceback = message is None or FLAGS.traceback and not isinstance(error, ReplicaError)
+    has_traceback = message is None or FLAGS.traceback and not isinstance(error, replica_group.ReplicaError)
     if has_traceback:
         name = f"{type(error).__name__}: "
         message = f"{name}{replica_group.message_of(error).removeprefix(name)}"

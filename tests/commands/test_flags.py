@@ -24,12 +24,10 @@ ADVANCED = {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu
 # {command: its flags whose value is a path}.
 PATHS = {
     "run_classifier": "data_dir output_dir bert_config_file vocab_file spm_model_file init_checkpoint",
-    "run_squad": "train_file predict_file output_dir bert_config_file vocab_file init_checkpoint",
-    "run_pretraining": "input_file eval_file output_dir bert_config_file init_checkpoint",
-    "create_pretraining_data": "input_file output_file vocab_file spm_model_file",
-    "extract_features": "input_file output_file bert_config_file vocab_file spm_model_file init_checkpoint",
-    "convert_checkpoint": "input output bert_config_file vocab_file", "build_vocab": "input_file output_file",
-    "plan_memory": "bert_config_file output_file", "glue_submission": "output_file",
+    "run_squad": "train_file predict_file", "run_pretraining": "input_file eval_file",
+    "create_pretraining_data": "input_file output_file", "extract_features": "input_file output_file",
+    "convert_checkpoint": "input output", "build_vocab": "input_file output_file",
+    "plan_memory": "output_file", "glue_submission": "output_file",
     "export": "model_dir output_dir compare_file"}
 _POSITIVE, _NUMBER = "must be a whole number from 1 to 2147483647", "must be a number above 0"
 # (command, flag and value, part of the message).

@@ -102,7 +102,7 @@ def test_what_cannot_be_repeated_is_refused(copy, scripts, tmp_path):
     change(copy, lambda record: record.update(command="my_own.py"))
     assert "was made by 'my_own.py'" in refused(copy)
     change(copy, lambda record: record.update(environment=3))
-    assert "environment is 3, and has to be an object" in refused(copy)
+    assert "is damaged: environment is 3. Restore" in refused(copy)
 
 
 def test_a_training_with_changed_settings_is_repeated_up_to_the_change(copy, tmp_path):
