@@ -47,11 +47,7 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
     file_based_convert_examples_to_features,
     get_processor,
 )
-from bertlib.tasks.classification.task import classification
-from bertlib.tasks.classification.task.classification_run import (  # noqa: F401  public names of this script
-    get_labels,
-    read_examples,
-)
+from bertlib.tasks.classification.task import classification, task_module
 from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
@@ -65,7 +61,9 @@ common_flags.define(ENTRIES)
 def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
     launch.log_devices()
-    driver.run(classification.Classification(common_flags.read_settings()))
+    settings = common_flags.read_settings()
+    with task_module.name_line_in_errors(settings):
+        driver.run(classification.Classification(settings))
 
 
 if __name__ == "__main__":

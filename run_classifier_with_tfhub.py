@@ -16,7 +16,7 @@ from bertlib.command_line import common_flags, launch
 from bertlib.checkpoints import hub_module
 from bertlib.tasks import head, hub_encoder, targets
 from bertlib.tasks.classification import classification_head
-from bertlib.tasks.classification.task import hub_classification
+from bertlib.tasks.classification.task import hub_classification, task_module
 from bertlib.training import driver
 import tokenization
 
@@ -78,7 +78,9 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
 def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
     launch.log_devices()
-    driver.run(hub_classification.HubClassification(common_flags.read_settings()))
+    settings = common_flags.read_settings()
+    with task_module.name_line_in_errors(settings):
+        driver.run(hub_classification.HubClassification(settings))
 
 
 if __name__ == "__main__":

@@ -109,28 +109,11 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
     return DataFile(os.path.join(directory, f"{name}-{digest}.jsonl"), columns, content)
 
 
-def write(file: DataFile) -> list[str]:
-    """Writes the content of a `DataFile` atomically. Returns the paths of new files and directories, in the
-    order in which they were created."""
-    if file.content is None or files.exists(file.path) and files.read_bytes(file.path) == file.content:
-        return []
-    created, directory = [file.path], os.path.dirname(file.path)
-    while directory and not files.exists(directory):
-        created.insert(0, directory)
-        directory = os.path.dirname(directory)
-    files.make_directories(os.path.dirname(file.path))
-    files.write_bytes(file.path, file.content)
-    return created
-
-
-def remove(created: list[str]) -> None:
-    """Removes files and directories that `write` has created. Directories that are not empty are kept."""
-    for path in reversed(created):
-        with contextlib.suppress(OSError):
-            if files.is_directory(path):
-                os.rmdir(path)
-            else:
-                files.remove(path)
+def write(file: DataFile) -> None:
+    """Writes the content of a `DataFile` atomically, unless the file exists already."""
+    if file.content is not None and not files.exists(file.path):
+        files.make_directories(os.path.dirname(file.path))
+        files.write_bytes(file.path, file.content)
 
 
 def to_inputs(data: Any) -> Any:
@@ -163,53 +146,48 @@ def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
             argument: str = "data") -> tuple[list[dict], Columns]:
     """Converts data in memory to rows. Returns (list of dicts, names of the columns as `Columns`). For the
     arguments and errors, see `prepare`."""
+    kinds = {type(row) for row in data} if isinstance(data, list) else None
     if is_frame(data):
-        rows = _frame_rows(data, argument)
-    elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
-        rows = [_with_names_as_text(row, f"{argument}[{number}]") for number, row in enumerate(data)]
-    elif isinstance(data, list) and data and all(isinstance(row, tuple) for row in data):
+        names = data.columns.map(str)
+        if not names.is_unique:
+            raise ValueError(f"{argument} has two columns with the name {names[names.duplicated()][0]!r}. "
+                             "Rename one of them.")
+        rows = data.to_dict("records")
+    elif kinds == {tuple}:
         rows, columns = _tuple_rows(data, columns, of_tuples, argument)
-    elif isinstance(data, list) and not data:
-        rows = []
+    elif kinds is not None and kinds <= {dict}:
+        rows = data
     else:
         raise TypeError(f"{argument} is {_describe(data)}. Pass {_FORMS}.")
     if not rows:
         raise ValueError(f"{argument} has no rows. Pass at least one row.")
-    for name in (*(columns.text or ()), *(columns.label or ())):
-        if name not in rows[0]:
-            raise ValueError(f"{argument} has no column {name!r}. Its columns are "
-                             f"{', '.join(map(repr, rows[0]))}.")
-    return rows, columns
+    return list(map(plain_value, rows)), columns
 
 
 def plain_value(value: Any) -> Any:
     """Converts a value to a type that JSON has. A missing value becomes None. Bytes in UTF-8 become the text
     that they encode. A value that JSON cannot represent, such as a date, becomes text."""
-    if type(value).__name__ in _MISSING:
-        return None
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:  # not a text, for example an image in a column that is not used
-            return str(value)
-    if value is None or isinstance(value, str | bool):
-        return value
     if isinstance(value, dict):
         return {str(name): plain_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_value(inner) for inner in value]
+        return list(map(plain_value, value))
     if isinstance(value, set | frozenset):
-        return sorted((plain_value(inner) for inner in value), key=str)
-    if getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
-        # Dates and durations of NumPy. Their method `tolist` would convert nanoseconds to numbers.
-        if value.ndim:
-            return [plain_value(inner) for inner in value]
-        return None if str(value) == "NaT" else str(value)
+        return sorted(map(plain_value, value), key=str)
     if hasattr(value, "tolist"):  # a NumPy array or a NumPy number
-        return plain_value(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
-    return value if isinstance(value, int) else str(value)
+        if value.dtype.kind not in "mM":
+            return plain_value(value.tolist())
+        if value.ndim:  # `tolist` would convert the nanoseconds of dates and durations to numbers
+            return list(map(plain_value, value))
+        return None if str(value) == "NaT" else str(value)
+    if type(value).__name__ in _MISSING or isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, bytes):
+        # Not all bytes are a text, for example an image in a column that is not used.
+        with contextlib.suppress(UnicodeDecodeError):
+            return value.decode("utf-8")
+    if value is None or isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value):
+        return value
+    return str(value)
 
 
 def _describe(data):
@@ -220,35 +198,17 @@ def _describe(data):
     return f"of the type {type(data).__name__}"
 
 
-def _frame_rows(frame, argument):
-    names = frame.columns.map(str)
-    if not names.is_unique:
-        raise ValueError(f"{argument} has two columns with the name {names[names.duplicated()][0]!r}. Rename "
-                         "one of them.")
-    return list(map(plain_value, frame.to_dict("records")))
-
-
-def _with_names_as_text(row, where):
-    found = plain_value(row)
-    if len(found) < len(row):
-        raise ValueError(f"{where} has two keys with the same text, such as 1 and '1'. Rename one of "
-                         "them.")
-    return found
-
-
 def _tuple_rows(data, columns, of_tuples, argument):
-    widths = sorted({len(row) for row in data})
-    if len(widths) > 1 or widths[0] not in _TEXTS_OF_TUPLES:
-        raise ValueError(f"{argument} has tuples with {' and '.join(map(str, widths))} values. Pass (text, "
-                         "label) for each row, or (text_a, text_b, label) for each row.")
     trained = of_tuples or Columns()
-    found = Columns(columns.text or trained.text or _TEXTS_OF_TUPLES[widths[0]],
+    width = len(data[0])
+    found = Columns(columns.text or trained.text or _TEXTS_OF_TUPLES.get(width, ("text",)),
                     columns.label or trained.label or (_LABEL_OF_TUPLES,))
     names = [*found.text, *found.label]
-    if len(names) != widths[0]:
-        raise ValueError(f"{argument} has tuples with {widths[0]} values, but the columns are "
-                         f"{', '.join(names)}. Pass one value for each of these columns.")
-    return [dict(zip(names, map(plain_value, row))) for row in data], found
+    for number, row in enumerate(data):
+        if len(row) != len(names):
+            raise ValueError(f"{argument}[{number}] has {len(row)} values, but the columns are "
+                             f"{', '.join(names)}. Pass a tuple with one value for each of these columns.")
+    return [dict(zip(names, row)) for row in data], found
 
 
 def _line(row):

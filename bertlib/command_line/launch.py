@@ -286,7 +286,8 @@ def _known_message(error):
 def _outcome_of(error, resumable):
     """Returns the `Outcome` of a command that ended with an error.
 
-    Any error may have the attributes `filename`, `step` and `about` (a replica); see `Outcome`.
+    Any error may have the attributes `filename`, `step`, `about` (a replica) and `has_traceback`; see
+    `Outcome`.
     """
     if isinstance(error, KeyboardInterrupt):
         return stopped_by(signal.SIGINT, _resume_advice(resumable))
@@ -300,7 +301,8 @@ def _outcome_of(error, resumable):
     kind = ("diverged" if isinstance(error, estimator.NanLossError) else
             "failed" if message is None or isinstance(error, tf.errors.OpError)
             else replica_group.kind_of(error))
-    has_traceback = message is None or FLAGS.traceback and not isinstance(error, replica_group.ReplicaError)
+    has_traceback = message is None or getattr(
+        error, "has_traceback", FLAGS.traceback and not isinstance(error, replica_group.ReplicaError))
     if has_traceback:
         name = f"{type(error).__name__}: "
         message = f"{name}{replica_group.message_of(error).removeprefix(name)}"

@@ -38,6 +38,7 @@ def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(tr
     (tmp_path / "run.json").write_text(json.dumps(model_directories.record(["0", "1"], task=trained)))
     task = Classification(Settings({"do_train": False, "results_dir": str(tmp_path), "task_name": "MRPC",
                                     "predict_batch_size": 8}))
-    task.processor, task.data = get_processor("mrpc"), types.SimpleNamespace(has_labels=lambda split: True)
+    task.source = types.SimpleNamespace(processor=get_processor("mrpc"))
+    task.data = types.SimpleNamespace(has_labels=lambda split: True)
     inference = types.SimpleNamespace(evaluate=lambda metrics, name, batch_size=None: name)
     assert task.scores(split, inference) == folder

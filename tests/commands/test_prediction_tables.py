@@ -102,8 +102,7 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
     examples = processor.get_dev_examples(str(tmp_path))
     predictions = [{"probabilities": np.float32([0.75, 0.25])}] * 3
     rows = list(predicted_rows.PredictedRows(
-        examples, processor.source_rows(examples), predictions, text_targets.create_target(["0", "1"]),
-        [7, 8, 9]))
+        examples, predictions, text_targets.create_target(["0", "1"]), [7, 8, 9]))
     assert [row.line for row in rows] == [6, None, 2] and [row.length for row in rows] == [7, 8, 9]
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert ["\t".join(rows[index].fields.values()) for index in (0, 2)] == [lines[5], lines[1]]

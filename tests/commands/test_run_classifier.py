@@ -126,17 +126,6 @@ def test_an_own_estimator_evaluates_with_the_published_metrics(mrpc):
         "eval_accuracy", "eval_loss", "global_step")}}, rel=1e-6)
 
 
-@pytest.mark.parametrize("labels", [[], None, ["0", "1", "0"]])
-def test_labels_that_are_none_or_not_distinct_are_refused(labels):
-    class Processor(run_classifier.DataProcessor):
-        def get_labels(self):
-            return labels
-
-    with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) returns \[.*\]. It must return each "
-                       r"label of the task"):
-        run_classifier.get_labels(Processor())
-
-
 def test_a_metric_that_the_head_does_not_compute_is_refused_first(scripts, tmp_path):
     (tmp_path / "own.py").write_text("""
 import run_classifier

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
+import types
 
 from helpers import ROOT
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 import tiny
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.classification.task import classification_run, task_module
+from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.task import classification, classification_run, task_module
 
 PAGE = ROOT / "docs" / "howto" / "own_task.md"
 WORDS = {"good": "cat", "bad": "dog"}
@@ -108,7 +110,7 @@ def test_predict_executes_no_module_and_an_edited_copy_is_refused(scripts, train
     done = evaluate(scripts, tmp_path)
     done.assert_refused("task_module.py was changed after the training wrote it")
     (output / "task_module.py").unlink()
-    assert "task_module.py is missing" in evaluate(scripts, tmp_path).err
+    evaluate(scripts, tmp_path).assert_refused("task_module.py: there is no such file.")
 
 
 def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, tmp_path):
@@ -116,8 +118,7 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     other = tmp_path / "other.py"
     other.write_text(example_of_the_page().replace('["bad", "good"]', '["good", "bad"]'))
     done = evaluate(scripts, tmp_path, task_module="other.py")
-    assert done.code == 1 and ("other.py: get_labels() returns good, bad, but the training in "
-                               "--output_dir=output/my_task has the labels bad, good.") in done.err
+    done.assert_refused('these values differ: labels: ["bad", "good"] -> ["good", "bad"]. Use another --output_dir')
     other.write_text(example_of_the_page() + "\n# changed\n")
     done = evaluate(scripts, tmp_path, task_module="other.py")
     done.assert_success()
@@ -140,7 +141,7 @@ def test_a_changed_module_continues_the_training_and_is_copied(scripts, trained,
     flags = [*trained[2], "--num_train_epochs=2", "--do_train=true"]
     done = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
     # Another module file with the same name has the same default directory.
-    done.assert_refused(f"already contains a training with a different module, {trained[0]}")
+    done.assert_refused(f"already contains a training on a different file, {trained[0]}")
     done = scripts.run("run_classifier.py", *flags, "--output_dir=output/my_task", cwd=tmp_path)
     done.assert_success()
     assert re.search(r"WARNING: .*continues from step 3 .*task_module: my_task\.py \(", done.err)
@@ -183,10 +184,10 @@ def test_scores_of_pairs_and_a_metric_that_fails(scripts, tiny_model, tmp_path):
     flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "num_train_epochs": 1,
              "train_batch_size": 4}
     done = scripts.run("run_classifier.py", *tiny.flags(task_module="scores.py", **flags), cwd=tmp_path)
-    # All other results are written, then the run ends with the error.
-    assert done.code == 1 and done.err.splitlines()[-1] == (
-        "run_classifier.py: error: --task_module=scores.py, line 25: compute_metrics raised KeyError: "
-        "'no such'. --traceback=true shows the traceback."), done.err
+    # All other results are written, then the run ends with the error and its traceback.
+    assert done.code == 1 and re.search(
+        r"ERROR: --task_module=scores\.py, line 25: KeyError: 'no such'\nTraceback .*\nKeyError: 'no such'$",
+        done.err.strip(), re.DOTALL), done.err
     output = tmp_path / "output" / "scores"
     assert {"eval_pearson", "eval_spearman"} < set(results_of(output / "eval_results.txt"))
     found = results_of(output / "test_eval_results.txt")
@@ -197,146 +198,121 @@ def test_scores_of_pairs_and_a_metric_that_fails(scripts, tiny_model, tmp_path):
 # --- Modules that cannot be used -------------------------------------------------------------------------
 
 BASE = "from run_classifier import DataProcessor, InputExample, Layout\n"
+FLAGS = dict(task_module="task.py", task_name=None, train_file=None, threshold=0.5, label_separator=",",
+             do_train=False, do_eval=False, do_predict=False, data_dir=None, output_dir="output",
+             max_train_examples=None, max_eval_examples=None, init_checkpoint=None)
 
 
 @pytest.fixture
-def load(tmp_path):
-    """Creates a processor from the text of a module, and sets its target."""
-    def load_text(text):
-        path = tmp_path / "task.py"
-        path.write_text(BASE + textwrap.dedent(text))
-        processor = task_module.ModuleProcessor(str(path), path.name, path.read_bytes())
-        processor.set_target(Settings({"threshold": 0.5, "label_separator": ","}))
-        return processor
-    return load_text
+def find(tmp_path, monkeypatch):
+    """Returns the settings and the source of a run, from the text of a module and from flags."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "run_classifier", classifier_data)
+
+    def find_source(text, **flags):
+        pathlib.Path("task.py").write_text(BASE + textwrap.dedent(text))
+        settings = Settings({**FLAGS, "do_predict": True, **flags}, ["task_module", "do_predict", *flags])
+        return settings, classification_run.find_source(settings)
+    return find_source
+
+
+def read(find, text, **flags):
+    """Returns (source, examples, whether the test set has labels)."""
+    settings, source = find(text, **flags)
+    return source, *classification_run.read_examples(settings, source.processor, source.target)
 
 
 @pytest.mark.parametrize("text, said", [
-    ("x = 1 / 0", r"task\.py, line 2: the module raised ZeroDivisionError: division by zero\. --traceback"),
-    ("def f(:", r"task\.py, line 2: the module raised SyntaxError: "),
-    ("import sys\nsys.exit(3)", r"line 3: the module raised SystemExit: 3\."),
-    ("import no_such", r"line 2: the module raised ModuleNotFoundError: No module named 'no_such'\. --trace"),
-    ("import beside.part", "A task module cannot import files of its directory.* Move the code of beside"),
-    ("from run_classifier import no_such", "line 2: the module raised ImportError: cannot import name"),
-    ("", "contains no class derived from DataProcessor. Write "),
-    ("class A: pass", "contains no class derived from DataProcessor. It contains only the classes A. "),
-    ("class A(DataProcessor): pass\nclass B(A): pass", "contains 2 classes derived from DataProcessor: A, B"),
-    ("class A(DataProcessor): pass", r"class A: the method get_labels\(\) is missing"),
-    ("class A(DataProcessor):\n    task_type = 'tagging'", "task_type is 'tagging'. It must be one of class"),
-    ("class A(DataProcessor):\n    def __init__(self, x): pass", r"A\(\) raised TypeError: "),
-    ("class A(DataProcessor):\n    labels = (0, 1)", "the label 0, which is not a text. Write '0'"),
-    ("class A(DataProcessor):\n    labels = ('a', 'a')", "returns the label 'a' twice"),
-    ("class A(DataProcessor):\n    labels = ('a\\n', 'b')", "must not contain control characters"),
-    ("class A(DataProcessor):\n    def get_labels(self): return 'ab'", "returns 'ab'. It must return a list"),
-    ("class A(DataProcessor):\n    def get_labels(self): return self.x['y']", "line 3: get_labels raised"),
+    ("", "must contain exactly one class derived from run_classifier.DataProcessor, but it contains 0. "),
+    ("class A(DataProcessor): pass\nclass B(A): pass", "but it contains 2: A, B. A class whose name begins"),
+    ("class A(DataProcessor):\n    task_type = 'tagging'", "A.task_type is 'tagging'. It must be one of cl"),
+    ("class A(DataProcessor):\n    metrics = ['x']", "A.metrics contains x, but the task type classificat"),
+    ("class A(DataProcessor):\n    labels = (0, 1)", "A.get_labels() returns [0, 1]. It must return a li"),
+    ("class A(DataProcessor):\n    labels = ('a', 'a')", "A.get_labels() returns ['a', 'a']. It must"),
+    ("class A(DataProcessor):\n    labels = ('a\\n', 'b')", "A label is a text without control characters"),
+    ("class A(DataProcessor):\n    def get_labels(self): return 'ab'", "A.get_labels() returns 'ab'. It"),
     ("class A(DataProcessor):\n    labels, task_type = ['a,b'], 'multilabel'", "'a,b' contains ','"),
-    ("class A(DataProcessor):\n    labels, further_sets = 'ab', ['../x']", "further_sets contains '../x'"),
-    ("class A(DataProcessor):\n    labels, further_sets = 'ab', ['好' * 80]", "and have at most 200 bytes"),
 ])
-def test_a_module_that_cannot_be_used(load, tmp_path, text, said):
-    (tmp_path / "beside.py").touch()
-    before = set(sys.modules)
-    with pytest.raises(ValueError, match=said) as caught:
-        load(text)
-    assert str(caught.value).startswith(f"--task_module={tmp_path}/task.py")
-    assert "run_classifier" in before or "run_classifier" not in sys.modules
+def test_a_module_that_cannot_be_used(find, text, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        find(text)
 
 
-@pytest.mark.parametrize("text, said", [
-    ("return [x]", r"task\.py, line 6: get_train_examples raised NameError: .*\. data_dir is None, because"),
-    ("return None", "get_train_examples returns None. It must return a list of InputExample"),
-    ("return []", "get_train_examples returns no examples"),
-    ("return ['text']", "get_train_examples, example 0: 'text' is not an InputExample"),
-    ("return [InputExample('a', b'text', label='x')]", r"example 0 \(guid 'a'\): text_a is b'text'. It must"),
-    ("return [InputExample('a', 'b', 5, 'x')]", "text_b is 5. It must be a text"),
-    ("return [InputExample('a', ' ', None, 'x')]", "text_a is empty"),
-    ("return [InputExample('a', 'b', None, 'z')]", "the label 'z' is not one of the labels that .*: x, y"),
-    ("return [InputExample('a', 'b')]", "the label None is not one of the labels"),
+@pytest.mark.parametrize("text, line, error", [
+    ("x = 1 / 0", 2, ZeroDivisionError), ("def f(:", 2, SyntaxError),
+    ("import sys\nsys.exit(3)", 3, SystemExit),
+    ("from run_classifier import no_such", 2, ImportError),
+    ("class A(DataProcessor):\n    def get_labels(self): return self.x['y']", 3, AttributeError),
+    ("class A(DataProcessor):\n    labels = 'xy'\n    def get_test_examples(self, path): return [1 / 0]", 4,
+     ZeroDivisionError)])
+def test_an_error_of_a_module_is_raised_after_a_line_about_its_place(find, caplog, text, line, error):
+    with pytest.raises(error), task_module.name_line_in_errors(Settings(FLAGS)):
+        read(find, text)
+    assert f"--task_module=task.py, line {line}: {error.__name__}: " in caplog.text
+
+
+@pytest.mark.parametrize("task_type, example, said", [
+    ("classification", "'text'", "example 0 must be an InputExample whose text_a is a text"),
+    ("classification", "InputExample('a', None, label='x')", "example a must be an InputExample"),
+    ("classification", "InputExample('a', 'b', 5, 'x')", "text_b is a text or None"),
+    ("classification", "InputExample('a', 'b', None, 'z')", "example a: label 'z' is not one of x, y"),
+    ("classification", "InputExample('a', 'b', None, ['x'])", "example a: label ['x'] is not one of x, y"),
+    ("regression", "InputExample('a', 'b', None, float('nan'))", "the label nan is not a finite number"),
+    ("multilabel", "InputExample('a', 'b', None, 'x')", "the label 'x' is not a tuple of labels"),
+    ("multilabel", "InputExample('a', 'b', None, ('x', 'z'))", "label 'z' is not one of x, y"),
+    ("classification", "", "Task.get_dev_examples returns no examples"),
 ])
-def test_examples_that_cannot_be_used(load, text, said):
-    processor = load(f"""
-        class Task(DataProcessor):
-            labels = "x", "y"
-            def get_train_examples(self, data_dir):
-                {text}
-    """)
-    with pytest.raises(ValueError, match=said):
-        processor.get_train_examples(None)
+def test_examples_that_cannot_be_used(find, task_type, example, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read(find, f"""
+            class Task(DataProcessor):
+                labels, task_type = ("x", "y"), "{task_type}"
+                def get_dev_examples(self, data_dir):
+                    return [{example}]
+        """, do_eval=True, do_predict=False)
 
 
-@pytest.mark.parametrize("task_type, label, said", [
-    ("regression", "float('nan')", "the label is nan. It must be a finite number"),
-    ("regression", "None", "the label is None. It must be a finite number"),
-    ("multilabel", "'x'", "the label is 'x'. It must be a tuple of labels"),
-    ("multilabel", "('x', 'z')", "the label 'z' is not one of the labels"),
-])
-def test_labels_of_another_type(load, task_type, label, said):
-    processor = load(f"""
-        class Task(DataProcessor):
-            labels, task_type = ("x", "y"), "{task_type}"
-            def get_dev_examples(self, data_dir):
-                return [InputExample("a", "b", None, {label})]
-    """)
-    with pytest.raises(ValueError, match=said):
-        processor.get_dev_examples(None)
-
-
-def test_sets_with_the_same_objects_keep_their_labels_and_source_rows(load):
-    processor = load("""
+def test_sets_with_the_same_objects_keep_their_labels_and_source_rows(find):
+    code = """
         class Task(DataProcessor):
             labels = "x", "y"
             def get_dev_examples(self, data_dir):
                 self.shared = [InputExample("a", "b", None, "y")]
-                self.note_source(self.shared[0], 7, {"text": "b"})
+                self.shared[0].source = 7, {{"text": "b"}}
                 return self.shared
             def get_test_examples(self, data_dir):
                 return self.shared
             def get_test_labels(self, data_dir):
-                return ["y"]
-    """)
-    names = dict.fromkeys(("do_train", "max_train_examples", "max_eval_examples", "data_dir"))
-    examples, _ = classification_run.read_examples(
-        Settings({**names, "do_eval": True, "do_predict": True}), processor)
-    assert [rows[0].label for rows in examples.values()] == ["y", "y"]
-    placeholder = processor.get_test_examples(None)
-    assert examples["dev"][0].label == "y" and placeholder[0].label == "x"
-    for rows in (*examples.values(), placeholder):
-        assert processor.source_rows(rows) == [(7, {"text": "b"})]
-
-
-def test_missing_methods_and_labels_of_tests(load):
-    processor = load("""
-        class Task(DataProcessor):
-            labels = "x", "y"
-            def get_test_examples(self, data_dir):
-                return [InputExample("a", "b"), InputExample("c", "d", None, "unknown")]
-            def get_test_labels(self, data_dir):
-                return ["y"]
-    """)
-    assert [processor.has_examples(split) for split in PARTS] == [False, False, True]
-    with pytest.raises(ValueError, match=r"get_dev_examples\(data_dir\) is missing, but --do_eval=true"):
-        processor.require_examples("dev")
-    assert [example.label for example in processor.get_test_examples(None)] == ["x", "x"]
-    with pytest.raises(ValueError, match="returns 1 labels, but get_test_examples returns 2 examples"):
-        processor.get_test_labels(None)
+                return {}
+    """
+    for returned, label in (("['x']", "x"), ("None", "x"), ("'y'", "y")):
+        _, examples, is_labelled = read(find, code.format(returned), do_eval=True)
+        assert examples["dev"][0].label == "y" and examples["test"][0].label == label
+        assert is_labelled == (returned != "None")
+        assert all(rows[0].source == (7, {"text": "b"}) for rows in examples.values())
+    with pytest.raises(ValueError, match="returns 2 labels, but get_test_examples returns 1 examples"):
+        read(find, code.format("'xy'"), do_eval=True)
 
 
 @pytest.mark.parametrize("returned, said", [
-    ("5", "compute_metrics returns 5. It must return a dict"), ("{'a': None}", "returns None for a"),
-    ("{'f1': 1}", "name 'f1'.* must differ from f1"), ("{'a b': 1}", "a metric with the name 'a b'")])
-def test_metrics_that_cannot_be_used(load, returned, said):
-    processor = load(f"""
+    ("5", "has no attribute 'items'"), ("{'a': None}", "must be a string or a real number"),
+    ("{'f1': 1}", "returns the metric 'f1'.* must differ from f1"),
+    ("{'a b': 1}", "returns the metric 'a b'")])
+def test_metrics_that_cannot_be_used(find, returned, said, caplog):
+    settings, source = find(f"""
         class Task(DataProcessor):
             labels = "x", "y"
             def compute_metrics(self, labels, predictions):
                 return {returned}
     """)
-    assert processor.own_metrics([], [], ["eval_f1"]) == {}
-    assert re.search(said, str(processor.failure))
+    task = classification.Classification(settings)
+    task.source, task.data = source, types.SimpleNamespace(examples={"dev": []})
+    assert task._own_metrics("dev", [], ["eval_f1"]) == {}
+    assert re.search(said, str(task.failure)) and "compute_metrics: " in caplog.text
 
 
-def test_own_metrics_get_tuples_of_labels(load):
-    processor = load("""
+def test_own_metrics_get_tuples_of_labels(find):
+    settings, source = find("""
         class Topics(DataProcessor):
             task_type, labels = "multilabel", ("animals", "people")
             def get_dev_examples(self, data_dir):
@@ -345,46 +321,40 @@ def test_own_metrics_get_tuples_of_labels(load):
             def compute_metrics(self, labels, predictions):
                 assert labels == [("animals",), ()]
                 return {"most": max(map(len, predictions))}
-    """)
-    numbers = [{processor.target.output: np.array(row)} for row in ([0.9, 0.8], [0.1, 0.2])]
-    assert processor.own_metrics(processor.get_dev_examples(None), numbers, []) == {"eval_most": 2}
+    """, do_eval=True, do_predict=False)
+    task = classification.Classification(settings)
+    examples, _ = classification_run.read_examples(settings, source.processor, source.target)
+    task.source, task.data = source, types.SimpleNamespace(examples=examples)
+    predictions = [{source.target.output: np.array(row)} for row in ([0.9, 0.8], [0.1, 0.2])]
+    assert task._own_metrics("dev", predictions, []) == {"eval_most": 2}
+    assert source.processor.metrics == ("f1_micro", "f1_macro")
 
 
-def test_declared_files_of_a_module(load, tmp_path):
+def test_declared_files_of_a_module(find, tmp_path):
     """The module is that of the section "Declared files" of the page, without the import of the class."""
     page = PAGE.read_text(encoding="utf-8").partition("## Declared files")[2]
     code = textwrap.dedent("\n".join(line for line in page.splitlines() if line.startswith("    "))
                            .partition("    python ")[0])
-    processor = load(code)
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nyes\twho ?\tthe man\n")
     (tmp_path / "test.tsv").write_text("question\tanswer\nwho ?\tthe dog\n")
-    [example] = processor.get_dev_examples(str(tmp_path))
+    source, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
+    [example] = examples["dev"]
     assert (example.text_a, example.text_b, example.label) == ("who ?", "the man", "yes")
-    assert len(processor.get_test_examples(str(tmp_path))) == 1
-    assert processor.get_test_labels(str(tmp_path)) is None
-    assert processor.metrics == ("f1", "accuracy") and processor.file_names()["dev"] == ["dev.tsv"]
+    assert len(examples["test"]) == 1 and not is_labelled and source.processor.metrics == ("f1", "accuracy")
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nmaybe\twho ?\tthe man\n")
-    with pytest.raises(ValueError, match=r"get_dev_examples raised .*dev\.tsv:2: the label 'maybe'"):
-        processor.get_dev_examples(str(tmp_path))
+    with pytest.raises(ValueError, match=r"^\./dev\.tsv:2: the label 'maybe'"):
+        read(find, code, data_dir=".", do_eval=True)
 
 
 @pytest.mark.parametrize("flags, said", [
-    (["--task_name=MRPC"], "--task_module=task.py and --task_name exclude each other"),
-    (["--train_file=a.csv"], "--task_module=task.py and --train_file exclude each other"),
-    (["--threshold=0.4"], "--threshold is for tasks of the type multilabel"),
-    (["--task_module=none.py"], "--task_module=none.py: there is no such file"),
-    (["--do_eval=true"], "class Task: the method get_dev_examples(data_dir) is missing"),
-    (["--data_dir=none"], "--data_dir=none: there is no such directory"),
+    (dict(task_name="MRPC"), "--task_module=task.py and --task_name exclude each other"),
+    (dict(train_file="a.csv"), "--task_module=task.py and --train_file exclude each other"),
+    (dict(threshold=0.4), "--threshold is for --task_type=multilabel"),
+    (dict(task_module="none.py"), "--task_module=none.py: there is no such file"),
+    (dict(do_eval=True), "task has no dev examples. If the task is for prediction only"),
+    (dict(data_dir="none"), "--data_dir=none: there is no such directory"),
+    (dict(xnli_language="de"), "--xnli_language=de: this flag is only for the task XNLI"),
 ])
-def test_flags_that_contradict_a_module(flags, said, tmp_path, monkeypatch):
-    names = dict(task_module="task.py", task_name=None, train_file=None, threshold=0.5, label_separator=",",
-                 do_train=False, do_eval=False, do_predict=False, data_dir=None, output_dir="output",
-                 use_tpu=False, init_checkpoint=None)
-    given = dict(flag.removeprefix("--").replace("=true", "=1").split("=") for flag in flags)
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("task.py").write_text(BASE + "class Task(DataProcessor):\n    labels = 'x', 'y'\n"
-                                       "    def get_train_examples(self, data_dir): pass\n")
-    settings = Settings({**names, **given}, {**given, "task_module": ""})
+def test_flags_that_contradict_a_module(find, flags, said):
     with pytest.raises((ValueError, OSError), match=re.escape(said)):
-        assert task_module.is_given(settings)
-        task_module.create_processor(settings)
+        read(find, "class Task(DataProcessor):\n    labels = 'x', 'y'\n", **flags)

@@ -289,7 +289,7 @@ def test_subclass_with_other_columns_is_not_held_to_ours(tmp_path):
     assert processor.get_test_labels(str(tmp_path)) is None
 
 
-def test_public_names_and_those_of_the_first_version_mean_the_same(tmp_path):
+def test_a_class_that_chooses_its_layout(tmp_path):
     layout = classifier_data.Layout(text_a="text", label="label")
 
     class Public(classifier_data.DataProcessor):
@@ -298,20 +298,13 @@ def test_public_names_and_those_of_the_first_version_mean_the_same(tmp_path):
         def layout_of(self, set_type, lines):
             return layout
 
-    class Private(classifier_data.DataProcessor):
-        _FILES, _LABELS, _LABEL_ALIASES = {"dev": "dev.tsv"}, ("no", "yes"), {"y": "yes"}
-
-        def _layout(self, set_type, lines):
-            return layout
-
     class Rows(Public):
         def create_examples(self, lines, set_type):
             return [*super().create_examples(lines, set_type), classifier_data.InputExample("x", "more")]
 
     path = write(tmp_path / "dev.tsv", "text\tlabel", "good\ty", "bad\tno")
     expected = [("dev-1", "good", None, "yes"), ("dev-2", "bad", None, "no")]
-    for cls in (Public, Private):
-        assert described(cls().get_dev_examples(str(tmp_path))) == expected
+    assert described(Public().get_dev_examples(str(tmp_path))) == expected
     assert described(Rows().get_dev_examples(str(tmp_path)))[2:] == [("x", "more", None, None)]
     assert Rows().get_test_labels(str(tmp_path)) is None
     assert Public.read_tsv(path) == Public._read_tsv(path) and Public.read_tsv(path)[1] == ["good", "y"]

@@ -199,7 +199,7 @@ class TemperatureProcessor(classifier_data.DataProcessor):
 
     task_type = "regression"
     submission = {"Temperature.tsv": ("test", 3)}
-    _LAYOUT = classifier_data.Layout(text_a="sentence", label="score", scores=(-10.0, 40.0))
+    layout = classifier_data.Layout(text_a="sentence", label="score", scores=(-10.0, 40.0))
 
 
 def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):

@@ -11,12 +11,10 @@ task to this project, write a subclass in this module, and add it to `PROCESSORS
 docs/howto/classification.md#a-new-glue-task.
 """
 
-import copy
 import difflib
 import math
 import os
 from typing import ClassVar, NamedTuple
-import weakref
 
 from absl import logging
 
@@ -29,6 +27,7 @@ from bertlib.tasks.classification.classifier_features import (  # noqa: F401  pu
     InputExample,
     InputFeatures,
     PaddingInputExample,
+    SourceRow,
     _truncate_seq_pair,
     convert_examples_to_features,
     convert_single_example,
@@ -185,24 +184,6 @@ class Layout(NamedTuple):
         return score
 
 
-# Maps old names of attributes and methods to new names. A subclass of `DataProcessor` may define these
-# attributes and methods. In version 0.1, their names were private.
-_OLD_NAMES = {"_FILES": "files", "_LABELS": "labels", "_LAYOUT": "layout", "_layout": "layout_of",
-              "_FURTHER_LAYOUTS": "further_layouts", "_LABEL_ALIASES": "label_aliases"}
-
-
-class SourceRow(NamedTuple):
-    """The row of a data file that became an example.
-
-    Attributes:
-      line: int, number of the line in which the row begins. The first line has the number 1.
-      fields: {name of a column: text}, all columns of the row.
-    """
-
-    line: int
-    fields: dict
-
-
 class DataProcessor:
     """Base class of all processors. A processor reads the examples of one classification or regression task.
 
@@ -220,8 +201,7 @@ class DataProcessor:
       label_aliases: {label in a file: label of the task}, for files in which a label has another name than in
         the task. For example, XNLI's training files have "contradictory" for the label "contradiction".
 
-    Subclasses may also use two kinds of older names: the names `_read_tsv` and `_create_examples` of
-    google-research/bert, and the private names of version 0.1 of this project (see `_OLD_NAMES`).
+    Subclasses may also use the names `_read_tsv` and `_create_examples` of google-research/bert.
 
     Attributes:
       name: str, the official name of the task, such as "SST-2", or None.
@@ -247,12 +227,6 @@ class DataProcessor:
     further_layouts: ClassVar = ()
     label_aliases: ClassVar = {}
     language = None
-
-    def __init_subclass__(cls):
-        super().__init_subclass__()
-        for old, new in _OLD_NAMES.items():
-            if old in vars(cls) and new not in vars(cls):
-                setattr(cls, new, vars(cls)[old])
 
     def get_train_examples(self, data_dir):
         """Returns the list of `InputExample`s to train on.
@@ -316,24 +290,6 @@ class DataProcessor:
         if split not in self.files or not self._path_of(data_dir, split):
             return None
         return self.load_examples(data_dir, split)
-
-    def source_rows(self, examples):
-        """Returns a list with the `SourceRow` of each example. The element is None for an example without a
-        stored `SourceRow`: an example of the training set, or an example that a subclass made without calling
-        `note_source`."""
-        sources = vars(self).get("_sources", {})
-        # A script may define its own class of examples. Objects of such a class may be unhashable. So only
-        # objects of this project's class are looked up in the dict.
-        return [sources.get(example) if isinstance(example, InputExample) else None for example in examples]
-
-    def note_source(self, example, line, fields):
-        """Stores the `SourceRow` of an example. The stored row is removed from memory together with the
-        example.
-
-        The row is not stored as an attribute of the example, because run.json contains a fingerprint of all
-        attributes. The row would change this fingerprint.
-        """
-        vars(self).setdefault("_sources", weakref.WeakKeyDictionary())[example] = SourceRow(line, fields)
 
     def file_names(self):
         """Returns the declared files: {name of a set: list of file names}. The sets are "train", "dev",
@@ -437,10 +393,6 @@ class DataProcessor:
             raise ValueError(f"{path}: the file is empty; it should contain the {split} examples")
         return path, lines
 
-    def _load_examples(self, data_dir, split, set_type=None):
-        """Calls `load_examples`. This method keeps the name that `load_examples` had in version 0.1."""
-        return self.load_examples(data_dir, split, set_type)
-
     def load_examples(self, data_dir, split, set_type=None):
         """Reads the examples of a set from the file that the class declares. Returns a list with at least one
         example. The guids of the examples begin with `set_type`, or with `split` if `set_type` is None."""
@@ -489,27 +441,8 @@ class DataProcessor:
                 text_b=None if layout.text_b is None else row[layout.text_b],
                 label=label))
             if set_type != "train":
-                self.note_source(examples[-1], i + 1, fields_of(row))
+                examples[-1].source = SourceRow(i + 1, fields_of(row))
         return examples
-
-
-def copy_example(processor, example, label):
-    """Returns a copy of an example with another label. The copy also has the `SourceRow` of the example.
-
-    The example itself is not changed, because a user's processor may return the same object in several sets.
-    For example, it may predict the examples of its development set.
-
-    Args:
-      processor: the `DataProcessor` that returned the example.
-      example: an `InputExample`, or an object of a user's class with the same attributes.
-      label: the label of the copy.
-    """
-    copied = copy.copy(example)
-    copied.label = label
-    [source] = processor.source_rows([example])
-    if source:
-        processor.note_source(copied, *source)
-    return copied
 
 
 class XnliProcessor(DataProcessor):

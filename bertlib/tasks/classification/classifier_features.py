@@ -6,6 +6,7 @@ examples and writes their features to a file.
 """
 
 import contextlib
+from typing import NamedTuple
 
 from absl import logging
 
@@ -27,13 +28,32 @@ class InputExample:
       text_b: str or None, the second text of a pair; None or "" for a single text.
       label: one of the task's labels (str); in a regression, a float; in a multi-label task, a tuple of
         labels. None if the label is unknown.
+
+    Attributes:
+      source: the `SourceRow` of the example, for tables of predictions; None if it is unknown. It is not in
+        `vars`, so it does not change the fingerprint of the example in run.json and in caches.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "source")
+
     def __init__(self, guid, text_a, text_b=None, label=None):
+        self.source = None
         self.guid = guid
         self.text_a = text_a
         self.text_b = text_b
         self.label = label
+
+
+class SourceRow(NamedTuple):
+    """The row of a data file that became an example.
+
+    Attributes:
+      line: int, number of the line in which the row begins. The first line has the number 1.
+      fields: {name of a column: text}, all columns of the row.
+    """
+
+    line: int
+    fields: dict
 
 
 class PaddingInputExample:
@@ -64,6 +84,33 @@ class InputFeatures:
         self.label_id = label_id
         self.is_real_example = is_real_example
         self.num_tokens = num_tokens
+
+
+def check_examples(examples, target):
+    """Checks the texts and the labels of examples.
+
+    Args:
+      examples: list of `InputExample`, or of objects with the same attributes.
+      target: see the module `text_targets`.
+
+    Raises:
+      ValueError: a text is not a text, or a label is not a label of the task.
+    """
+    for index, example in enumerate(examples):
+        if isinstance(example, PaddingInputExample):
+            continue
+        if not (isinstance(getattr(example, "text_a", None), str | bytes)
+                and isinstance(getattr(example, "text_b", None), str | bytes | None)):
+            raise ValueError(f"example {getattr(example, 'guid', index)} must be an InputExample whose "
+                             "text_a is a text, and whose text_b is a text or None.")
+        _encode_label(example, target)
+
+
+def _encode_label(example, target):
+    try:
+        return target.encode_label(example.label)
+    except ValueError as error:
+        raise ValueError(f"example {example.guid}: {error}") from None
 
 
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):
@@ -108,10 +155,7 @@ class _Converter:
             zeros = [0] * self._length
             return [InputFeatures(zeros, list(zeros), list(zeros), self._target.padding_label,
                                   is_real_example=False)]
-        try:
-            label_id = self._target.encode_label(example.label)
-        except ValueError as error:
-            raise ValueError(f"example {example.guid}: {error}") from None
+        label_id = _encode_label(example, self._target)
         texts, num_tokens = make_windows(example, self._length, self._tokenizer, self._stride)
         if ex_index < _LOGGED_EXAMPLES:
             windows = f", the first of {len(texts)} windows" if len(texts) > 1 else ""

@@ -18,10 +18,10 @@ from bertlib.rows.header_rows import LABELS, LabelKind
 from bertlib.rows.tables import RowError, parse_number
 from bertlib.system import files
 from bertlib.tasks import targets
-from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
+from bertlib.tasks.classification import text_targets
+from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample, SourceRow
 
 TASK = "own data"  # name of the task in run.json
-_MAX_FLOAT32 = 3.4e38  # the largest valid score, because scores are stored as float32
 # The types of tasks.
 TASK_TYPES = ("classification", "regression", "multilabel")
 
@@ -365,7 +365,7 @@ def _parse_number(text):
     """Returns the number in a text; None if the text is not a number, or if the number is too large for
     float32."""
     number = parse_number(text)
-    return number if number is not None and abs(number) <= _MAX_FLOAT32 else None
+    return number if number is not None and abs(number) <= text_targets.MAX_SCORE else None
 
 
 def _parse_decision(place, line, row, where):
@@ -517,19 +517,15 @@ class CustomProcessor(DataProcessor):
 
     name = "Own data"
 
-    def __init__(self, splits, target, dev_rows=None, skipped=()):
+    def __init__(self, splits, target):
         """Creates a processor.
 
         Args:
           splits: dict of `Split` with the keys "train", "dev" and "test", some of which may be missing.
           target: see the module `text_targets`.
-          dev_rows: the stored development set, if it was drawn from the training file (--dev_fraction),
-            otherwise None. See `bertlib.tasks.classification.task.dev_rows`.
-          skipped: the lines that were left out, see `ExampleReader`.
         """
         self.task_type, self.metrics = target.name, tuple(target.metric_names)[:2]
-        self.target, self.dev_rows, self._parts = target, dev_rows, splits
-        self.skipped = list(skipped)
+        self._target, self._parts = target, splits
 
     def get_train_examples(self, data_dir):
         return self._examples("train")
@@ -544,15 +540,12 @@ class CustomProcessor(DataProcessor):
         split = self._parts["test"]
         return [row.label for row in split.rows] if split.is_labelled else None
 
-    def get_labels(self):
-        return self.target.labels
-
     def _examples(self, name):
         split = self._parts[name]
         fields_of, examples = columns.FieldReader(split.names), []
         for row in split.rows:
             examples.append(InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
-                                         self.target.default_label if row.label is None else row.label))
+                                         self._target.default_label if row.label is None else row.label))
             if row.values is not None:
-                self.note_source(examples[-1], row.line, fields_of(row.values))
+                examples[-1].source = SourceRow(row.line, fields_of(row.values))
         return examples

@@ -29,9 +29,11 @@ The methods with metrics call functions of `classification_metrics`. Their argum
 each example: the values of the field "label_ids", the outputs of the head, and the losses.
 """
 
+from collections.abc import Iterable
 import contextlib
 import functools
 import importlib
+import math
 
 from bertlib.data import example_encoding
 from bertlib.reports import prediction_rows
@@ -51,6 +53,7 @@ def _functions():
 
 
 _NAME = "label_ids"
+MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
 
 class _TextTarget(targets.Target):
@@ -150,9 +153,10 @@ class SingleLabel(_PublishedTarget):
         return self.labels[0]
 
     def encode_label(self, label):
-        if label not in self._ids:
-            raise ValueError(f"label {label!r} is not one of {', '.join(map(str, self._ids))}")
-        return self._ids[label]
+        try:
+            return self._ids[label]
+        except (KeyError, TypeError):
+            raise ValueError(f"label {label!r} is not one of {', '.join(map(str, self._ids))}") from None
 
     def predicted_label(self, prediction):
         return self.labels[prediction.argmax()]
@@ -219,9 +223,12 @@ class Score(_PublishedTarget):
 
     def encode_label(self, label):
         try:
-            return float(label)
+            score = float(label)
         except (TypeError, ValueError):
-            raise ValueError(f"the label {label!r} is not a number") from None
+            score = math.nan
+        if not abs(score) <= MAX_SCORE:
+            raise ValueError(f"the label {label!r:.80} is not a finite number")
+        return score
 
     def predicted_label(self, prediction):
         return float(prediction)
@@ -303,6 +310,8 @@ class MultiLabel(_TextTarget):
         return [0] * self.size
 
     def encode_label(self, label):
+        if isinstance(label, str) or not isinstance(label, Iterable):
+            raise ValueError(f"the label {label!r:.80} is not a tuple of labels")
         ids = self.padding_label
         for name in label:
             if name not in self._ids:

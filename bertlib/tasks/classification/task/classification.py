@@ -39,7 +39,7 @@ class Classification(task.Task):
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
-      processor: the processor of the task, after `resolve`.
+      source: the `classification_run.Source`, after `resolve`.
       data: the `classification_splits.Splits`, after `read`.
     """
 
@@ -47,13 +47,13 @@ class Classification(task.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.processor = self.data = self._target = None
+        self.source = self.data = None
         self._official = []  # one text for each split: the name of the split and its official metrics
 
     @property
     def declared(self):
         """The object that declares the properties of the task, see `classification_run.task_declaration`."""
-        return classification_run.task_declaration(self.processor)
+        return classification_run.task_declaration(self.source.processor)
 
     @property
     def _name(self):
@@ -63,12 +63,8 @@ class Classification(task.Task):
 
     def resolve(self):
         model_config.find_named_weights(self.settings)  # the task may read its labels from this checkpoint
-        self.processor = classification_run.create_processor(self.settings)
+        self.source = classification_run.find_source(self.settings)
         model_config.resolve_model_flags(self.settings)
-
-    def load_model(self):
-        super().load_model()
-        self._target = classification_run.get_target(self.processor)
 
     # --- Files and data
 
@@ -115,7 +111,8 @@ class Classification(task.Task):
         return [output_files.SKIPPED_LINES] if self.settings.skip_bad_lines else []
 
     def read(self):
-        examples, test_has_labels = classification_run.read_examples(self.settings, self.processor)
+        examples, test_has_labels = classification_run.read_examples(self.settings, self.source.processor,
+                                                                     self.target)
         if self.config and any(example.text_b for part in examples.values() for example in part):
             checks.check_segments(self.config, f"the examples of {self.settings.task_name} are pairs")
         self.data = classification_splits.Splits(self.settings, examples, self.target, self.tokenizer,
@@ -125,13 +122,13 @@ class Classification(task.Task):
         return [split for split in self.inferred if split in self.data.examples]
 
     def skipped_lines(self):
-        return getattr(self.processor, "skipped", [])
+        return self.source.skipped
 
     # --- The model
 
     @property
     def target(self):
-        return self._target
+        return self.source.target
 
     def create_head(self):
         return self.target.create_head()
@@ -154,29 +151,21 @@ class Classification(task.Task):
 
     def describe(self):
         settings, target, examples = self.settings, self.target, self.data.examples
-        dev_rows, module = getattr(self.processor, "dev_rows", None), self._module
+        recorded = dict(self.source.recorded)
+        if "task_module" in recorded:
+            counts = {2 if example.text_b else 1 for rows in examples.values() for example in rows}
+            recorded["task_module"] |= {"texts": counts.pop() if len(counts) == 1 else None}
         return {
             "task": settings.task_name.lower(), "labels": target.labels,
             # Later predictions use the threshold of the training.
-            **({} if target.threshold is None else {"threshold": target.threshold}),
-            "dev_rows": dev_rows and dev_rows.recorded, "task_module": module and module.describe(examples),
+            **({} if target.threshold is None else {"threshold": target.threshold}), **recorded,
             "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
             "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
 
     def more_files(self):
-        dev_rows, module = getattr(self.processor, "dev_rows", None), self._module
-        return {**({output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {}),
-                **({output_files.TASK_MODULE: module.content} if module else {})}
-
-    @property
-    def _module(self):
-        return getattr(self.processor, "module", None)
+        return self.source.files
 
     # --- The run
-
-    @property
-    def failure(self):
-        return getattr(self.processor, "failure", None)
 
     @property
     def title(self):
@@ -217,23 +206,47 @@ class Classification(task.Task):
             metrics = self.target.metrics(*self.data.arrays(split, predictions))
             if self.settings.doc_stride:
                 metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
-            if self._module:
-                metrics.update(self.processor.own_metrics(self.data.examples[split], predictions,
-                                                          [*metrics, "loss", "global_step"]))
-            return metrics
+            return {**metrics, **self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])}
 
         if self.data.has_labels(split):
             metrics = self._evaluate(split, inference, of_batches)
             return predictions, metrics
         return self.data.in_order(split, inference.rows()), None
 
+    def _own_metrics(self, split, predictions, known):
+        """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
+
+        If the method raises an error, this error is logged and an empty dict is returned, so that the other
+        results are still written. The attribute `failure` keeps it for the end of the run.
+
+        Args:
+          split, predictions: see `_predict`.
+          known: names of the metrics that the head computes.
+        """
+        if not hasattr(self.declared, "compute_metrics"):
+            return {}
+        try:
+            found = self.declared.compute_metrics(
+                [self.target.row_label(example.label) for example in self.data.examples[split]],
+                [self.target.row_answer(row[self.target.output])[0] for row in predictions])
+            metrics = {f"eval_{name}": float(value) for name, value in found.items()}
+            for name in metrics:
+                if name in known or not name.isidentifier():
+                    raise ValueError(f"compute_metrics returns the metric {name[5:]!r:.80}. The name must "
+                                     "consist of letters, digits and underscores, and must differ from "
+                                     f"{', '.join(sorted(known)).replace('eval_', '')}.")
+        except Exception as error:  # noqa: BLE001
+            logging.error("compute_metrics: %r", error)
+            self.failure = self.failure or error
+            return {}
+        return metrics
+
     def write(self, split, inference):
         part, suffix = _part(split), self._suffix(split)
         logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
                      len(self.data.examples[split]))
         predictions, metrics = self._predict(split, inference)
-        rows = self.data.predicted_rows(split, predictions,
-                                        self.declared.source_rows(self.data.examples[split]))
+        rows = self.data.predicted_rows(split, predictions)
         if part == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
             self._write_table(f"eval_predictions{suffix}", rows)

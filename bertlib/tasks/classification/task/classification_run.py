@@ -1,32 +1,50 @@
-"""Contains the code that run_classifier.py and run_classifier_with_tfhub.py share."""
+"""Finds the source of a run's examples: a known task, the user's own data, or a task module. Reads the
+examples."""
 
+from collections.abc import Sequence
+import copy
 import os
 import re
+from typing import NamedTuple
 
 from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs import example_limits, run_record
-from bertlib.runs.settings import require_data_dir, sample_path
-from bertlib.system import files
+from bertlib.runs.settings import PHASES, require_data_dir, sample_path
 from bertlib.tasks import targets
-from bertlib.tasks.classification import dev_split
+from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import (
     PROCESSORS,
     DataProcessor,
     XnliProcessor,
-    copy_example,
     get_processor,
 )
+from bertlib.tasks.classification.classifier_features import check_examples
 from bertlib.tasks.classification.task import custom_task, task_module
-from bertlib.tasks.classification.text_targets import create_target
-
-# --- Before the run --------------------------------------------------------------------------------------
 
 
-def create_processor(settings, suffix=""):
-    """Returns the processor for --task_name, for --task_module or for the user's own data.
+class Source(NamedTuple):
+    """The source of a run's examples.
+
+    Attributes:
+      processor: the processor of the task.
+      target: the target of the task's model, see `text_targets`.
+      recorded: {name of a field of run.json: value} that describe the source.
+      files: {name: content in bytes} of files that a training writes to its output directory.
+      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
+    """
+
+    processor: object
+    target: object
+    recorded: dict = {}  # noqa: RUF012
+    files: dict = {}  # noqa: RUF012
+    skipped: Sequence = ()
+
+
+def find_source(settings, suffix=""):
+    """Returns the `Source` for --task_name, for --task_module or for the user's own data.
 
     Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
     whose values are in the record of the training; and --data_dir, whose default is the directory of this
@@ -34,17 +52,54 @@ def create_processor(settings, suffix=""):
 
     Args:
       settings: a `Settings`.
-      suffix: see `custom_task.create_processor`.
+      suffix: suffix of the default --output_dir.
 
     Raises:
       ValueError, OSError: a flag is invalid, or has no default for this task.
     """
     if task_module.is_given(settings):
-        processor = task_module.create_processor(settings, suffix)
-        _check_metrics(processor.task)
-        return processor
-    if custom_task.is_given(settings):
-        return custom_task.create_processor(settings, suffix)
+        source = _load_module(settings, suffix)
+    elif custom_task.is_given(settings):
+        splits, target, dev_rows, skipped = custom_task.read(settings, suffix)
+        source = Source(row_examples.CustomProcessor(splits, target), target, skipped=skipped)
+        if dev_rows:
+            source = source._replace(recorded={"dev_rows": dev_rows.recorded},
+                                     files={output_files.DEV_ROWS: dev_rows.content.encode()})
+    else:
+        processor = _known_task(settings, suffix)
+        source = Source(processor, _create_target(settings, processor))
+    if settings.is_given("xnli_language") and not isinstance(source.processor, XnliProcessor):
+        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task XNLI. "
+                         "Leave the flag out.")
+    return source
+
+
+def _load_module(settings, suffix):
+    """Returns the `Source` for --task_module."""
+    processor, content, recorded = task_module.load(settings)
+    is_default = settings.output_dir is None
+    if is_default:
+        settings.set_default("output_dir", custom_task.default_directory(settings.task_module, suffix))
+    settings.task_name, settings.task_type = task_module.TASK, processor.task_type
+    custom_task.choose_phases(settings, lambda split: _provides(processor, split))
+    run_record.inherit_settings(settings, *custom_task.TASK_TYPES, without=("task_name", "task_type"))
+    if settings.data_dir is not None:
+        require_data_dir(settings.data_dir)
+    if is_default:
+        custom_task.refuse_other_file(settings, "task_module", lambda record: (
+            recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
+    return Source(processor, _create_target(settings, processor), {"task_module": recorded},
+                  {output_files.TASK_MODULE: content})
+
+
+def _provides(processor, split):
+    """Returns whether a class has the method that returns the examples of a set, or declares its file."""
+    method = f"get_{split}_examples"
+    return getattr(type(processor), method) is not getattr(DataProcessor, method) or split in processor.files
+
+
+def _known_task(settings, suffix):
+    """Returns the processor of --task_name. Sets flags that were not given; see `find_source`."""
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
@@ -57,20 +112,18 @@ def create_processor(settings, suffix=""):
                          f"a copy in {settings.trained.path}/{output_files.TASK_MODULE}. "
                          "The module is executed, so read it first if you do not trust its origin.")
     if not settings.task_name:
-        _refuse_missing_training(settings)
-        raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
-                         "your own data with --train_file, or pass the Python file of your own task as "
+        why = "" if settings.do_train or settings.output_dir is None else (
+            f", because --output_dir={settings.output_dir} contains no training of a classifier with a "
+            f"{output_files.RECORD}")
+        raise ValueError(f"--task_name is required{why}; known tasks: {', '.join(sorted(PROCESSORS))}. Or "
+                         "name your own data with --train_file, or pass the Python file of your own task as "
                          "--task_module.")
     try:
         processor = get_processor(settings.task_name)
     except ValueError as error:
         raise ValueError(f"--task_name: {error}") from error
-    _check_metrics(processor)
     if isinstance(processor, XnliProcessor):
         processor.language = settings.xnli_language
-    elif settings.is_given("xnli_language"):
-        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
-                         f"XNLI, and not for {settings.task_name}. Leave the flag out.")
     if settings.data_dir is None:
         sample = sample_path(settings.task_name.upper())
         if not os.path.isdir(sample):
@@ -83,76 +136,73 @@ def create_processor(settings, suffix=""):
     return processor
 
 
-def _refuse_missing_training(settings):
-    """Raises an error if a run without training cannot read its task from --output_dir, because the directory
-    contains no training of a classifier. This function is called only if no flag names the task."""
-    directory = settings.output_dir
-    if settings.do_train or directory is None:
-        return
-    if not files.is_directory(directory):
-        raise NotADirectoryError(f"--output_dir={directory}: there is no such directory. Pass the output "
-                                 "directory of a training, or train first with --do_train=true.")
-    if not settings.directory.newest:
-        raise ValueError(f"--output_dir={directory} contains no training, because it contains no checkpoint. "
-                         "Pass the output directory of a training, or train first with --do_train=true.")
-    record = settings.directory.record
-    if record is None:
-        raise ValueError(f"--output_dir={directory} contains checkpoints, but no {output_files.RECORD} that "
-                         "names the task of their training. Pass the task as --task_name, or name your own "
-                         "data with --dev_file or --test_file.")
-    if record["task_type"] not in custom_task.TASK_TYPES:
-        raise ValueError(f"--output_dir={directory} contains a training by {record['command']}, and no "
-                         "training of a classifier. Evaluate the model with that command, or pass another "
-                         "--output_dir.")
+def _create_target(settings, processor):
+    """Returns the target of a task's model, after checking what the processor declares.
 
-
-def _check_metrics(processor):
-    """Raises a ValueError if a processor declares a metric that the head of its task does not compute."""
-    declared = task_declaration(processor)
-    known = targets.find(declared.task_type).metric_names
-    unknown = [name for name in declared.metrics if name not in known]
+    Raises:
+      ValueError: the type of the task or a metric is unknown; the processor returns no label, returns a label
+        twice, or returns a label that cannot be written into files; or a flag is not for this type of task.
+    """
+    declared, name = task_declaration(processor), type(processor).__name__
+    if declared.task_type not in custom_task.TASK_TYPES:
+        raise ValueError(f"{name}.task_type is {declared.task_type!r}. It must be one of "
+                         f"{', '.join(custom_task.TASK_TYPES)}.")
+    kind = targets.find(declared.task_type)
+    if declared.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
+        declared.metrics = tuple(kind.metric_names)[:2]
+    unknown = [metric for metric in declared.metrics if metric not in kind.metric_names]
     if unknown:
-        raise ValueError(f"{type(processor).__name__}.metrics contains {', '.join(unknown)}, but the "
-                         f"task type {declared.task_type} has only these metrics: {', '.join(known)}. "
-                         "Declare only metrics from this list.")
+        raise ValueError(f"{name}.metrics contains {', '.join(unknown)}, but the task type {kind.name} has "
+                         f"only these metrics: {', '.join(kind.metric_names)}. Declare only metrics from "
+                         "this list.")
+    if kind.is_score:
+        return custom_task.create_target(settings, kind, None)
+    labels = processor.get_labels() or ()
+    names = [label for label in labels if isinstance(label, str) and label.strip() and label.isprintable()]
+    if isinstance(labels, str) or not names or len(set(names)) < len(labels):
+        raise ValueError(f"{name}.get_labels() returns {labels!r:.200}. It must return a list that contains "
+                         "each label of the task exactly once. A label is a text without control characters.")
+    return custom_task.create_target(settings, kind, names)
 
 
-def read_examples(settings, processor):
-    """Reads the examples that the phases of the run need.
+def read_examples(settings, processor, target):
+    """Reads and checks the examples that the phases of the run need.
 
     Args:
       settings: a `Settings`.
       processor: the processor of the task.
+      target: the target of the task's model.
 
     Returns:
       (examples, whether the test set has labels). The examples are {name of a set: list of `InputExample`}.
-      The sets are "train", "dev", "test" and additional sets such as "dev_mismatched".
+      The sets are "train", "dev", "test" and additional sets such as "dev_mismatched". An example of a test
+      set without labels has the default label of the target.
     """
-    examples, test_has_labels = {}, False
-    if settings.do_train:
-        examples["train"] = _examples(settings, processor, "train")
-    if settings.do_eval:
-        examples.update(_examples_of_sets(settings, processor, "dev"))
-    examples = {name: example_limits.draw_examples(settings, name, rows, dev_split.row_digest)
-                for name, rows in examples.items()}
+    examples, labels = {}, None
+    for split, phase in zip(("train", "dev", "test"), PHASES):
+        if getattr(settings, phase):
+            examples.update(_examples_of_sets(settings, processor, split))
     if settings.do_predict:
-        examples.update(_examples_of_sets(settings, processor, "test"))
         labels = processor.get_test_labels(settings.data_dir)
-        test_has_labels = labels is not None
-        if test_has_labels:
-            examples["test"] = [copy_example(task_declaration(processor), example, label)
-                                for example, label in zip(examples["test"], labels, strict=True)]
-    return examples, test_has_labels
+        if labels is not None and len(labels) != len(examples["test"]):
+            raise ValueError(f"{type(processor).__name__}.get_test_labels returns {len(labels)} labels, but "
+                             f"get_test_examples returns {len(examples['test'])} examples. It must return a "
+                             "label for each example, or None.")
+    for name, rows in examples.items():
+        if name.startswith("test"):
+            known = labels if name == "test" and labels is not None else [target.default_label] * len(rows)
+            rows = list(map(_with_label, rows, known))
+        check_examples(rows, target)
+        examples[name] = example_limits.draw_examples(settings, name, rows, dev_split.row_digest)
+    return examples, labels is not None
 
 
-def _examples(settings, processor, split):
-    """Returns the examples of "train", "dev" or "test"."""
-    try:
-        return getattr(processor, f"get_{split}_examples")(settings.data_dir)
-    except NotImplementedError:
-        raise ValueError(f"{settings.task_name} has no {split} examples. If the task is for "
-                         "prediction only, pass --do_predict=true as the only phase, and name a trained "
-                         "model with --init_checkpoint or --output_dir.") from None
+def _with_label(example, label):
+    """Returns a copy of an example with another label. The example itself is not changed, because a user's
+    processor may return the same object in several sets."""
+    copied = copy.copy(example)
+    copied.label = label
+    return copied
 
 
 def _examples_of_sets(settings, processor, split):
@@ -161,8 +211,15 @@ def _examples_of_sets(settings, processor, split):
     Returns:
       {name of the set: list of `InputExample`}.
     """
-    examples = {split: _examples(settings, processor, split)}
-    for name in task_declaration(processor).further_sets:
+    try:
+        examples = {split: list(getattr(processor, f"get_{split}_examples")(settings.data_dir))}
+    except NotImplementedError:
+        raise ValueError(f"{task_declaration(processor).name or settings.task_name} has no {split} examples. "
+                         "If the task is for prediction only, pass --do_predict=true as the only phase, and "
+                         "name a trained model with --init_checkpoint or --output_dir.") from None
+    if not examples[split]:
+        raise ValueError(f"{type(processor).__name__}.get_{split}_examples returns no examples.")
+    for name in () if split == "train" else task_declaration(processor).further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
         if further is None:
             logging.info("No %s examples in %s: the set is skipped.", name, settings.data_dir)
@@ -176,30 +233,6 @@ def task_declaration(processor):
     derived from `DataProcessor`, this is the processor itself. For any other processor, it is an object with
     the defaults."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
-
-
-def get_labels(processor):
-    """Returns the labels of a processor's task; None if the task is a regression.
-
-    Raises:
-      ValueError: the processor returns no label, or returns a label twice.
-    """
-    if targets.find(task_declaration(processor).task_type).is_score:
-        return None
-    labels = list(processor.get_labels() or ())
-    if not labels or len(set(labels)) < len(labels):
-        raise ValueError(f"{type(processor).__name__}.get_labels() returns {labels}. It must return each "
-                         "label of the task exactly once.")
-    return labels
-
-
-def get_target(processor):
-    """Returns the target of the task's model, see `text_targets`.
-
-    Raises:
-      ValueError: see `get_labels`.
-    """
-    return getattr(processor, "target", None) or create_target(get_labels(processor))
 
 
 def task_suffix(settings):

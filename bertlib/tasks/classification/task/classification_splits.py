@@ -37,7 +37,7 @@ class Splits:
         Args:
           settings: a `Settings`.
           examples, test_has_labels: see `classification_run.read_examples`.
-          target: see `classification_run.get_target`.
+          target: see `text_targets`.
           tokenizer: tokenizer of the model.
 
         Raises:
@@ -109,17 +109,16 @@ class Splits:
                   else np.array([row["loss"] for row in predictions]))
         return labels, outputs, losses
 
-    def predicted_rows(self, split, predictions, source_rows):
+    def predicted_rows(self, split, predictions):
         """Returns the `predicted_rows.PredictedRows` of a split. Call `write` for this split first.
 
         Args:
           split: name of the split.
           predictions: see `in_order`.
-          source_rows: see `DataProcessor.source_rows`.
         """
         has_labels = self.has_labels(split)
         losses = self.arrays(split, predictions)[2] if has_labels else None
-        return predicted_rows.PredictedRows(self.examples[split], source_rows, predictions, self._target,
+        return predicted_rows.PredictedRows(self.examples[split], predictions, self._target,
                                             self._records[split].lengths, losses, has_labels)
 
 
@@ -157,7 +156,7 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
       split: name of the split.
       examples: list of `InputExample`.
       predictions: list of dicts, one for each example.
-      target: see `classification_run.get_target`.
+      target: see `text_targets`.
       has_labels: whether the examples have labels.
     """
     best = [target.predicted_label(row[target.output]) for row in predictions]

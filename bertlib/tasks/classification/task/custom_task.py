@@ -11,10 +11,9 @@ from bertlib.runs import example_limits, head_labels, run_record
 from bertlib.runs.settings import PHASES, require_file
 from bertlib.system import files
 from bertlib.tasks import targets
-from bertlib.tasks.classification import dev_split, row_examples
+from bertlib.tasks.classification import dev_split, row_examples, text_targets
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
 from bertlib.tasks.classification.task import dev_rows
-from bertlib.tasks.classification.text_targets import MultiLabel, create_target
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
@@ -41,7 +40,7 @@ def given_flags(settings):
     return [name for name in _FLAGS if settings.is_given(name)]
 
 
-def create_processor(settings, suffix=""):
+def read(settings, suffix=""):
     """Reads and checks the user's files.
 
     Sets flags that were not given: the phases, --output_dir, --text_column, --label_column, and the flags
@@ -52,21 +51,27 @@ def create_processor(settings, suffix=""):
       suffix: suffix of the default --output_dir.
 
     Returns:
-      a `row_examples.CustomProcessor` of the files that the phases need.
+      four values: a dict {"train", "dev" or "test": `row_examples.Split`} of the files that the phases need;
+      the target; the `dev_rows.DevRows` or None; and the lines that were left out.
 
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
-    has_file = _named_files(settings)
+    _check_files(settings)
     settings.task_name = TASK
     is_default = settings.output_dir is None
     if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
-        settings.set_default("output_dir", files.path_beside(os.path.join("output", _stem(first)), suffix))
-    _choose_phases(settings, has_file)
+        settings.set_default("output_dir", default_directory(first, suffix))
+    choose_phases(settings, lambda split: _has_file(settings, split))
+    for split, phase in _PHASE_OF.items():
+        if getattr(settings, phase) and not _has_file(settings, split):
+            other = " or --dev_fraction" if split == "dev" else ""
+            raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
     record = settings.trained and settings.trained.record
     run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
-    _check_flags(settings)
+    kind = targets.find(settings.task_type)
+    _check_flags(settings, kind)
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
         run_record.columns_by_name(settings))
@@ -75,16 +80,14 @@ def create_processor(settings, suffix=""):
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
             settings.set_default(name, ",".join(map(str, columns)))
-    if targets.find(settings.task_type).is_multilabel:
-        target = MultiLabel(labels, settings.threshold, settings.label_separator)
-    else:
-        target = create_target(labels)
+    target = create_target(settings, kind, labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
-    processor = row_examples.CustomProcessor(splits, target, stored_rows, reader.skipped)
-    if is_default and settings.do_train:
-        _refuse_other_file(settings, processor)
-    return processor
+    if is_default:
+        refuse_other_file(settings, "train_file", lambda record: (
+            run_record.describe_examples(row_examples.CustomProcessor(splits, target).get_train_examples(
+                None)) == record["train_data"]))
+    return splits, target, stored_rows, reader.skipped
 
 
 def list_files(settings):
@@ -93,80 +96,108 @@ def list_files(settings):
             if getattr(settings, name)}
 
 
-def _stem(path):
-    """Returns the name of a file without its extension and without ".gz"."""
+# --- Shared with task modules ----------------------------------------------------------------------------
+
+
+def default_directory(path, suffix):
+    """Returns the default --output_dir of a run, which is named after a file of the user."""
     name = os.path.basename(path)
     name = name[:-len(".gz")] if name.lower().endswith(".gz") else name
-    return os.path.splitext(name)[0]
+    return files.path_beside(os.path.join("output", os.path.splitext(name)[0]), suffix)
+
+
+def choose_phases(settings, has_examples):
+    """If no phase was given, turns on each phase that has examples.
+
+    Args:
+      settings: a `Settings`.
+      has_examples: function that takes "train", "dev" or "test".
+    """
+    if not any(settings.is_given(phase) for phase in PHASES):
+        for split, phase in _PHASE_OF.items():
+            if has_examples(split):
+                settings.set_default(phase, True)
+    settings.choose_phases()
+
+
+def create_target(settings, kind, labels):
+    """Returns the target of a run, see `text_targets`.
+
+    Args:
+      settings: a `Settings`. A multi-label target contains the values of --threshold and --label_separator.
+      kind: class of the target.
+      labels: list of str; None for a regression.
+
+    Raises:
+      ValueError: a flag is not for this type of task, or a label contains the separator of labels.
+    """
+    if not kind.is_multilabel:
+        for name in filter(settings.is_given, ("threshold", "label_separator")):
+            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
+                             f"--task_type={kind.name}. Leave --{name} out.")
+        return text_targets.create_target(labels)
+    for label in labels:
+        if settings.label_separator in label:
+            raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
+                             "separates labels. Pass another --label_separator.")
+    return kind(labels, settings.threshold, settings.label_separator)
+
+
+def refuse_other_file(settings, flag, is_same):
+    """Checks that the default --output_dir contains no training on a different file. The default directory
+    is named after a file, so two files of the same name have the same default directory.
+
+    Args:
+      settings: a `Settings`.
+      flag: name of the flag with the file.
+      is_same: function that takes the record of the training. It returns whether the content was the same.
+
+    Raises:
+      ValueError: the default --output_dir contains a training on a different file.
+    """
+    record, path = settings.directory.trained_record, getattr(settings, flag)
+    trained = settings.do_train and record and record.get("files", {}).get(flag)
+    if trained and trained != os.path.abspath(path) and not is_same(record):
+        raise ValueError(f"--{flag}={path}: the default output directory, {settings.output_dir}, already "
+                         f"contains a training on a different file, {trained}. Name another directory with "
+                         f"--output_dir. To continue that training with {path}, pass "
+                         f"--output_dir={settings.output_dir}.")
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-def _named_files(settings):
-    """Returns {split: whether a flag names the file of this split} for "train", "dev" and "test".
-
-    Raises:
-      ValueError: no flag names a file, or flags exclude each other.
-    """
-    has_file = {split: bool(getattr(settings, name)) for split, name in _FILES.items()}
-    if has_file["dev"] and settings.dev_fraction is not None:
+def _check_files(settings):
+    """Raises a ValueError if no flag names a file, or if --dev_fraction contradicts another flag."""
+    if settings.dev_fraction is not None and settings.dev_file:
         raise ValueError("--dev_file and --dev_fraction exclude each other: the development examples are "
                          "either in a separate file or taken out of the training file. Leave one of these "
                          "two flags out.")
-    if settings.dev_fraction is not None and not has_file["train"]:
+    if settings.dev_fraction is not None and not settings.train_file:
         raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
-    if not any(has_file.values()):
+    if not any(getattr(settings, name) for name in _FILES.values()):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
-    return has_file
 
 
-def _choose_phases(settings, has_file):
-    """If no phase was given, turns on each phase that has a file. If the run continues a training, sets
-    --dev_fraction to the value in that training.
-
-    Args:
-      settings: a `Settings`.
-      has_file: the result of `_named_files`. With --dev_fraction, this function changes has_file["dev"] to
-        True.
-
-    Raises:
-      ValueError: a phase lacks its file, or --dev_fraction contradicts the training.
-    """
-    def choose(split):
-        if not is_phase_given and has_file[split] and not getattr(settings, _PHASE_OF[split]):
-            settings.set_default(_PHASE_OF[split], True)
-
-    is_phase_given = any(settings.is_given(phase) for phase in PHASES)
-    for split in _FILES:
-        choose(split)
-    settings.choose_phases()
-    dev_rows.take_fraction(settings)
-    has_file["dev"] = has_file["dev"] or settings.dev_fraction is not None
-    choose("dev")
-    for split, phase in _PHASE_OF.items():
-        if getattr(settings, phase) and not has_file[split]:
-            other = " or --dev_fraction" if split == "dev" else ""
-            raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
+def _has_file(settings, split):
+    """Returns whether flags name the examples of a set. If the run continues a training, sets --dev_fraction
+    to the value in that training; this depends on --do_train."""
+    if split == "dev":
+        dev_rows.take_fraction(settings)
+        if settings.dev_fraction is not None:
+            return True
+    return bool(getattr(settings, _FILES[split]))
 
 
-def _check_flags(settings):
-    """Raises a ValueError if flags exclude each other."""
-    kind = targets.find(settings.task_type)
+def _check_flags(settings, kind):
+    """Raises a ValueError if flags exclude each other. `kind` is the class of the target."""
     arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default),
                                               run_record.columns_by_name(settings))
     text_column, label_column = arguments["text"], arguments["label"]
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
                          "--train_file, --dev_file and --test_file instead.")
-    if settings.is_given("xnli_language"):
-        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
-                         "XNLI, and not for your own data. Leave the flag out.")
-    for name in ("threshold", "label_separator"):
-        if settings.is_given(name) and not kind.is_multilabel:
-            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
-                             f"--task_type={kind.name}. Leave --{name} out.")
     if settings.label_file and kind.is_score:
         raise ValueError("--label_file: a regression predicts numbers and has no labels. Leave the flag out.")
     if len(text_column or ()) > 2:
@@ -292,23 +323,6 @@ def _warn_of_shared_examples(train, splits):
                             "Remove these examples from one of the two "
                             "files.", name, split.path, len(shared), len(split.rows), train.path,
                             shared[0].line)
-
-
-def _refuse_other_file(settings, processor):
-    """Checks that the default --output_dir contains no training on a different file. The default directory
-    is named after the training file, so two files of the same name have the same default directory.
-
-    Raises:
-      ValueError: the default --output_dir contains a training on a different file.
-    """
-    record = settings.directory.trained_record
-    trained = record and record.get("files", {}).get("train_file")
-    now = run_record.describe_examples(processor.get_train_examples(None))
-    if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
-        raise ValueError(f"--train_file={settings.train_file}: the default output directory, "
-                         f"{settings.output_dir}, already contains a training on a different file, "
-                         f"{trained}. Name another directory with --output_dir. To continue that training "
-                         f"with {settings.train_file}, pass --output_dir={settings.output_dir}.")
 
 
 def _labels_before_reading(settings, record):

@@ -32,7 +32,7 @@ class HubClassification(Classification):
 
     def resolve(self):
         settings = self.settings
-        self.processor = classification_run.create_processor(settings, suffix="_with_tfhub")
+        self.source = classification_run.find_source(settings, suffix="_with_tfhub")
         if not settings.bert_hub_module_handle:
             raise ValueError("--bert_hub_module_handle is required. Pass the directory of a hub module.")
         for name, values in _NOT_FOR_MODULES.items():
@@ -51,7 +51,6 @@ class HubClassification(Classification):
         self._encoder = _hub_encoder().describe_encoder(self._spec, self.settings.do_train)
         check_length(self.settings, self._encoder)
         self.tokenizer = settle_tokenizer(self.settings, self._encoder)
-        self._target = classification_run.get_target(self.processor)
 
     # --- Files and data
 
