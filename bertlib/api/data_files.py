@@ -174,7 +174,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(map(plain_value, value), key=str)
     if hasattr(value, "tolist"):  # a NumPy array or a NumPy number
-        if value.dtype.kind not in "mM":
+        if getattr(getattr(value, "dtype", None), "kind", "") not in ("m", "M"):
             return plain_value(value.tolist())
         if value.ndim:  # `tolist` would convert the nanoseconds of dates and durations to numbers
             return list(map(plain_value, value))

@@ -6,8 +6,10 @@ from typing import Any
 
 from bertlib.api import child_command, data_files, tables_of_results
 from bertlib.rows import columns
+from bertlib.system import terminal
 
-_FORMS = "Pass a text (str), a list of texts, a pair (tuple of two str), or a list of pairs."
+_FORMS = ("Pass a text (str), a list of texts, a pair (tuple of two str), or a list of pairs. A list is "
+          "always a list of inputs, and never a pair.")
 
 
 class TextPredictor:
@@ -61,9 +63,7 @@ class TextPredictor:
         return self._answer(inputs, [f"element {number} of the list" for number in range(len(inputs))])
 
     def _answer(self, inputs, names):
-        texts = [self._texts(item, name, len(inputs) == 1)
-                 for item, name in zip(inputs, names)]
-        prepared = []
+        texts, prepared = list(map(self._texts, inputs, names)), []
         for values, name in zip(texts, names):
             try:
                 prepared.append(self._predictor.prepare(*values))
@@ -71,42 +71,25 @@ class TextPredictor:
                 raise ValueError(f"{name}: {error}") from None
         return self._predictor.answer(prepared)
 
-    def _texts(self, item, name, is_one):
+    def _texts(self, item, name):
         """Checks the type of an input. Returns the texts of the input as a tuple of str.
 
         Args:
           item: the input.
           name: name of the input in error messages.
-          is_one: True if this is the only input; False if the caller passed a list with more inputs.
         """
-        most, least = len(self.fields), self._predictor.required
-        takes = f"{least} to {most} texts" if most > 2 else "pairs"
-        listed = columns.join_names(self.fields)
-        if isinstance(item, list):
-            hint = "a pair is a tuple, so write (…, …)" if len(item) == 2 else "do not nest lists"
-            raise TypeError(f"{name} is a list; {hint}. {_FORMS}")
-        if isinstance(item, str):
-            if least > 1:
-                both = "" if is_one else " If the list is meant as one pair, write a tuple: (…, …)."
-                raise TypeError(f"{name} is one text, but the model takes {takes}: {listed}. Pass a tuple of "
-                                f"{'these' if most > 2 else 'two'} texts.{both if most == 2 else ''}")
-            return (item,)
-        if not isinstance(item, tuple) or not all(isinstance(text, str) for text in item):
-            what = (f"a tuple of {', '.join(type(text).__name__ for text in item)}"
-                    if isinstance(item, tuple) else f"of the type {type(item).__name__}")
+        texts = (item,) if isinstance(item, str) else item
+        is_tuple = isinstance(texts, tuple)
+        if not is_tuple or not all(isinstance(text, str) for text in texts):
+            what = (f"a tuple of {', '.join(type(text).__name__ for text in texts)}" if is_tuple
+                    else f"of the type {type(item).__name__}")
             raise TypeError(f"{name} is {what}. {_FORMS}")
-        if most == 1:
-            raise TypeError(f"{name} is a tuple, but the model takes single texts. Pass a text. For several "
-                            "texts, pass a list.")
-        if most > 2:
-            if not least <= len(item) <= most:
-                raise TypeError(f"{name} is a tuple of {len(item)} texts, but the model takes {takes}: "
-                                f"{listed}.")
-            return item
-        if len(item) != 2:
-            raise TypeError(f"{name} is a tuple of {len(item)} texts, but a pair has two texts. For "
-                            "several inputs, pass a list.")
-        return item
+        least, most = self._predictor.required, len(self.fields)
+        if not least <= len(texts) <= most:
+            takes = most if least == most else f"{least} to {most}"
+            raise TypeError(f"{name} has {terminal.counted(len(texts), 'text')}, but the model takes "
+                            f"{takes}: {columns.join_names(self.fields)}. {_FORMS}")
+        return texts
 
     def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None) -> list[dict]:
         """Predicts for each row of `data`. Returns the rows of the table that `bertlib.api.predict` returns.

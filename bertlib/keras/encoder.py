@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.output_directory import model_writer, output_files, tokenizer_files
+from bertlib.output_directory import output_files, tokenizer_files
 from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
@@ -30,8 +30,6 @@ _CONFIG_FILES = output_files.CONFIG, "config.json"
 # Patterns of the names of files with weights that commands use instead of `bert_model.ckpt` in the same
 # directory.
 _OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", output_files.RECORD
-# Patterns of the names of files that belong to TensorFlow checkpoints.
-_CHECKPOINTS = "*.index", "checkpoint"
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # Maps the compute dtype of a Keras dtype policy to the value of BertModel's argument `precision`.
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
@@ -163,11 +161,9 @@ class BertEncoder(tf.keras.layers.Layer):
 
         Raises:
           FileExistsError: the directory contains other weights, which commands would use instead of these
-            weights; or it contains settings of another tokenizer, which commands would use with the new
-            vocabulary.
+            weights; or, with `vocab_file`, settings of another tokenizer.
           OSError: a file cannot be read or written.
         """
-        _refuse_other_weights(directory)
         source = checkpoint_formats.Checkpoint(
             self.name, modeling.variable_shapes(self._bert_config),
             lambda name: tf.convert_to_tensor(getattr(self, name)).numpy(),
@@ -178,7 +174,7 @@ class BertEncoder(tf.keras.layers.Layer):
             settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
             if settings:
                 contents[tokenizer_files.CONFIG] = output_files.format_json(settings)
-            _refuse_other_settings(directory, contents)
+        _refuse_other_files(directory, contents)
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
             checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
@@ -268,45 +264,22 @@ class BertEncoder(tf.keras.layers.Layer):
             return tf.compat.v1.wrap_function(build, specs)
 
 
-def _refuse_other_weights(directory):
-    """Raises a FileExistsError if a directory contains the weights of a training or of Hugging Face. Commands
-    would use these weights instead of `bert_model.ckpt`.
-
-    Logs a warning if the directory contains other TensorFlow checkpoints, for example of a
-    `tf.train.CheckpointManager`. Then only the prefix of the new checkpoint has one meaning, and the name of
-    the directory does not.
-    """
-    names = os.listdir(directory) if os.path.isdir(directory) else []
-
-    def matches(patterns):
-        return sorted(name for name in names if name != f"{model_writer.TENSORFLOW_WEIGHTS}.index"
-                      and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
-
-    others, checkpoints = matches(_OTHER_WEIGHTS), matches(_CHECKPOINTS)
-    if checkpoints and not others:
-        prefix = os.path.join(directory, model_writer.TENSORFLOW_WEIGHTS)
-        logging.warning("%s contains other checkpoints: %s. To start a command from the saved encoder, pass "
-                        "--init_checkpoint=%s, and not the directory.", directory, ", ".join(checkpoints),
-                        prefix)
-    if others:
-        raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use the weights of "
-                              "these files instead of the new weights. Save the encoder in another "
-                              "directory.")
-
-
-def _refuse_other_settings(directory, contents):
-    """Raises a FileExistsError if a directory contains settings of a tokenizer that are not replaced.
+def _refuse_other_files(directory, contents):
+    """Raises a FileExistsError if a directory contains files that commands would use instead of the saved
+    files, or together with them: the weights of a training or of Hugging Face, or settings of a tokenizer.
 
     Args:
       directory: the directory.
-      contents: {name: content} of the files that will be written.
+      contents: {name: content} of the files that will be written in addition to the weights.
     """
-    others = sorted(name for name in {*tokenizer_files.NAMES} - {*contents}
-                    if os.path.exists(os.path.join(directory, name)))
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    settings = tokenizer_files.NAMES if output_files.VOCABULARY in contents else ()
+    others = [name for name in sorted(names) if name in settings and name not in contents
+              or any(fnmatch.fnmatchcase(name, pattern) for pattern in _OTHER_WEIGHTS)]
     if others:
-        raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use the settings in "
-                              "these files with the new vocab.txt. Remove these files, or save the encoder "
-                              "in another directory.")
+        raise FileExistsError(f"{directory} contains {', '.join(others)}. Commands would use these files "
+                              "instead of the saved files, or with them. Save the encoder in another "
+                              "directory.")
 
 
 def _checked_config(config, where=""):
@@ -340,9 +313,8 @@ def _integers(name, value, limit):
       limit: int, all numbers must be at least 0 and below this number.
     """
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        function = "value.to_tensor()" if isinstance(value, tf.RaggedTensor) else "tf.sparse.to_dense(value)"
-        raise ValueError(f"{name} is a {type(value).__name__}. Pass the dense tensor {function} instead, and "
-                         "pass input_mask with 1 for tokens and 0 for padding.")
+        raise ValueError(f"{name} is a {type(value).__name__}. Pass a dense tensor instead, and pass "
+                         "input_mask with 1 for tokens and 0 for padding.")
     value = tf.convert_to_tensor(value)
     if not (value.dtype.is_integer or value.dtype.is_floating or value.dtype.is_bool):
         raise ValueError(f"{name} has the dtype {value.dtype.name}. Pass integers.")

@@ -127,8 +127,8 @@ def describe(settings, description):
         - train_data: see `describe_examples` and `fingerprints.hash_files`.
         - dev_data: see `describe_examples` and `describe_dev_files`.
         - vocabulary: the fingerprint of the vocabulary if the run reads no text.
-        - dev_rows: see `dev_rows.DevRows`.
-        - task_module: see `task_module.ModuleProcessor`.
+        - dev_rows: see `dev_split.DevRows`.
+        - task_module: see `task_module.load`.
 
         All others are settings whose value differs from the value of their flag.
     """

@@ -17,7 +17,7 @@ from sklearn import metrics
 import tiny
 
 from bertlib.tasks.classification import classifier_data, text_targets
-from bertlib.tasks.classification.task import predicted_rows
+from bertlib.tasks.classification.task import classification_splits
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]
@@ -101,7 +101,7 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
     processor = Processor()
     examples = processor.get_dev_examples(str(tmp_path))
     predictions = [{"probabilities": np.float32([0.75, 0.25])}] * 3
-    rows = list(predicted_rows.PredictedRows(
+    rows = list(classification_splits.PredictedRows(
         examples, predictions, text_targets.create_target(["0", "1"]), [7, 8, 9]))
     assert [row.line for row in rows] == [6, None, 2] and [row.length for row in rows] == [7, 8, 9]
     lines = (tmp_path / "dev.tsv").read_text().splitlines()

@@ -118,7 +118,7 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     other = tmp_path / "other.py"
     other.write_text(example_of_the_page().replace('["bad", "good"]', '["good", "bad"]'))
     done = evaluate(scripts, tmp_path, task_module="other.py")
-    done.assert_refused('these values differ: labels: ["bad", "good"] -> ["good", "bad"]. Use another --output_dir')
+    done.assert_refused('these values differ: labels: ["bad", "good"] -> ["good", "bad"]. Use another')
     other.write_text(example_of_the_page() + "\n# changed\n")
     done = evaluate(scripts, tmp_path, task_module="other.py")
     done.assert_success()

@@ -368,14 +368,13 @@ def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
 @pytest.mark.parametrize("labels, said", [
     (["caf\u00e9", "cafe\u0301"], r"a:3: the label 'cafe\u0301' looks like the label 'caf\xe9' (a:2)"),
     (["yes", "yes\u200b"], r"the label 'yes\u200b' looks like the label 'yes'"),
-    (["a b", "a\u00a0b"], r"the label 'a\xa0b' looks like"), (["no", "\ufeffno"], r"'\ufeffno' looks like"),
-    (["no", "\u200b"], r"a:3: the label '\u200b' has no visible character")])
+    (["a b", "a\u00a0b"], r"the label 'a\xa0b' looks like"), (["no", "\ufeffno"], r"'\ufeffno' looks like")])
 def test_labels_that_look_the_same_are_refused(labels, said):
+    rows = [row_examples.Row(line, "text", None, label) for line, label in enumerate(labels, 2)]
     with pytest.raises(ValueError) as error:
-        row_examples.check_distinguishable({label: f"a:{line}" for line, label in enumerate(labels, 2)})
+        row_examples.check_distinguishable(labels, None, row_examples.Split("a", rows, True))
     assert said in str(error.value)
-    hint = row_examples.label_checker(labels[:1], "the test")(labels[1])
-    assert ("looks like" in hint) == ("looks like" in said)
+    assert "looks like" in row_examples.label_checker(labels[:1], "the test")(labels[1])
 
 
 @pytest.mark.parametrize("label, value, expected", [

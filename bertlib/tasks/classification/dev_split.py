@@ -10,12 +10,16 @@ to other lines of the training file.
 import collections
 import hashlib
 import json
+import os
 from typing import NamedTuple
 
-from bertlib.rows import text_keys
-from bertlib.tasks.classification.row_examples import count_labels, label_names
+from absl import logging
 
-_COLUMNS = "line\tdigest"
+from bertlib.output_directory import output_files
+from bertlib.rows import text_keys
+from bertlib.runs import run_record
+from bertlib.system import files
+from bertlib.tasks.classification.row_examples import TASK, count_labels, label_names
 
 
 class DevSplit(NamedTuple):
@@ -142,50 +146,122 @@ def _divide_rows(split, taken, left_out=()):
 # --- Storing and finding ---------------------------------------------------------------------------------
 
 
+class DevRows(NamedTuple):
+    """The stored development set of an output directory.
+
+    Attributes:
+      content: content of dev_rows.txt.
+      recorded: the entry of the development set in run.json: {"rows": number of rows in the development set,
+        "of": number of rows in the training file, "fingerprint": fingerprint of dev_rows.txt}.
+    """
+
+    content: str
+    recorded: dict
+
+
+def take_fraction(settings):
+    """Sets --dev_fraction to the value in an earlier training. The earlier training is the training that the
+    run continues, or the training whose weights the run uses.
+
+    Args:
+      settings: a `Settings`.
+
+    Raises:
+      ValueError: the flag was given, and its value differs from the value in the earlier training.
+    """
+    directory, record = _find_earlier_training(settings)
+    if record is None or not settings.train_file:
+        return
+    trained, now = record["settings"].get("dev_fraction"), settings.dev_fraction
+    if now is None and trained is not None:
+        settings.set_default("dev_fraction", trained, "as in the training")
+    elif now != trained:
+        had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
+        instead = "" if trained is None else "leave --dev_fraction out, or "
+        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory.path} "
+                         f"the model was trained {had}. With --dev_fraction={now}, the model would be "
+                         f"evaluated on rows on which it was trained. To continue, {instead}pass a "
+                         "--dev_file. To use another split, train in another --output_dir.")
+
+
+def split_training_file(settings, split):
+    """Splits the training file into a training set and a development set.
+
+    Args:
+      settings: a `Settings`, with --dev_fraction.
+      split: the `row_examples.Split` of the training file.
+
+    Returns:
+      (a `DevSplit`, the `DevRows`).
+
+    Raises:
+      ValueError: dev_rows.txt or the training file was changed, or the development set would be empty.
+      FileNotFoundError: dev_rows.txt is missing.
+    """
+    directory, record = _find_earlier_training(settings)
+    path = directory and directory.join(output_files.DEV_ROWS)
+    if record:
+        return split_by_dev_rows(split, path, record["dev_rows"])
+    parts = stratified_split(split, settings.dev_fraction)
+    content = format_dev_rows(parts.dev)
+    return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
+                                    "fingerprint": run_record.hash_texts([content])})
+
+
+def _find_earlier_training(settings):
+    """Returns (directory, record) of the training that the run continues, or of the training whose weights
+    the run uses. The record is None if there is no such training, or if that training did not use the user's
+    own data."""
+    directory = settings.directory if settings.directory.newest else settings.trained
+    record = directory and directory.record
+    # A training on a different task did not use the rows of this training file. Therefore, the record of such
+    # a training is ignored.
+    return directory, record if record and record["task"] == TASK else None
+
+
 def format_dev_rows(split):
     """Returns the content of dev_rows.txt (str) for a development set, a `row_examples.Split`."""
     lines = [f"{row.line}\t{row_digest(row)}\n" for row in split.rows]
     return ("# The development set of this training, by lines of its training file. Do not edit: later "
-            f"evaluations use these rows.\n{_COLUMNS}\n{''.join(lines)}")
+            f"evaluations use these rows.\nline\tdigest\n{''.join(lines)}")
 
 
-def parse_dev_rows(text, path):
-    """Parses the content of dev_rows.txt; returns a list of (line, digest).
-
-    Args:
-      text: str, the content.
-      path: path of the file, for errors.
-
-    Raises:
-      ValueError: the content is damaged.
-    """
-    first, _, rest = text.partition("\n")
-    header, *lines = rest.split("\n")
-    rows = [tuple(line.split("\t")) for line in lines[:-1]]
-    if not (first.startswith("#") and header == _COLUMNS and rows and lines[-1] == "" and all(
-            len(row) == 2 and row[0].isdecimal() for row in rows)):
-        raise ValueError(f"{path} is damaged: it should contain a comment, the line {_COLUMNS!r}, and then "
-                         "lines with a line number and a digest. Restore the file from a copy, or evaluate "
-                         "on a --dev_file.")
-    return [(int(line), digest) for line, digest in rows]
-
-
-def split_by_dev_rows(split, rows, path):
+def split_by_dev_rows(split, path, recorded):
     """Splits a training file into two sets: the development set that dev_rows.txt lists, and the training set
     with the remaining rows.
 
     Args:
       split: the `row_examples.Split` of the file.
-      rows: list of (line, digest), the result of `parse_dev_rows`.
-      path: path of dev_rows.txt, for errors.
+      path: path of dev_rows.txt.
+      recorded: see `DevRows`.
 
     Returns:
-      a `DevSplit`. If a row was added to the file later and has the same texts as a row of the development
-      set, the added row is in neither set.
+      (a `DevSplit`, the `DevRows`). If a row was added to the training file later and has the same texts as a
+      row of the development set, the added row is in neither set.
 
     Raises:
-      ValueError: a stored row is not in the file.
+      FileNotFoundError, ValueError: dev_rows.txt is missing or was changed, or a stored row is not in the
+        training file.
     """
+    content = files.read_text(path) if files.exists(path) else None
+    if content is None or run_record.hash_texts([content]) != recorded["fingerprint"]:
+        raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "
+                         "rows on which the model was not trained. Restore the file from a copy, or evaluate "
+                         "on a --dev_file.")
+    parts = find_rows(split, content, path)
+    if len(split.rows) > recorded["of"]:
+        logging.warning("%s has %d rows, but it had only %d rows when the training in %s started. The added "
+                        "rows are not used for evaluation. If the training is continued, it trains on the "
+                        "added rows, except on %d rows with the same texts as development rows. To split all "
+                        "rows again, train in a new --output_dir.", split.path, len(split.rows),
+                        recorded["of"], os.path.dirname(path), len(parts.unused))
+    return parts, DevRows(content, recorded)
+
+
+def find_rows(split, content, path):
+    """Returns the `DevSplit` of a training file according to the content of dev_rows.txt. For the arguments
+    and errors, see `split_by_dev_rows`."""
+    rows = [line.split("\t") for line in content.splitlines()[2:]]
     wanted, taken = collections.Counter(digest for _, digest in rows), set()
     for index, row in enumerate(split.rows):
         digest = row_digest(row)

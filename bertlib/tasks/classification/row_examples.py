@@ -380,10 +380,10 @@ def _parse_decision(place, line, row, where):
 
 
 def _check_name(line, name, separator=None):
-    """Raises a RowError if a label cannot be written into the files of a run: if it is empty, or if it
+    """Raises a RowError if a label cannot be written into the files of a run: if it looks empty, or if it
     contains a line end, a tab or the separator of labels."""
-    if not name.strip():
-        raise RowError(line, "the label is empty; complete the row or remove it.")
+    if not text_keys.visible_text(name):
+        raise RowError(line, "the label has no visible character; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
         raise RowError(line, f"the label {name!r:.80} contains a line end or a tab. If the labels are in "
                        "another column, name it with --label_column.", "bad label")
@@ -471,27 +471,30 @@ def similar_labels(labels):
     return [group for group in groups.values() if len(group) > 1]
 
 
-def check_distinguishable(places):
+def check_distinguishable(labels, label_file, train):
     """Checks that no two labels look the same.
 
     Args:
-      places: {label: the place at which the label occurs first, such as "train.csv:7"}.
+      labels: list of str.
+      label_file: the file with the labels in this order; None if they are the labels of `train`.
+      train: the `Split` of the training file.
 
     Raises:
-      ValueError: two labels look the same, or a label has no visible character. The message names the places.
+      ValueError: two labels look the same. The message names their places.
     """
+    def place(label):
+        if label_file:
+            return f"{label_file}:{labels.index(label) + 1}"
+        return next(f"{train.path}:{row.line}" for row in train.rows if label in label_names(row.label))
+
     seen = {}
-    for label, place in places.items():
-        shown = text_keys.visible_text(label)
-        if not shown:
-            raise ValueError(f"{place}: the label {ascii(label):.80} has no visible character. Correct the "
-                             "label or remove the row.")
-        if shown in seen:
-            other = seen[shown]
-            raise ValueError(f"{place}: the label {ascii(label):.80} looks like the label {ascii(other):.80} "
-                             f"({places[other]}): they differ only in white space, invisible characters or "
-                             "the encoding of accents. Write both labels in the same way.")
-        seen[shown] = label
+    for label in labels:
+        other = seen.setdefault(text_keys.visible_text(label), label)
+        if other != label:
+            raise ValueError(f"{place(label)}: the label {ascii(label):.80} looks like the label "
+                             f"{ascii(other):.80} ({place(other)}): they differ only in white space, "
+                             "invisible characters or the encoding of accents. Write both labels in the same "
+                             "way.")
 
 
 def check_several_labels(split):

@@ -33,9 +33,12 @@ from collections.abc import Iterable
 import contextlib
 import functools
 import importlib
+import itertools
 import math
+import os
 
 from bertlib.data import example_encoding
+from bertlib.output_directory import output_files
 from bertlib.reports import prediction_rows
 from bertlib.rows import label_lists
 from bertlib.tasks import targets
@@ -74,11 +77,23 @@ class _TextTarget(targets.Target):
 
     @classmethod
     def read_texts(cls, model, path_of):
-        return _module("task.recorded_rows").read_texts(model, path_of)
+        path = path_of("train_file", "data_dir")
+        examples = (model.processor.get_train_examples(path) if model.processor
+                    else _read_rows(model, path).rows)
+        return itertools.chain.from_iterable(map(_texts_of, examples))
 
     @classmethod
     def read_dev_set(cls, model, path_of):
-        return _module("task.recorded_rows").read_dev_set(model, path_of)
+        if model.processor:
+            examples = model.processor.get_dev_examples(path_of("data_dir"))
+        elif model.setting("dev_fraction") and model.record.get("dev_rows"):
+            split, _ = _module("dev_split").split_by_dev_rows(
+                _read_rows(model, path_of("train_file")), os.path.join(model.path, output_files.DEV_ROWS),
+                model.record["dev_rows"])
+            examples = split.dev.rows
+        else:
+            examples = _read_rows(model, path_of("dev_file")).rows
+        return [(_texts_of(example), example.label) for example in examples]
 
     @classmethod
     def of_model(cls, model):
@@ -386,6 +401,19 @@ class MultiLabel(_TextTarget):
     @classmethod
     def score_table(cls, table):
         return _functions().score_sets(table, cls.members)
+
+
+def _read_rows(model, path):
+    """Returns the `row_examples.Split` of a file with the user's own data, see `read_texts`."""
+    rows = _module("row_examples")
+    if model.task != rows.TASK:
+        raise ValueError(f"the data files of the task {model.task} have an unknown format.")
+    return rows.create_reader(model.kind, model.setting, lambda flag: model.has_named_columns).read(
+        path, known=model.labels)
+
+
+def _texts_of(example):
+    return tuple(filter(None, (example.text_a, example.text_b)))
 
 
 def create_target(label_list):

@@ -194,6 +194,10 @@ def read_examples(settings, processor, target):
             rows = list(map(_with_label, rows, known))
         check_examples(rows, target)
         examples[name] = example_limits.draw_examples(settings, name, rows, dev_split.row_digest)
+    if settings.do_train and settings.max_train_examples and (
+            len({str(example.label) for example in examples["train"]}) < 2):
+        raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
+                         "same label, so there is nothing to learn. Pass a larger number.")
     return examples, labels is not None
 
 

@@ -13,7 +13,6 @@ from bertlib.system import files
 from bertlib.tasks import targets
 from bertlib.tasks.classification import dev_split, row_examples, text_targets
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
-from bertlib.tasks.classification.task import dev_rows
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
@@ -52,7 +51,7 @@ def read(settings, suffix=""):
 
     Returns:
       four values: a dict {"train", "dev" or "test": `row_examples.Split`} of the files that the phases need;
-      the target; the `dev_rows.DevRows` or None; and the lines that were left out.
+      the target; the `dev_split.DevRows` or None; and the lines that were left out.
 
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
@@ -75,8 +74,7 @@ def read(settings, suffix=""):
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
         run_record.columns_by_name(settings))
-    splits, labels, stored_rows = _read(settings, reader, record)
-    _draw_examples(settings, splits)
+    splits, labels, stored_rows = _read(settings, kind, reader, record)
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
             settings.set_default(name, ",".join(map(str, columns)))
@@ -85,8 +83,9 @@ def read(settings, suffix=""):
         _describe(f"{name}, {split.path}", split, target)
     if is_default:
         refuse_other_file(settings, "train_file", lambda record: (
-            run_record.describe_examples(row_examples.CustomProcessor(splits, target).get_train_examples(
-                None)) == record["train_data"]))
+            run_record.describe_examples(example_limits.draw_examples(
+                settings, "train", row_examples.CustomProcessor(splits, target).get_train_examples(None),
+                dev_split.row_digest)) == record["train_data"]))
     return splits, target, stored_rows, reader.skipped
 
 
@@ -184,7 +183,7 @@ def _has_file(settings, split):
     """Returns whether flags name the examples of a set. If the run continues a training, sets --dev_fraction
     to the value in that training; this depends on --do_train."""
     if split == "dev":
-        dev_rows.take_fraction(settings)
+        dev_split.take_fraction(settings)
         if settings.dev_fraction is not None:
             return True
     return bool(getattr(settings, _FILES[split]))
@@ -218,17 +217,18 @@ def _check_flags(settings, kind):
 # --- Files -----------------------------------------------------------------------------------------------
 
 
-def _read(settings, reader, record):
+def _read(settings, kind, reader, record):
     """Reads the files that the phases need.
 
     Args:
       settings: a `Settings`.
+      kind: class of the target.
       reader: see `row_examples.create_reader`.
       record: the record of the training that saved the weights, or None.
 
     Returns:
       three values: a dict {"train", "dev" or "test": `row_examples.Split`}; the labels; and the
-      `dev_rows.DevRows` or None.
+      `dev_split.DevRows` or None.
     """
     # Only a file of labels has the order of multi-hot lists. Other labels are sorted.
     is_ordered = bool(settings.label_file or not settings.do_train and record
@@ -241,22 +241,27 @@ def _read(settings, reader, record):
 
     splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
-    labels, source = _labels_before_reading(settings, record)
+    labels, source = (None, None) if kind.is_score else _labels_before_reading(settings, record)
     if settings.do_train or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
     train = splits.get("train")
-    if labels is None and not targets.find(settings.task_type).is_score:
-        labels, source = _labels_of_file(settings, train)
+    if labels is None and not kind.is_score:
+        if train is None:
+            raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no "
+                             "training with labels. Pass the --output_dir of a training, or pass a file of "
+                             "labels as --label_file.")
+        labels = list(row_examples.count_labels(train.rows))
+        source = f"the labels in --train_file={settings.train_file}"
     if settings.do_train:
         row_examples.check_several_labels(train)
-        _check_distinguishable(settings, labels, train)
+        row_examples.check_distinguishable(labels or (), settings.label_file, train)
     if settings.do_eval and not takes_out:
         splits["dev"] = read("dev_file")
     if settings.do_predict:
         splits["test"] = read("test_file", needs_labels=False)
     _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
-        parts, stored_rows = dev_rows.split_training_file(settings, train)
+        parts, stored_rows = dev_split.split_training_file(settings, train)
         splits["train"] = parts.train
         if settings.do_eval and takes_out:
             splits["dev"] = parts.dev
@@ -267,45 +272,6 @@ def _read(settings, reader, record):
         # training examples, so the values of the training examples are removed to save memory.
         splits["train"] = row_examples.without_values(splits["train"])
     return splits, labels, stored_rows
-
-
-def _draw_examples(settings, splits):
-    """Limits the number of training examples to --max_train_examples, and the number of examples of the
-    development set to --max_eval_examples. Test sets have no limit.
-
-    Which examples are drawn depends on their content; see `example_limits.draw_examples`.
-
-    Args:
-      settings: a `Settings`.
-      splits: {"train", "dev" or "test": `row_examples.Split`}. The reduced sets "train" and "dev" replace
-        the original ones in this dict.
-
-    Raises:
-      ValueError: only one label is left for the training.
-    """
-    for name in ("train", "dev"):
-        if name in splits:
-            splits[name] = splits[name]._replace(rows=example_limits.draw_examples(
-                settings, name, splits[name].rows, dev_split.row_digest))
-    train = splits.get("train")
-    if settings.max_train_examples and train and len({row.label for row in train.rows}) < 2:
-        raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
-                         "same label, so there is nothing to learn. Pass a larger number.")
-
-
-def _check_distinguishable(settings, labels, train):
-    """Raises a ValueError if two labels of a training look the same; see
-    `row_examples.check_distinguishable`."""
-    if labels is None:
-        return
-    if settings.label_file:
-        places = {label: f"{settings.label_file}:{number}" for number, label in enumerate(labels, 1)}
-    else:
-        places = {}
-        for row in train.rows:
-            for name in row_examples.label_names(row.label):
-                places.setdefault(name, f"{train.path}:{row.line}")
-    row_examples.check_distinguishable(places)
 
 
 def _warn_of_shared_examples(train, splits):
@@ -326,17 +292,15 @@ def _warn_of_shared_examples(train, splits):
 
 
 def _labels_before_reading(settings, record):
-    """Returns the labels, if they are known before the training file is read.
+    """Returns the labels of a task with labels, if they are known before the training file is read.
 
     Returns:
       a pair: the labels in the order of the model's outputs, and a text that names the source of the labels.
-      The pair is (None, None) for a regression, or if the training file determines the labels.
+      The pair is (None, None) if the training file determines the labels.
 
     Raises:
       ValueError, FileNotFoundError: the file of the labels is missing or has an error.
     """
-    if targets.find(settings.task_type).is_score:
-        return None, None
     if settings.label_file:
         path = require_file(settings, "label_file")
         return row_examples.read_labels(path), f"the labels in --label_file={path}"
@@ -346,23 +310,6 @@ def _labels_before_reading(settings, record):
     if named:
         return named, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
     return None, None
-
-
-def _labels_of_file(settings, train):
-    """Returns the labels in the training file, and a text that names the file.
-
-    Args:
-      settings: a `Settings`.
-      train: the `Split` of the training file; None if the training file was not read.
-
-    Raises:
-      ValueError: the training file was not read.
-    """
-    if train is not None:
-        names = list(row_examples.count_labels(train.rows))
-        return names, f"the labels in --train_file={settings.train_file}"
-    raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no training with "
-                     "labels. Pass the --output_dir of a training, or pass a file of labels as --label_file.")
 
 
 def _describe(name, split, target):
