@@ -383,7 +383,7 @@ def _check_name(line, name, separator=None):
     """Raises a RowError if a label cannot be written into the files of a run: if it looks empty, or if it
     contains a line end, a tab or the separator of labels."""
     if not text_keys.visible_text(name):
-        raise RowError(line, "the label has no visible character; complete the row or remove it.")
+        raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
         raise RowError(line, f"the label {name!r:.80} contains a line end or a tab. If the labels are in "
                        "another column, name it with --label_column.", "bad label")
