@@ -333,23 +333,6 @@ class ColumnIndex(NamedTuple):
 # --- Rows ------------------------------------------------------------------------------------------------
 
 
-class FileColumns(NamedTuple):
-    """The columns in a file of a known task.
-
-    Attributes:
-      text: list of the indices of the texts.
-      has_header: whether the first row is a header row.
-      width: smallest number of columns that a row may have.
-      only: None if all rows are read; otherwise a pair (index, value). Then a row is read only if the column
-        with this index contains this value.
-    """
-
-    text: list
-    has_header: bool
-    width: int
-    only: tuple | None = None
-
-
 class TextRow(NamedTuple):
     """A row that was read.
 
@@ -380,7 +363,7 @@ class TextReader:
     """
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, choices=None, find_problem=None,
-                 find_layout=None, takes_lists=False, encoding="utf-8", label_kind=None):
+                 takes_lists=False, encoding="utf-8", label_kind=None):
         """Stores the description of the files.
 
         Args:
@@ -395,8 +378,6 @@ class TextReader:
             texts are read from columns with usual names.
           find_problem: None, or a function that takes the names of all columns, and the list in `choices`
             whose columns exist. It returns a sentence about a problem of these names, or None.
-          find_layout: None, or a function that takes the first row. It returns the `FileColumns` if this is a
-            file of a known task, otherwise None. It is called only if `text` is None.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
           encoding: name of the encoding of the files.
           label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
@@ -405,7 +386,7 @@ class TextReader:
         self.header, self.delimiter, self.encoding = header, delimiter, encoding
         self.label_kind = label_kind or header_rows.LabelKind()
         self.choices, self.find_problem = choices, find_problem
-        self.find_layout, self.takes_lists = find_layout, takes_lists
+        self.takes_lists = takes_lists
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
         """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.
@@ -435,7 +416,7 @@ class TextFile:
     def __init__(self, reader, stream, path, input_format, known, ahead):
         self._reader, self._stream, self.path, self._input_format = reader, stream, path, input_format
         self._known, self._ahead = known, ahead
-        self.place = self.text_places = self._layout = None
+        self.place = self.text_places = None
 
     def __iter__(self):
         """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
@@ -468,8 +449,7 @@ class TextFile:
                 yield TextRow(line, None, bad=row)
                 continue
             is_checked = is_checked or self._warn_of_utf8(line, row)
-            if not self._layout or not self._layout.only or self._is_wanted(row):
-                yield self._read_list(line, row)
+            yield self._read_list(line, row)
 
     def _warn_of_utf8(self, line, row):
         """Logs a warning if a row is probably UTF-8, but was decoded with another encoding because of
@@ -502,14 +482,7 @@ class TextFile:
         others = [row for _, row in head[1:] if isinstance(row, list)]
         names = [name.strip() for name in first]
         self.place = ColumnIndex(line, names, False, len(first), table.delimiter)
-        if self._reader.text is None and self._reader.find_layout:
-            self._layout = self._reader.find_layout(first)
-        if self._layout:
-            self.text_places = self._layout.text
-            if not self._layout.has_header:
-                self.place = self.place._replace(names=None)
-            return self._layout.has_header
-        has_header = self._has_header(table, line, first, others)
+        has_header = self._has_header(line, first, others)
         if not has_header:
             self.place = self.place._replace(names=None)
         try:
@@ -560,27 +533,22 @@ class TextFile:
             raise RowError(error.line, f"{error.problem} If the file has labels, also name their column with "
                            "--label_column.") from None
 
-    def _has_header(self, table, line, first, others):
+    def _has_header(self, line, first, others):
         """Returns whether the first row is a header row.
 
         Args:
-          table: the `tables.Table`.
           line: line number of the first row.
           first: values of the first row.
           others: list of the values of the other rows.
 
         Raises:
           RowError: all columns were passed by number, and one of these problems was found: `header` is true,
-            but the first row looks like an example; `header` is None, but the first row looks like a header
-            row; or the delimiter is not certain.
+            but the first row looks like an example; or `header` is None, but the first row looks like a
+            header row.
         """
         numbered = [*(self._reader.text or ()), *(self._reader.label or ())]
         if self._reader.text is None or not all(isinstance(column, int) for column in numbered):
             return self._reader.header is not False
-        semicolons = {sum(value.count(";") for value in row) for row in [first, *others]}
-        if table.is_ambiguous and len(semicolons) == 1:
-            raise RowError(line, "the row has commas and semicolons. Pass --delimiter=comma or "
-                           "--delimiter=semicolon, whichever separates the columns.")
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
                           if 1 <= abs(column) <= width]
@@ -604,22 +572,12 @@ class TextFile:
 
     # --- Each row
 
-    def _is_wanted(self, row):
-        place, value = self._layout.only
-        return len(row) <= place or row[place] == value
-
     def _read_list(self, line, row):
         place = self.place
-        if self._layout:
-            if len(row) < self._layout.width:
-                return TextRow(line, row, bad=BadRow(
-                    f"expected at least {self._layout.width} columns, found {len(row)}; complete the row or "
-                    "remove it.", "wrong width"))
-        elif len(row) != place.width:
-            advice = {",": " A text with a comma has to be in quotes.",
-                      ";": " A text with a semicolon has to be in quotes; if commas separate the columns, "
-                           "pass --delimiter=comma.",
-                      "|": " A text with a pipe has to be in quotes."}.get(place.delimiter, "")
+        if len(row) != place.width:
+            advice = "" if place.delimiter == "\t" else (
+                f" A text with {place.delimiter!r} has to be in quotes. If another character separates the "
+                "columns, pass --delimiter.")
             return TextRow(line, row, bad=BadRow(
                 f"the row has {terminal.counted(len(row), 'column')}, but line {place.line} has "
                 f"{place.width}; all rows must have the same number of columns.{advice}", "wrong width"))
@@ -652,19 +610,11 @@ class TextFile:
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
         if not any(empty):
             return TextRow(line, row, tuple(texts))
-        which = self._describe_text(empty.index(True))
-        return TextRow(line, row, bad=BadRow(f"{which} is empty; complete the row or remove it.",
+        where, names = self.text_places[empty.index(True)], self.place.names
+        name = names[where] if names and not self.place.is_json else where
+        which = "" if len(texts) == 1 else f" in column {name + 1 if isinstance(name, int) else name}"
+        return TextRow(line, row, bad=BadRow(f"the text{which} is empty; complete the row or remove it.",
                                              "empty text"))
-
-    def _describe_text(self, index):
-        """Returns words that identify a text of a row, such as "the first text". If a row has more than two
-        texts, the words contain the name of the text's column or, without a header row, the number of the
-        text (from 1)."""
-        if len(self.text_places) < 3:
-            return "the text" if len(self.text_places) == 1 else ("the first text", "the second text")[index]
-        place, names = self.text_places[index], self.place.names
-        return f"the text {place if self.place.is_json else names[place] if names else index + 1}"
-
 
 
 def _in_words(choices):

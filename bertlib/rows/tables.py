@@ -108,8 +108,7 @@ def format_from_name(path):
     Raises:
       ValueError: the name has none of the extensions in `ENDINGS`.
     """
-    name = str(path).lower().removesuffix(".gz")
-    input_format = next((ENDINGS[ending] for ending in ENDINGS if name.endswith(ending)), None)
+    input_format = _find_format(path)
     if input_format is None:
         raise ValueError(f"{path}: the format is unknown. Give the file a name that ends in one of "
                          f"{', '.join(ENDINGS)}. If the file is compressed with gzip, add .gz to this name. "
@@ -119,8 +118,12 @@ def format_from_name(path):
 
 def is_json_lines(path):
     """Returns whether a file is in JSON Lines, according to its name. `path` may be None."""
+    return _find_format(path) == "jsonl"
+
+
+def _find_format(path):
     name = str(path).lower().removesuffix(".gz")
-    return any(name.endswith(ending) for ending, input_format in ENDINGS.items() if input_format == "jsonl")
+    return next((input_format for ending, input_format in ENDINGS.items() if name.endswith(ending)), None)
 
 
 def is_compressed(path):

@@ -92,7 +92,7 @@ class InputReader:
                  *([key] for key in answers.word_keys)]
         self._reader = columns.TextReader(
             **arguments, choices=() if has_text_column else names, find_problem=answers.find_unread,
-            find_layout=processor and processor.columns_in, takes_lists=answers.takes_words,
+            takes_lists=answers.takes_words,
             label_kind=row_examples.label_kind(model.target, model.setting("label_separator", ",")))
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):

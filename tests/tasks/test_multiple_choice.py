@@ -57,7 +57,7 @@ def test_a_test_file_needs_no_labels(tmp_path):
                                       "ending, from 0 to 2"),
     ([HEADER, GOOD, GOOD[:-1] + "x"], "a.csv:3: the label is 'x'"),
     ([HEADER, GOOD, GOOD[:-1]], "a.csv:3: the label is ''"),
-    ([HEADER, GOOD.replace("finds a house .", " ")], "a.csv:2: the text ending1 is empty"),
+    ([HEADER, GOOD.replace("finds a house .", " ")], "a.csv:2: the text in column ending1 is empty"),
     ([HEADER, GOOD, "a,b"], "a.csv:3: the row has 2 columns, but line 1 has 6"),
     (["sent1,sent2,ending0,label", "a,b,c,0"], "a.csv:1: there is no column 'ending1'"),
     ([HEADER], "a.csv: the file contains no question"), ([], "a.csv: the file contains no question")])

@@ -273,7 +273,7 @@ def test_the_last_column_of_a_file_without_labels_is_another_one(tmp_path):
                                               "sentence. Name the right columns with"),
     ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),
     ("a.csv", "text,label\na,x\n ,y\n", ":3: the text is empty"),
-    ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the second text is empty"),
+    ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the text in column sentence2 is empty"),
     ("a.csv", "text,label\na,x\nb, \n", ":3: the label is empty"),
     ("a.csv", 'text,label\na,x\nb,"x\ny"\n', ":3: the label 'x\\ny' contains a line end"),
     ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "lab\n', ":2: the line is not valid JSON"),

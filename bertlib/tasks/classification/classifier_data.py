@@ -52,8 +52,7 @@ class Layout(NamedTuple):
         If a test file has a different name in this column of its header row, it counts as a file without
         labels.
       text_headers: names of the text columns in the header row of the published files. Used only if columns
-        are described by numbers. A file with these names in its header row is recognized as a file of this
-        task.
+        are described by numbers. `predict.py` reads the texts from columns with these names.
       skips_short_rows: True to skip rows with too few columns; False if such a row is an error.
       scores: (lowest score, highest score) of a regression.
     """
@@ -105,27 +104,6 @@ class Layout(NamedTuple):
         """A list of the names of the text columns in the files of the task; None if the files have no
         header."""
         return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
-
-    def columns_in(self, first, labels, language):
-        """Returns the `columns.FileColumns` of a file, or None if the file does not have this layout.
-
-        Args:
-          first: list of str, the first row of the file.
-          labels: list of str, the task's labels; None for a regression.
-          language: see `DataProcessor`.
-        """
-        if self.header:
-            if not self.names or not set(self.names) <= set(first):
-                return None
-            numbers = [first.index(name) for name in self.names]
-            if not isinstance(self.text_a, str) and numbers != self.texts:
-                return None
-        elif len(first) < self.width(first) or first[self.label] not in (labels or ()):
-            return None
-        else:
-            numbers = self.texts
-        only = None if self.language is None else (self.language, language)
-        return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
 
     def rows(self, lines, language=None):
         """Yields (index, row) for each row with data. If the layout has a language column, yields only the
@@ -196,8 +174,7 @@ class DataProcessor:
       layout: the `Layout` of the files.
       further_layouts: tuple of additional `Layout`s, if not all files of the task have the columns of
         `layout`. For example, the training file of XNLI has other columns than its test file. The method
-        `layout_of` chooses the layout of a file. A file with one of these layouts is also recognized as a
-        file of the task.
+        `layout_of` chooses the layout of a file.
       label_aliases: {label in a file: label of the task}, for files in which a label has another name than in
         the task. For example, XNLI's training files have "contradictory" for the label "contradiction".
 
@@ -358,16 +335,6 @@ class DataProcessor:
         Layouts without names are left out."""
         return [layout.names for layout in (self.layout, *self.further_layouts) if layout and layout.names]
 
-    def columns_in(self, first):
-        """Returns the `columns.FileColumns` of a file; None if the file has none of the layouts of this task.
-
-        Args:
-          first: list of str, the first row of the file.
-        """
-        matches = (layout.columns_in(first, self.get_labels(), self.language)
-                   for layout in (self.layout, *self.further_layouts) if layout)
-        return next(filter(None, matches), None)
-
     def layout_of(self, set_type, lines):
         """Returns the `Layout` of a file. A subclass overrides this method if its files have several layouts.
 
@@ -404,9 +371,6 @@ class DataProcessor:
                 logging.info("%s: %d of %d rows have too few columns. They are left out, as in the published "
                              "code.", path, len(lines) - 1 - len(examples), len(lines) - 1)
             return examples
-        if len(lines) == 1:
-            raise ValueError(f"{path}:1: the file has only a header row; after this row, it should contain "
-                             f"the {split} examples")
         which = f" in language {self.language!r}" if self.language else ""
         raise ValueError(f"{path}: the {len(lines)} lines contain no example{which}. Check whether this is "
                          "the right file")

@@ -99,16 +99,11 @@ class Split(NamedTuple):
     is_labelled: bool
     names: list | None = None
 
-    def error(self, row, problem):
-        """Returns a ValueError that names the file and the line of a row, and describes the `problem` (a
-        str)."""
-        return ValueError(f"{self.path}:{row.line}: {problem}")
-
 
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-class ExampleReader:
+class ExampleReader(TextReader):
     """Reads files that all have the same columns for texts and labels.
 
     Attributes:
@@ -135,16 +130,11 @@ class ExampleReader:
           encoding: name of the encoding of the files.
           skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them.
         """
-        self._texts = TextReader(text, label, header, delimiter, encoding=encoding,
-                                 label_kind=label_kind(targets.find(task_type), separator))
-        self.label, self.skipped = label, []
-        self._skips_bad_lines = skip_bad_lines
         self._target, self._separator = targets.find(task_type), separator
+        super().__init__(text, label, header, delimiter, encoding=encoding,
+                         label_kind=label_kind(self._target, separator))
+        self.skipped, self._skips_bad_lines = [], skip_bad_lines
         self._width = None  # number of columns of the training file
-
-    @property
-    def text(self):
-        return self._texts.text
 
     def read(self, path, needs_labels=True, known=None, find_problem=None, is_ordered=True):
         """Reads a file.
@@ -166,7 +156,7 @@ class ExampleReader:
         input_format = tables.format_from_name(path)
         found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-            file, rows = self._texts.rows(stream, path, input_format, known), []
+            file, rows = self.rows(stream, path, input_format, known), []
             try:
                 for row in file:
                     if row.bad:
@@ -230,8 +220,8 @@ class ExampleReader:
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
         JSON Lines. Returns None if the file has no labels."""
         if self.label is None:
-            self.label = self._texts.label = place.find_usual([(name,) for name in LABELS], "labels",
-                                                              "--label_column", needs_labels)
+            self.label = place.find_usual([(name,) for name in LABELS], "labels", "--label_column",
+                                          needs_labels)
         if self.label is None or not needs_labels and place.has_none(self.label):
             return None
         places = [place.find(column, "--label_column") for column in self.label]
@@ -261,7 +251,7 @@ class ExampleReader:
             return _parse_number(values[0]) is not None
         if self._target.is_multilabel and len(places) > 1:
             return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = label_kind(self._target, self._separator).with_known(known).split(values[0])
+        names = self.label_kind.with_known(known).split(values[0])
         return known is not None and set(names) <= set(known)
 
     def _label_lists(self, rows, where, known, is_ordered):

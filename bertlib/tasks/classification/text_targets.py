@@ -15,7 +15,6 @@ These targets are objects with these attributes and methods:
     row_label(label)     returns the label of an example in the form of `prediction_rows.PredictedRow`
     row_answer(prediction)
                          returns (answer, {label: probability} or None) in this form
-    parse_label(label)   returns the label of an example in the form of `predicted_label`
     describe(prediction) returns the answer and its probability as a text for the log
     losses(labels, outputs)
                          returns the loss of each example, computed from the outputs of the head
@@ -107,16 +106,8 @@ class _TextTarget(targets.Target):
     def row_label(self, label):
         return label
 
-    def parse_label(self, label):
-        """Returns the right answer of an example in the form of `predicted_label`."""
-        return label
-
     def describe(self, prediction):
         return f"{self.predicted_label(prediction)}, probability {max(prediction):.3f}"
-
-    def describe_label(self, label, is_right):
-        """Returns a text with the right answer of an example, for the log."""
-        return "right" if is_right else f"wrong: label {label or 'none'}"
 
     def constant_warning(self, metrics, rows):
         """Returns a warning (str) if the predictions for all examples are the same, otherwise None.
@@ -270,9 +261,6 @@ class Score(_PublishedTarget):
     def describe(self, prediction):
         return f"score {self.predicted_label(prediction):.3f}"
 
-    def describe_label(self, label, is_right):
-        return f"label {label:g}"
-
     def _warn(self, labels, scores):
         return _functions().constant_scores_warning(labels, scores)
 
@@ -360,9 +348,6 @@ class MultiLabel(_TextTarget):
 
     def row_answer(self, prediction):
         return self.predicted_labels(prediction), _probabilities(self.labels, prediction)
-
-    def parse_label(self, label):
-        return self.separator.join(self.row_label(label))
 
     def describe(self, prediction):
         likely = [number for number in prediction if number >= self.threshold] or [max(prediction)]

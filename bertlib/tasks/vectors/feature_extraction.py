@@ -244,14 +244,6 @@ def write_jsonl(path, rows, layer_indexes):
             writer.write(json.dumps({"linex_index": feature.unique_id, **content}) + "\n")
 
 
-class _Sequential:
-    """A file without positions, for `zipfile`. A device such as /dev/null reports the position 0 after each
-    write, and `zipfile` would fail."""
-
-    def __init__(self, writer):
-        self.write, self.flush = writer.write, writer.flush
-
-
 def write_npz(path, rows, layer_indexes, shape, dtype):
     """Writes an npz file with the arrays `values` and `layers` (the indexes of the layers).
 
@@ -269,7 +261,7 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
     """
     ids, offsets, written = [], [0], 0
     with (files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer,
-          zipfile.ZipFile(_Sequential(writer) if files.is_special(path) else writer, "w") as archive):
+          zipfile.ZipFile(writer, "w") as archive):
         with archive.open("values.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(
                 file, {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False,

@@ -33,11 +33,9 @@ def parse_weights(settings, target):
     try:
         return _named(text, labels) if ":" in text else _in_order(text, labels)
     except ValueError as error:
-        # A comma separates two weights, so a label with a comma cannot be named.
-        named = "" if any("," in label for label in labels) else (
-            f"a weight for each label, such as {','.join(f'{label}:1' for label in labels)}, or ")
-        raise ValueError(f"--class_weights={text}: {error}. Pass the word balanced, or {named}"
-                         f"{len(labels)} numbers in the order of the labels.") from None
+        raise ValueError(f"--class_weights={text}: {error}. Pass the word balanced, a weight for each label "
+                         f"such as {labels[0]}:1, or {len(labels)} numbers in the order of the labels."
+                         ) from None
 
 
 def _in_order(text, labels):

@@ -200,12 +200,14 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
       target: see `text_targets`.
       has_labels: whether the examples have labels.
     """
-    best = [target.predicted_label(row[target.output]) for row in predictions]
-    labels = [target.parse_label(example.label) for example in examples]
-    for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, best)]):
-        text = target.describe(predictions[index][target.output])
+    answers = [target.row_answer(row[target.output])[0] for row in predictions]
+    labels = [target.row_label(example.label) for example in examples]
+    for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, answers)]):
+        text, label = target.describe(predictions[index][target.output]), labels[index]
         if has_labels:
-            text += f" ({target.describe_label(labels[index], best[index] == labels[index])})"
+            is_right = not target.is_score and label == answers[index]
+            shown = ", ".join(label) or "none" if isinstance(label, tuple) else label
+            text += " (right)" if is_right else f" (label {shown})"
         logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
 
 
