@@ -227,6 +227,7 @@ def read(find, text, **flags):
     ("class A(DataProcessor): pass\nclass B(A): pass", "but it contains 2: A, B. A class whose name begins"),
     ("class A(DataProcessor):\n    task_type = 'tagging'", "A.task_type is 'tagging'. It must be one of cl"),
     ("class A(DataProcessor):\n    metrics = ['x']", "A.metrics contains x, but the task type classificat"),
+    ("class A(DataProcessor): pass", "A.get_labels() returns (). It must return a list"),
     ("class A(DataProcessor):\n    labels = (0, 1)", "A.get_labels() returns [0, 1]. It must return a li"),
     ("class A(DataProcessor):\n    labels = ('a', 'a')", "A.get_labels() returns ['a', 'a']. It must"),
     ("class A(DataProcessor):\n    labels = ('a\\n', 'b')", "A label is a text without control characters"),

@@ -354,11 +354,8 @@ def test_empty_file(task, tmp_path):
 
 def test_header_only(tmp_path):
     path = write(tmp_path / "dev.tsv", MRPC_HEADER)
-    with pytest.raises(ValueError, match=f"{path}:1: the file has only a header row"):
+    with pytest.raises(ValueError, match=f"{path}: the 1 lines contain no example"):
         classifier_data.MrpcProcessor().get_dev_examples(str(tmp_path))
-    path = write(tmp_path / "test.tsv", ["index", "sentence"])
-    with pytest.raises(ValueError, match=f"{path}:1: the file has only a header row"):
-        classifier_data.ColaProcessor().get_test_examples(str(tmp_path))
 
 
 def test_no_row_in_the_language(tmp_path):

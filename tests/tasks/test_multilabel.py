@@ -68,7 +68,7 @@ def test_the_best_of_a_prediction():
 @pytest.mark.parametrize("target, label, expected", [
     (text_targets.create_target(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
     (text_targets.MultiLabel(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
-    (text_targets.create_target(None), "pink", "the label 'pink' is not a number")])
+    (text_targets.create_target(None), "pink", "the label 'pink' is not a finite number")])
 def test_a_label_that_is_none_of_the_target_is_refused(target, label, expected):
     with pytest.raises(ValueError, match=expected):
         target.encode_label(label)

@@ -257,7 +257,7 @@ def test_the_last_column_of_a_file_without_labels_is_another_one(tmp_path):
     ("a.csv", "text,label\n", ":1: the file has only a header row"),
     ("a.csv", "text,label\na,x\nb\n", ":3: the row has 1 column, but line 1 has 2; all rows must have the "
                                       "same number of columns. A text "
-     "with a comma"),
+     "with "),
     ("a.tsv", "text\tlabel\na\tx\ty\n", ":2: the row has 3 columns, but line 1 has 2"),
     ("a.csv", "text,label\na,x\n\nb,y\n", ":3: the line is blank"),
     ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', ":3: a quote is not closed"),

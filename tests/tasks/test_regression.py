@@ -69,7 +69,7 @@ def test_labels_are_read_as_the_numbers_that_they_are(in_files, tmp_path, graph)
 
 def test_a_label_that_is_no_number_is_refused():
     example = classifier_features.InputExample("train-3", "a", "b", "much")
-    with pytest.raises(ValueError, match=r"example train-3: the label 'much' is not a number"):
+    with pytest.raises(ValueError, match=r"example train-3: the label 'much' is not a finite number"):
         classifier_features.convert_single_example(9, example, None, 8, Words())
     padding = classifier_features.convert_single_example(
         9, classifier_features.PaddingInputExample(), None, 8, Words())

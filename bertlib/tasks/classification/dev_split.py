@@ -195,13 +195,12 @@ def split_training_file(settings, split):
       (a `DevSplit`, the `DevRows`).
 
     Raises:
-      ValueError: dev_rows.txt or the training file was changed, or the development set would be empty.
-      FileNotFoundError: dev_rows.txt is missing.
+      ValueError: dev_rows.txt is missing, dev_rows.txt or the training file was changed, or the development
+        set would be empty.
     """
     directory, record = _find_earlier_training(settings)
-    path = directory and directory.join(output_files.DEV_ROWS)
     if record:
-        return split_by_dev_rows(split, path, record["dev_rows"])
+        return split_by_dev_rows(split, directory.path, record["dev_rows"])
     parts = stratified_split(split, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
@@ -226,13 +225,13 @@ def format_dev_rows(split):
             f"evaluations use these rows.\nline\tdigest\n{''.join(lines)}")
 
 
-def split_by_dev_rows(split, path, recorded):
+def split_by_dev_rows(split, directory, recorded):
     """Splits a training file into two sets: the development set that dev_rows.txt lists, and the training set
     with the remaining rows.
 
     Args:
       split: the `row_examples.Split` of the file.
-      path: path of dev_rows.txt.
+      directory: path of the output directory with dev_rows.txt.
       recorded: see `DevRows`.
 
     Returns:
@@ -240,9 +239,9 @@ def split_by_dev_rows(split, path, recorded):
       row of the development set, the added row is in neither set.
 
     Raises:
-      FileNotFoundError, ValueError: dev_rows.txt is missing or was changed, or a stored row is not in the
-        training file.
+      ValueError: dev_rows.txt is missing or was changed, or a stored row is not in the training file.
     """
+    path = os.path.join(directory, output_files.DEV_ROWS)
     content = files.read_text(path) if files.exists(path) else None
     if content is None or run_record.hash_texts([content]) != recorded["fingerprint"]:
         raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "
@@ -254,13 +253,13 @@ def split_by_dev_rows(split, path, recorded):
                         "rows are not used for evaluation. If the training is continued, it trains on the "
                         "added rows, except on %d rows with the same texts as development rows. To split all "
                         "rows again, train in a new --output_dir.", split.path, len(split.rows),
-                        recorded["of"], os.path.dirname(path), len(parts.unused))
+                        recorded["of"], directory, len(parts.unused))
     return parts, DevRows(content, recorded)
 
 
 def find_rows(split, content, path):
-    """Returns the `DevSplit` of a training file according to the content of dev_rows.txt. For the arguments
-    and errors, see `split_by_dev_rows`."""
+    """Returns the `DevSplit` of a training file according to the content of dev_rows.txt, whose path is
+    `path`. For the errors, see `split_by_dev_rows`."""
     rows = [line.split("\t") for line in content.splitlines()[2:]]
     wanted, taken = collections.Counter(digest for _, digest in rows), set()
     for index, row in enumerate(split.rows):

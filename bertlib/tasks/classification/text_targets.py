@@ -34,10 +34,8 @@ import functools
 import importlib
 import itertools
 import math
-import os
 
 from bertlib.data import example_encoding
-from bertlib.output_directory import output_files
 from bertlib.reports import prediction_rows
 from bertlib.rows import label_lists
 from bertlib.tasks import targets
@@ -87,8 +85,7 @@ class _TextTarget(targets.Target):
             examples = model.processor.get_dev_examples(path_of("data_dir"))
         elif model.setting("dev_fraction") and model.record.get("dev_rows"):
             split, _ = _module("dev_split").split_by_dev_rows(
-                _read_rows(model, path_of("train_file")), os.path.join(model.path, output_files.DEV_ROWS),
-                model.record["dev_rows"])
+                _read_rows(model, path_of("train_file")), model.path, model.record["dev_rows"])
             examples = split.dev.rows
         else:
             examples = _read_rows(model, path_of("dev_file")).rows

@@ -2,6 +2,7 @@
 examples."""
 
 from collections.abc import Sequence
+import contextlib
 import copy
 import os
 import re
@@ -157,7 +158,9 @@ def _create_target(settings, processor):
                          "this list.")
     if kind.is_score:
         return custom_task.create_target(settings, kind, None)
-    labels = processor.get_labels() or ()
+    labels = ()
+    with contextlib.suppress(NotImplementedError):
+        labels = processor.get_labels() or ()
     names = [label for label in labels if isinstance(label, str) and label.strip() and label.isprintable()]
     if isinstance(labels, str) or not names or len(set(names)) < len(labels):
         raise ValueError(f"{name}.get_labels() returns {labels!r:.200}. It must return a list that contains "
