@@ -37,7 +37,8 @@ if __name__ == "__main__":
     def main(argv):
         if FLAGS.fake_gpu:
             launch.log_devices = lambda: None
-            tf.config.list_physical_devices = lambda kind: ["a " + kind]
+            tf.config.list_physical_devices = lambda kind: [tf.config.PhysicalDevice("simulated", kind)]
+            tf.config.experimental.get_device_details = lambda device: {}
         run_classifier.main(argv)
 
     launch.run(main)

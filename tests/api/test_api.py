@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 from helpers import ROOT, tensors_of
 from model_directories import linear, record, write
@@ -370,8 +369,8 @@ def test_names_of_answers_become_columns():
 
 # --- Interruptions ---------------------------------------------------------------------------------------
 
-# Trains, and gets a signal when the training has logged a step. Prints the process numbers of the child
-# processes that still run.
+# Trains, and gets SIGINT when the training has logged a step. Prints the numbers of the child processes that
+# still run.
 INTERRUPTED = """
 import json, os, signal, sys
 from bertlib import api
@@ -381,7 +380,7 @@ class Log:
     def write(self, text):
         sys.stderr.write(text)
         if " step 10" in text:
-            os.kill(os.getpid(), int(sys.argv[4]))
+            os.kill(os.getpid(), signal.SIGINT)
 
 out, sys.stdout = sys.stdout, Log()
 try:
@@ -392,31 +391,15 @@ except KeyboardInterrupt:
 """
 
 
-def interrupt(number, settings, directory):
-    """Runs `INTERRUPTED` with a signal. Returns (finished process, step of the checkpoint)."""
-    data = [{"text": text, "label": label} for text, label in rows(24, 1)]
-    plain = {name: str(value) for name, value in settings.items() if value is not None}
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, json.dumps(data), directory,
-                           json.dumps({**plain, "num_train_epochs": 1000}), str(int(number))], cwd=ROOT,
-                          capture_output=True, encoding="utf-8")
-    deadline = time.monotonic() + 60
-    while not tensors_of(directory)["global_step"] and time.monotonic() < deadline:
-        time.sleep(0.5)  # the training writes its first checkpoint before the first step
-    return done, tensors_of(directory)["global_step"]
-
-
 @pytest.mark.slow(reason="a process of its own that trains; tests/commands/test_signals.py tests the command")
 def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, tmp_path):
-    done, step = interrupt(signal.SIGINT, settings, tmp_path / "model")
+    data = [{"text": text, "label": label} for text, label in rows(24, 1)]
+    plain = {name: str(value) for name, value in settings.items() if value is not None}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, json.dumps(data), tmp_path / "model",
+                           json.dumps({**plain, "num_train_epochs": 1000})], cwd=ROOT, capture_output=True,
+                          encoding="utf-8")
     assert done.returncode == 0 and done.stdout == "interrupted []\n", done.stderr
     assert "run_classifier.py: terminated." in done.stderr
+    step = tensors_of(tmp_path / "model")["global_step"]
     assert 10 <= step < 3000 and step != 1000
     assert len(list((tmp_path / "model" / "data").iterdir())) == 1
-
-
-@pytest.mark.slow(reason="a process of its own that trains")
-def test_a_training_ends_with_its_caller(settings, tmp_path):
-    """The caller ends, for example, when the kernel of a notebook is restarted."""
-    done, step = interrupt(signal.SIGKILL, settings, tmp_path / "model")
-    assert done.returncode == -signal.SIGKILL
-    assert 10 <= step < 3000 and step != 1000

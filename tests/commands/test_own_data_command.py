@@ -54,9 +54,6 @@ ONLY_TRAIN = dict(dev_file=None, test_file=None, do_eval=False, do_predict=False
 @pytest.mark.parametrize("flags, expected", [
     (dict(label_file="labels.txt"), "data/train.csv:2: the label 'pets' is not one of x, w (the labels in "
      "--label_file=labels.txt)"),
-    (dict(text_column="body"), "data/train.csv:1: there is no column 'body' (--text_column); the columns are "
-     "text, label"),
-    (dict(text_column=""), "--text_column=: the name of a column is empty"),
     (dict(task_name="mrpc"), "--train_file is for your own data, but --task_name=mrpc"),
     (dict(data_dir="."), "--data_dir=. is for the known tasks"),
     (dict(dev_fraction=0.3), "--dev_file and --dev_fraction exclude each other"),
