@@ -52,8 +52,7 @@ class FileFaults:
     """The faults of one file.
 
     Attributes:
-      found: list of `Fault` in the order of the lines. If bad lines are not skipped, it contains only the
-        faults that the error message lists (see `MAX_LISTED`).
+      found: list of `Fault` in the order of the lines.
       counts: {kind: number of faults}.
     """
 
@@ -86,13 +85,8 @@ class FileFaults:
         if any(fault.line == line for fault in self.found[-1:]):
             return  # Only the first fault of a line is added. An undecodable line often has several faults.
         self.counts[kind] += 1
-        may_be_listed = (len(self.found) < MAX_LISTED or self.counts[kind] == 1
-                         or line < self.found[-1].line)
-        if self._is_skipping or may_be_listed:
-            fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))
-            bisect.insort(self.found, fault, key=lambda fault: fault.line)
-        if not self._is_skipping:
-            self.found = self._listed()
+        fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))
+        bisect.insort(self.found, fault, key=lambda fault: fault.line)
         if kind == _LAST:
             self.stop(f"The lines after line {line} cannot be read, not even with --skip_bad_lines=true. "
                       f"Correct line {line}.")
@@ -117,7 +111,7 @@ class FileFaults:
         Args:
           num_good: number of rows without a fault; needed only if bad lines are left out.
         """
-        number = sum(self.counts.values())
+        number = len(self.found)
         if self and not self._is_skipping or self._reason:
             raise self._error()
         if self._is_limited and number > num_good:
@@ -125,22 +119,16 @@ class FileFaults:
                       f"used ({self.summary()}). This limit also applies with --skip_bad_lines=true. "
                       "Check --delimiter, --encoding and the columns.")
 
-    def _listed(self):
-        """Returns the first `MAX_LISTED` faults. If a kind of fault does not occur among them, the list also
-        contains the first fault of this kind."""
-        later = {}
-        for fault in self.found[MAX_LISTED:]:
-            later.setdefault(fault.kind, fault)
-        first = self.found[:MAX_LISTED]
-        return [*first, *(fault for kind, fault in later.items()
-                          if all(kind != other.kind for other in first))]
-
     def _error(self):
-        """Returns a ValueError that counts the faults and lists some of them.
+        """Returns a ValueError that counts the faults. It lists the first `MAX_LISTED` faults, and the first
+        fault of each kind that does not occur among them.
 
         The message for a single fault is "path:line: problem".
         """
-        number, faults = sum(self.counts.values()), self._listed()
+        number, faults = len(self.found), self.found[:MAX_LISTED]
+        for fault in self.found[MAX_LISTED:]:
+            if all(fault.kind != other.kind for other in faults):
+                faults.append(fault)
         listed = [f"{fault.path}:{fault.line}: {fault.problem}" for fault in faults]
         if number == 1 and not self._is_skipping:
             return ValueError(*listed)

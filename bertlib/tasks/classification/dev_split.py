@@ -59,12 +59,25 @@ def stratified_split(split, fraction):
     Raises:
       ValueError: the development set would be empty.
     """
-    digests = [row_digest(row) for row in split.rows]
-    groups = [sorted(indices, key=digests.__getitem__) for indices in _group_rows(split.rows,
-                                                                                  text_key_of_row).values()]
-    keys = {group[0]: _digest(*text_key_of_row(split.rows[group[0]])) for group in groups}
-    groups.sort(key=lambda group: keys[group[0]])
-    return _divide_rows(split, _choose_dev_rows(split, fraction, groups, keys.__getitem__))
+    rows, groups = split.rows, {}
+    for index in sorted(range(len(rows)), key=lambda index: row_digest(rows[index])):
+        groups.setdefault(_digest(*text_key_of_row(rows[index])), []).append(index)
+    groups = [groups[key] for key in sorted(groups)]
+    strata = dict(zip(map(tuple, groups), _strata([rows[group[0]] for group in groups])))
+    sizes = collections.Counter(strata.values())
+    divisible = sorted((group for group, stratum in strata.items()
+                        if sizes[stratum] > 1 and len({rows[index].label for index in group}) == 1),
+                       key=strata.__getitem__)
+    number = min(round(fraction * len(groups)), len(divisible) // 2)
+    if number < 1:
+        single = "" if divisible else ", because none of them shares its label with another example"
+        raise ValueError(f"--dev_fraction={fraction} selects none of the {len(rows)} examples in "
+                         f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
+                         "a --dev_file.")
+    # `divisible` contains the groups that may be chosen, sorted by stratum. The groups at regular distances
+    # in this list become the development set. So about the same share of each stratum is chosen.
+    chosen = [divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)]
+    return _divide_rows(split, {index for group in chosen for index in group})
 
 
 def text_key_of_row(row):
@@ -82,44 +95,6 @@ def row_digest(row):
     """Returns the digest of a row's texts and label, in hex."""
     label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
     return _digest(row.text_a, row.text_b, label)
-
-
-def _group_rows(rows, key):
-    """Groups rows by a key; returns {key: list of the indices of its rows}."""
-    groups = {}
-    for index, row in enumerate(rows):
-        groups.setdefault(key(row), []).append(index)
-    return groups
-
-
-def _choose_dev_rows(split, fraction, groups, order):
-    """Returns the set of the indices of the rows in the development set.
-
-    Args:
-      split, fraction: see `stratified_split`.
-      groups: list of groups. A group is a list of the indices of rows. All rows of a group must be in the
-        same set. In a regression, this function sorts the groups by score to form the deciles. Groups with
-        equal scores stay in the order of this list.
-      order: function that takes the first index of a group and returns a sort key. The groups of a stratum
-        are sorted by this key.
-    """
-    firsts = [group[0] for group in groups]
-    strata = dict(zip(firsts, _strata([split.rows[index] for index in firsts])))
-    sizes = collections.Counter(strata.values())
-    divisible = sorted((group[0] for group in groups if sizes[strata[group[0]]] > 1
-                        and len({split.rows[index].label for index in group}) == 1),
-                       key=lambda index: (strata[index], order(index)))
-    number = min(round(fraction * len(firsts)), len(divisible) // 2)
-    if number < 1:
-        single = "" if divisible else ", because none of them shares its label with another example"
-        raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
-                         f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
-                         "a --dev_file.")
-    # `divisible` contains the first index of each group that may be chosen. The list is sorted by stratum.
-    # The groups at regular distances in this list become the development set. So about the same share of
-    # each stratum is chosen.
-    taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
-    return {index for group in groups if group[0] in taken for index in group}
 
 
 def _strata(rows):
