@@ -8,7 +8,6 @@ import errno
 import http.client
 import json
 import os
-import re
 import shutil
 import ssl
 from typing import NamedTuple
@@ -28,16 +27,10 @@ _WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login pa
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _KEPT = " The received bytes are kept."
 _MAX_MESSAGE_LENGTH = 200  # a message quotes at most this number of characters from a server's text
-_MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number cannot be a length
-# A zip is refused as a zip bomb if its unpacked content has more than 2**20 bytes and is more than 100 times
-# as large as the zip, or if it has more than 10,000 files. The unpacked content of the published zips is at
-# most 10 times as large as the zip.
-_MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
-# Errors that Python raises for a zip that is damaged or not supported. FileExistsError and NotADirectoryError
-# are raised if two names in the zip mean the same path, for example on a file system that ignores letter
-# case.
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
-               FileExistsError, NotADirectoryError)
+# Errors that Python raises for a zip that is damaged or not supported. FileExistsError, NotADirectoryError
+# and IsADirectoryError are raised if a name in the zip means both a file and a folder.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
+               FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 class ServerError(OSError):
@@ -220,7 +213,7 @@ def _fetch_rest(address, partial, timeout):
     """
     offset, version = _partial_state(address, partial)
     response = _request(address, offset, version, timeout)
-    if offset and not _is_rest_of_file(response, offset, version):
+    if offset and not _is_rest_of_file(response, offset):
         logging.info("%s has changed, or the server cannot send a part of it. The whole file is downloaded.",
                      address)
         if response is None or response.status == http.client.PARTIAL_CONTENT:
@@ -229,8 +222,7 @@ def _fetch_rest(address, partial, timeout):
     with response:
         if response.headers.get_content_type() == "text/html":
             raise ServerError(f"{address}: {_WEB_PAGE}")
-        rest = response.headers.get("Content-Length")
-        rest = int(rest) if rest and rest.isdecimal() and len(rest) <= _MAX_DIGITS else None
+        rest = response.length
         check_free_space(partial, rest)
         with open(partial, "ab" if offset else "wb") as writer:
             if not offset:
@@ -262,13 +254,10 @@ def _version_of(response):
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
 
 
-def _is_rest_of_file(response, offset, version):
-    """Returns whether a response contains the bytes of the file from `offset` on. Returns False if the
-    response states a version of the file that differs from `version`."""
-    if response is None or response.status != http.client.PARTIAL_CONTENT:
-        return False
-    span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return bool(span) and int(span[1]) == offset and _version_of(response) in (version, None)
+def _is_rest_of_file(response, offset):
+    """Returns whether a response contains the bytes of the file from `offset` on."""
+    return (response is not None and response.status == http.client.PARTIAL_CONTENT
+            and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"))
 
 
 def _request(address, offset, version, timeout):
@@ -278,10 +267,7 @@ def _request(address, offset, version, timeout):
     if offset:
         headers.update({"Range": f"bytes={offset}-", "If-Range": version})
     try:
-        opener = urllib.request.build_opener(_Redirects)
-        return opener.open(urllib.request.Request(address, headers=headers), timeout=timeout)
-    except ServerError:
-        raise
+        return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
         with error:
             if offset and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -293,18 +279,6 @@ def _request(address, offset, version, timeout):
         raise ServerError(f"{address}: the server does not answer ({reason}). Check the network. If "
                           "this machine needs a proxy, check $https_proxy. Then run the same command again."
                           f"{_KEPT if offset else ''}") from error
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but only to http and https addresses."""
-
-    def redirect_request(self, request, response, code, message, headers, address):
-        if problem := address_problem(address):
-            response.close()
-            raise ServerError(f"{request.full_url}: the server redirects to {_one_line(address)!r}, from "
-                              f"which nothing can be downloaded ({_one_line(problem)}). Open "
-                              f"{request.full_url} {_CHECK_IN_BROWSER}")
-        return super().redirect_request(request, response, code, message, headers, address)
 
 
 def _one_line(text):
@@ -359,54 +333,41 @@ def unpack(archive, directory, expected, problem_in=None):
 
     Raises:
       DamagedError: the archive is not a zip, a checksum differs, or an expected file is missing or has a
-        problem. The error is also raised for a dangerous zip: one of its files would be written outside of
-        the directory or over another file, or its files would fill the disk. All unpacked files are removed.
+        problem. All unpacked files are removed.
       OSError: the files cannot be written.
     """
     partial = f"{directory}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # a killed run may have left it
     try:
-        with zipfile.ZipFile(archive) as zipped, files.translate_disk_errors(directory):
-            members = _members(zipped, archive, expected)
-            check_free_space(directory, sum(info.file_size for _, info in members))
-            for name, info in files.with_progress(members, len(members), f"Unpacking {archive}:"):
-                path = os.path.join(partial, name)
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with zipped.open(info) as reader, open(path, "xb") as writer:
-                    shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
+        with files.translate_disk_errors(directory):
+            folder = _extract(archive, partial, expected)
             for name in expected if problem_in else ():
-                if problem := problem_in(os.path.join(partial, name), name):
+                if problem := problem_in(os.path.join(folder, name), name):
                     raise DamagedError(f"{archive}: its file {name} cannot be used, because {problem}.")
-            os.rename(partial, directory)
-    except _ZIP_ERRORS as error:
-        raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error
+            os.rename(folder, directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _members(zipped, archive, expected):
-    """Searches a zip for the folder with the expected files. Returns a list of (path within this folder,
-    ZipInfo) for all files in the folder."""
-    found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
-    if len(found) > _MAX_FILES:
-        raise DamagedError(f"{archive}: the zip has {len(found):,} files, more than any published zip, and "
-                           "was not unpacked.")
-    for name in found:
-        if name.startswith("/") or ".." in name.split("/") or "\\" in name:
-            raise DamagedError(f"{archive}: {name!r} would be written outside of the directory into which "
-                               "the zip is unpacked. Nothing was unpacked.")
-    folders = sorted({name[:-len(expected[0])] for name in found if f"/{name}".endswith(f"/{expected[0]}")},
-                     key=len)
-    for folder in folders:
-        if all(folder + name in found and found[folder + name].file_size for name in expected):
-            members = [info for info in zipped.infolist()
-                       if info.filename.startswith(folder) and not info.is_dir()]
-            if min(info.header_offset for info in members) < 0:
-                raise DamagedError(f"{archive} is damaged: its beginning is missing.")
-            total, size = sum(info.file_size for info in members), os.path.getsize(archive)
-            if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
-                raise DamagedError(f"{archive}: the zip has {size:,} bytes and its content {total:,} bytes. "
-                                   "No published zip has such a high ratio, so the zip was not unpacked.")
-            return [(info.filename.removeprefix(folder), info) for info in members]
+def _extract(archive, target, expected):
+    """Unpacks the folder of a zip with the expected files into the directory `target`. Returns the path of
+    the unpacked folder. Even if the zip names a path outside of `target`, this folder is in `target`."""
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            if any(info.header_offset < 0 for info in zipped.infolist()):
+                raise zipfile.BadZipFile("its beginning is missing")
+            sizes = {info.filename: info.file_size for info in zipped.infolist() if not info.is_dir()}
+            folders = [name.removesuffix(expected[0]) for name in sorted(sizes, key=len)
+                       if f"/{name}".endswith(f"/{expected[0]}")]
+            folder = next((folder for folder in folders
+                           if all(sizes.get(folder + name) for name in expected)), None)
+            if folder is not None:
+                members = [name for name in sizes if name.startswith(folder)]
+                check_free_space(target, sum(sizes[name] for name in members))
+                paths = {name: zipped.extract(name, target) for name in files.with_progress(
+                    members, len(members), f"Unpacking {archive}:")}
+                return paths[folder + expected[0]].removesuffix(expected[0])
+    except _ZIP_ERRORS as error:
+        raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error
     raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
-                       f"contains {', '.join(sorted(found)[:10]) or 'nothing'}.")
+                       f"contains {', '.join(sorted(sizes)[:10]) or 'nothing'}.")

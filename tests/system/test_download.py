@@ -7,7 +7,6 @@ import random
 import shutil
 import socket
 import stat
-import warnings
 import zipfile
 
 from file_server import Server, zip_of
@@ -269,37 +268,34 @@ def test_a_link_in_a_zip_becomes_a_plain_file(tmp_path):
     assert files_in(tmp_path / "out") == {"a.json": b"a", "b.txt": b"b", "evil": b"/etc"}
 
 
-def twice(contents):
-    """Returns a zip that contains its first file twice."""
-    names = [*contents, next(iter(contents))]
-    with io.BytesIO() as buffer:
-        with zipfile.ZipFile(buffer, "w") as zipped, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name in names:
-                zipped.writestr(name, contents[name])
-        return buffer.getvalue()
+def test_files_with_dangerous_names_stay_in_the_directory(tmp_path):
+    unpack(tmp_path, zip_of({"a.json": b"a", "b.txt": b"b", "../above": b"", "x/../../around": b"",
+                             "/top": b""}))
+    assert {path.name for path in tmp_path.iterdir()} == {"x.zip", "out"}
+    assert set(files_in(tmp_path / "out")) == {"a.json", "b.txt", "above", "x/around", "top"}
+
+
+@pytest.mark.parametrize("folder", ["../other/", "/other/"])
+def test_a_folder_with_a_dangerous_name_is_no_other_directory(tmp_path, folder):
+    (tmp_path / "other").mkdir()
+    for name in ("a.json", "b.txt"):
+        (tmp_path / "other" / name).write_text("mine")
+    unpack(tmp_path, zip_of({folder + "a.json": b"a", folder + "b.txt": b"b"}))
+    assert files_in(tmp_path / "out") == {"a.json": b"a", "b.txt": b"b"}
+    assert (tmp_path / "other" / "a.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize(("data", "says"), [
-    (zip_of({"a.json": b"a", "b.txt": b"b", "../evil": b""}), "'../evil' would be written outside"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", "x/../../evil": b""}), "would be written outside"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", "/evil": b""}), "'/evil' would be written outside"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", "..\\evil": b""}), "evil' would be written outside"),
-    (twice({"a.json": b"a", "b.txt": b"b"}), "is damaged, or is not a zip: .*File exists"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "c/d": b""}), "is damaged, or is not a zip: .*c'"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", "zeros": bytes(20_000_000)}), "bytes and its content 20,000,002"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "the zip has 10,002 "
-                                                                                      "files"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "c/d": b""}), "is damaged, or is not a zip: .*/c"),
     (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder in this zip contains all of a.json, b.txt. The "
                                                   "zip contains x"),
     (zip_of({"a.json": b"a", "b.txt": b""}), "no folder in this zip contains all of"),
     (zip_of(MODEL)[:-100], "is damaged, or is not a zip"),
-    (zip_of(MODEL)[20:], "is damaged: its beginning is missing"),
+    (zip_of(MODEL)[20:], "is damaged, or is not a zip"),
     (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
     (b"no zip", "is damaged, or is not a zip: File is not a zip file"),
-], ids=["above", "around", "absolute", "backslash", "twice", "folder", "bomb", "many", "lacks",
-        "empty", "cut", "beheaded", "checksum", "other"])
-def test_zips_that_are_damaged_or_dangerous_leave_nothing(tmp_path, data, says):
+], ids=["folder", "lacks", "empty", "cut", "beheaded", "checksum", "other"])
+def test_zips_that_are_damaged_leave_nothing(tmp_path, data, says):
     with pytest.raises(http_download.DamagedError, match=says):
         unpack(tmp_path, data)
     assert [path.name for path in tmp_path.rglob("*")] == ["x.zip"]
