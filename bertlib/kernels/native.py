@@ -4,7 +4,6 @@ The name of a library is a digest of four things: its sources, the compiler, Ten
 release of TensorFlow and each kind of CPU has a separate library.
 """
 
-import atexit
 import functools
 import hashlib
 import os
@@ -14,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import time
 
 from absl import logging
 
@@ -31,11 +29,8 @@ _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # about TensorFlow's headers.
 _OPS_OPTIONS = ["-O2", "-w"]
 _BUILD_TIMEOUT_SECONDS = 600
-# If a build takes longer than this, a second log message says that the build is finished.
-_LONG_BUILD_SECONDS = 3
 # Prefix of the names of directories in which a library is built.
 _BUILDING = "building-"
-_CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 @functools.cache
@@ -82,54 +77,32 @@ def _load_cached_ops(compiler):
     """Returns the ops of the library in the cache; None if the library is missing or does not work."""
     try:
         path = _library_path(compiler)
-        content = path.read_bytes()
-        # Loading a truncated library would crash the process, so its checksum is compared first.
-        if content[-_CHECKSUM_BYTES:] == _checksum(content[:-_CHECKSUM_BYTES]):
-            return tf.load_op_library(str(path))
+        return tf.load_op_library(str(path)) if path.exists() else None
     except (OSError, tf.errors.OpError):
-        pass
-    return None
+        return None
 
 
 def _build_ops(compiler):
-    """Builds a library, and stores it in the cache if possible; returns its ops."""
+    """Builds a library, and stores it in the cache; returns its ops."""
     logging.info("Building the kernels for this CPU with %s. This takes 10 to 30 seconds and is needed only "
                  "once.", shlex.join(compiler))
-    start, path = time.time(), None
+    path = _library_path(compiler)
     try:
-        path = _library_path(compiler)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(_BUILDING + "*"):  # folders that killed builds left
-            if time.time() - old.stat().st_mtime > 2 * _BUILD_TIMEOUT_SECONDS:
-                shutil.rmtree(old, ignore_errors=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
     except OSError as error:
-        logging.warning("The kernels are built for this run only, because they cannot be stored in the "
-                        "cache: %s. To use another folder, set the environment variable "
-                        "XDG_CACHE_HOME.", error)
-        path, folder = None, tempfile.mkdtemp(prefix="bert-kernels-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        raise OSError(f"{error}. To keep the kernels in another folder, set the environment variable "
+                      "XDG_CACHE_HOME.") from error
     try:
         library = _build(compiler, pathlib.Path(folder))
         ops = tf.load_op_library(str(library))
-        if path is not None:
-            with open(library, "r+b") as file:
-                checksum = _checksum(file.read())
-                file.write(checksum)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(library, path)
+        # Loading a truncated library would crash the process.
+        with open(library, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(library, path)
+        return ops
     finally:
-        if path is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-    if (seconds := time.time() - start) > _LONG_BUILD_SECONDS:
-        logging.info("The kernels were built in %.0f seconds.", seconds)
-    return ops
-
-
-def _checksum(content):
-    """Returns the checksum of a library. A file in the cache consists of a library and this checksum."""
-    return hashlib.sha256(content).digest()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _build(compiler, folder):
