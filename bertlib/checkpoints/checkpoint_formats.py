@@ -10,7 +10,6 @@ written in both formats. Pickle files are never opened.
 """
 
 import functools
-import json
 import ntpath
 import os
 import re
@@ -19,6 +18,7 @@ import shlex
 from absl import logging
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import lazy_tensorflow as tf
@@ -32,7 +32,6 @@ _MAX_DIFFERENCES_SHOWN = 12
 # One call of `session.run` loads at most this number of bytes of initial weights. A larger variable is loaded
 # alone.
 _BYTES_FED_AT_A_TIME = 64 * 2**20
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def _read_errors():
@@ -221,18 +220,11 @@ def _files_of_index(index):
     """Reads the index file of a model that was saved in several safetensors files. Returns the paths of these
     files."""
     try:
-        named, reason = files.read_json_object(index).get("weight_map"), ""
-    except ValueError as error:
-        named, reason = None, f" ({error})"
-    if not isinstance(named, dict) or not named:
+        names = sorted(set(files.read_json_object(index)["weight_map"].values()))
+        return [os.path.join(os.path.dirname(index), name) for name in names]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise DamagedError(index, f"{index} is damaged: it does not contain a JSON object with a "
-                           f"\"weight_map\"{reason}.")
-    for tensor, name in named.items():
-        if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
-            raise DamagedError(index, f"{index} is damaged: according to its \"weight_map\", {tensor[:100]} "
-                               f"is in {repr(name)[:100]}, which is not the name of a file in the same "
-                               "directory.")
-    return [os.path.join(os.path.dirname(index), name) for name in sorted(set(named.values()))]
+                           f"\"weight_map\" of file names ({error}).") from error
 
 
 def _open_tensorflow(prefix):
@@ -427,8 +419,8 @@ def write_tensorflow(prefix, checkpoint, names):
 def write_safetensors(path, checkpoint, names):
     """Writes tensors of a checkpoint as a safetensors file with Hugging Face's names.
 
-    16-bit floats become float32. Only one tensor at a time is in memory. If `names` contains no weights of a
-    head, the file gets the names of Hugging Face's class BertModel. These names do not begin with "bert.".
+    16-bit floats become float32. If `names` contains no weights of a head, the file gets the names of Hugging
+    Face's class BertModel. These names do not begin with "bert.".
 
     Args:
       path: the new file.
@@ -436,23 +428,13 @@ def write_safetensors(path, checkpoint, names):
       names: published names of the tensors.
     """
     bare = all(name.startswith("bert/") for name in names)
-    codes = {tf.as_dtype(name): code for code, name in _DTYPES.items()}
-    keys = {name: hugging_face_name(name) for name in names}
-    # A safetensors file has three parts: a number of 8 bytes, which is the length of the header; the header
-    # in JSON; and the data.
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    for name, (key, transpose) in keys.items():
-        shape, dtype = checkpoint.shapes[name], checkpoint.read_dtype(name)
-        start, end = end, end + dtype.size * int(np.prod(shape))
-        header[key.removeprefix("bert.") if bare else key] = {
-            "dtype": codes[dtype], "shape": shape[::-1] if transpose else shape, "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name, (_, transpose) in keys.items():
-            values = checkpoint.read(name)
-            file.write((values.T if transpose else values).tobytes())
+    tensors = {}
+    for name in names:
+        key, transpose = hugging_face_name(name)
+        values = checkpoint.read(name)
+        tensors[key.removeprefix("bert.") if bare else key] = np.ascontiguousarray(
+            values.T if transpose else values)
+    save_file(tensors, path, {"format": "pt"})
 
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -514,47 +496,20 @@ def check_same_types(checkpoint, expected):
                              "checkpoint as --init_checkpoint, and pass another --output_dir.")
 
 
-# Programs that copy weights under new names to the directory "renamed".
-_RENAME = {"tensorflow": """
-  import re, tensorflow as tf
-  old = tf.train.load_checkpoint({path!r})
-  names = list(old.get_variable_to_shape_map())
-  tf.io.gfile.makedirs("renamed")
-  tf.raw_ops.SaveV2(prefix="renamed/bert_model.ckpt",
-                    tensor_names=[re.sub({pattern!r}, {new!r}, name) for name in names],
-                    shape_and_slices=[""] * len(names), tensors=[old.get_tensor(name) for name in names])
-""", "hugging_face": """
-  import pathlib, re
-  from safetensors.numpy import load_file, save_file
-  pathlib.Path("renamed").mkdir()
-  for file in pathlib.Path({path!r}).glob("*.safetensors"):
-      tensors = {{re.sub({pattern!r}, {new!r}, name): value for name, value in load_file(file).items()}}
-      save_file(tensors, pathlib.Path("renamed", file.name), {{"format": "pt"}})
-"""}
-_WORDS = "bert/embeddings/word_embeddings"
-
-
 def _advice_on_scope(checkpoint):
     """Returns a text that says how to rename the weights of a checkpoint, if their names have another scope
     than the published names, such as "module/bert/…" or "my_bert/…". Returns None for other checkpoints."""
     names = [name for name in checkpoint.shapes if f"/{name}".endswith("/embeddings/word_embeddings")]
     if len(names) != 1 or names[0] == "bert/embeddings/word_embeddings":
         return None
-    scope, path = names[0].removesuffix("embeddings/word_embeddings"), checkpoint.path
-    has_bert = f"/{scope}".endswith("/bert/")
+    scope, wanted = names[0].removesuffix("embeddings/word_embeddings"), "bert/"
+    functions = "tf.train.load_checkpoint and tf.raw_ops.SaveV2"
     if checkpoint.kind == "hugging_face":
-        # A tensor of Hugging Face can lack the scope "bert.".
-        scope, path = scope.replace("/", "."), directory_of_checkpoint(path)
-        pattern, new = f"^{re.escape(scope.removesuffix('bert.') if has_bert else scope)}", ""
-    elif has_bert:
-        pattern, new = f"^{re.escape(scope.removesuffix('bert/'))}", ""
-    else:
-        pattern, new = f"^{re.escape(scope)}" + ("" if scope else "(?=(embeddings|encoder|pooler)/)"), "bert/"
-    wrong = f"begin with {scope!r} instead of 'bert/'" if scope else "do not begin with 'bert/'"
-    program = _RENAME[checkpoint.kind].format(path=path, pattern=pattern, new=new).rstrip()
-    return (f"The names of the encoder's weights in this checkpoint {wrong}. The next lines of Python copy "
-            "the weights to the directory `renamed`, with the published names. Also copy the configuration "
-            f"and the vocabulary.{program}")
+        scope, wanted = scope.replace("/", "."), "bert."
+        functions = "load_file and save_file of safetensors.numpy"
+    wrong = f"begin with {scope!r} instead of" if scope else "do not begin with"
+    return (f"The names of the encoder's weights in this checkpoint {wrong} {wanted!r}. Copy the weights to "
+            f"a checkpoint in which these names begin with {wanted!r}: {functions} read and write weights.")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -622,21 +577,14 @@ def check_readable(checkpoint, names):
 
     Raises:
       DamagedError: a tensor cannot be read, or contains NaN or infinity.
-      ValueError: a tensor contains numbers that are too large for float32.
     """
     for name in names:
         if name not in checkpoint.shapes:
             continue
         values = checkpoint.read(name)
-        if values.dtype.kind != "f":
-            continue  # only floating-point numbers can be NaN, infinite or too large
-        if not np.isfinite(values).all():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} contains values that "
                                "are not finite.")
-        if values.itemsize > 4 and values.size and np.abs(values).max() > _MAX_FLOAT32:
-            raise ValueError(f"{checkpoint.path}: {name} contains {np.abs(values).max():g}, which is too "
-                             f"large for float32 (at most {_MAX_FLOAT32:.3g}), the type of the weights. Use "
-                             "another checkpoint.")
 
 
 def find_damage(prefix):
@@ -804,8 +752,8 @@ def _find_named(model_dir, named):
       named: a path in the file. It may be a path of Windows, or the path of one file of the checkpoint.
     """
     prefix = _without_ending(named)
-    here = [os.path.join(model_dir, name) for name in (os.path.basename(prefix), ntpath.basename(prefix))]
-    return next(filter(checkpoint_files.exists, [*here, prefix]), None)
+    here = os.path.join(model_dir, ntpath.basename(prefix))
+    return next(filter(checkpoint_files.exists, [here, prefix]), None)
 
 
 def _find_unlisted(model_dir):

@@ -6,7 +6,6 @@ the Python module `hub_module`, which also reads hub modules.
 
 import os
 
-from google.protobuf import any_pb2
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import tensorflow_internals
@@ -17,13 +16,11 @@ DECLARATION = "tfhub_module.pb"
 # Content of the file that declares a hub module: a serialized protobuf message. Field 1 of this message is 3,
 # the number of the format. The message has no other fields, because the module needs no additional features.
 FORMAT_3 = b"\x08\x03"
-# Names of two graph collections. The first collection contains attached messages. The second collection
-# contains a pair (name, SignatureDef) for each signature.
-ATTACHMENTS = "hub_module_attachments"
+# Name of a graph collection. It contains a pair (name, SignatureDef) for each signature.
 _SIGNATURES = "hub_signatures"
 _KEYS = tf.GraphKeys
 # Names of the graph collections that are stored in a hub module. All other collections are removed.
-_COLLECTIONS = (ATTACHMENTS, _KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
+_COLLECTIONS = (_KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
                 _KEYS.MODEL_VARIABLES, _KEYS.REGULARIZATION_LOSSES, _KEYS.TABLE_INITIALIZERS,
                 _KEYS.TRAINABLE_VARIABLES, _KEYS.UPDATE_OPS, _KEYS.WHILE_CONTEXT)
 
@@ -48,14 +45,6 @@ def add_signature(name=None, inputs=None, outputs=None):
              for side in (inputs, outputs)]
     signatures.append((name, tf.saved_model.build_signature_def(*(
         {key: tf.saved_model.build_tensor_info(tensor) for key, tensor in side.items()} for side in sides))))
-
-
-def attach_message(key, message):
-    """Attaches a protobuf message to the module whose module_fn is running; `get_attached_message` reads
-    it."""
-    # An attachment has the same format as an Any message: the key is field 1, and the value is field 2.
-    tf.add_to_collection(ATTACHMENTS, any_pb2.Any(
-        type_url=key, value=message.SerializeToString()).SerializeToString())
 
 
 def build_variants(module_fn, tags_and_args=None, drop_collections=None):

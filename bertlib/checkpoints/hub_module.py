@@ -15,7 +15,7 @@ import hashlib
 import os
 from typing import NamedTuple
 
-from google.protobuf import any_pb2, message
+from google.protobuf import message
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, hub_export
@@ -26,8 +26,6 @@ from bertlib.system import files
 CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 # Possible names of the file that contains the graphs of a module.
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
-# File extensions of archives, which users must unpack first.
-_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 # Names of default signatures. A call that names no signature uses the first name in this list that exists in
 # the module.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
@@ -73,8 +71,8 @@ def resolve(handle):
     if not files.exists(handle):
         raise FileNotFoundError(f"The hub module {handle} was not found: there is no such directory.")
     if not files.is_directory(handle):
-        unpack = " Unpack it, and name the directory." if handle.endswith(_ARCHIVES) else ""
-        raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
+        raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory. If the file is an "
+                                 "archive, unpack it, and name the directory.")
     if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
         raise ValueError(f"{handle} is not a hub module: it has no {_SAVED_MODEL[0]}. Name the directory "
                          "that contains this file and the folders `variables` and `assets`.")
@@ -186,28 +184,6 @@ class ModuleSpec(object):
         """Returns {name: TensorInfo} of a signature's outputs."""
         return _tensor_infos(self.signature(signature, tags)[1].outputs)
 
-    def get_attached_message(self, key, message_type, tags=None, required=False):
-        """Returns the protobuf message that is attached to a variant under a key, or None.
-
-        Args:
-          key: str, the key.
-          message_type: class of the protobuf message.
-          tags: tags of the variant; see `variant`.
-          required: whether a missing message is an error.
-
-        Raises:
-          KeyError: the message is missing and required.
-        """
-        for entry in _collection(self.variant(tags), hub_export.ATTACHMENTS).bytes_list.value:
-            # An attachment can be read as an Any message, because both have the same format: the key is field
-            # 1, and the value is field 2.
-            attachment = any_pb2.Any.FromString(entry)
-            if attachment.type_url == key:
-                return message_type.FromString(attachment.value)
-        if required:
-            raise KeyError(f"{self.directory} has no attached message {key!r}.")
-        return None
-
     def export(self, path, _sentinel=None, checkpoint_path=None, name_transform_fn=None):
         """Writes the module with the weights of a checkpoint.
 
@@ -317,10 +293,6 @@ class Module(object):
         """Returns {name: TensorInfo} of a signature's outputs."""
         return self._spec.get_output_info_dict(signature, self._tags)
 
-    def get_attached_message(self, key, message_type, required=False):
-        """Returns an attached message; see `ModuleSpec.get_attached_message`."""
-        return self._spec.get_attached_message(key, message_type, self._tags, required)
-
     def export(self, path, session):
         """Writes all variants of the module, with the current weights of a session; see
         `ModuleSpec.export`."""
@@ -357,11 +329,6 @@ class Module(object):
         if not checkpoint_files.exists(prefix):
             raise ValueError(f"{self._spec.directory} lacks the files of its weights: {prefix}.index "
                              "and the data files in the same folder.")
-        shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-        missing = sorted(set(self._variable_map) - set(shapes))
-        if missing:
-            raise ValueError(f"{prefix} lacks variables that a graph in {self._spec.directory} "
-                             f"needs: {', '.join(missing[:5])}.")
         tf.train.init_from_checkpoint(prefix, self._variable_map)
 
     # --- Computation

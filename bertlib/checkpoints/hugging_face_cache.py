@@ -88,7 +88,7 @@ def _missing_files(snapshot):
 def _download(repository, revision):
     """Downloads the missing files of a model into the cache; returns the directory of the snapshot."""
     # Imported here, because the import takes 0.4 CPU seconds. The package itself imports its modules lazily.
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants
 
     place = f"Hugging Face's cache {constants.HF_HUB_CACHE} does not contain all files of this model"
     address = f"{constants.ENDPOINT}/{repository}"
@@ -101,20 +101,12 @@ def _download(repository, revision):
     try:
         info = huggingface_hub.model_info(repository, revision=revision)
         snapshot = huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=_FILES)
-    except errors.GatedRepoError as error:
-        raise PermissionError(f"the repository {repository} is gated. Accept its conditions on {address}, "
-                              "log in with `hf auth login`, and run this command again.") from error
-    except errors.RepositoryNotFoundError as error:
-        raise FileNotFoundError(f"there is no public repository {repository}. Compare the name with "
-                                f"{address}. If the repository is private, log in with `hf auth login`."
-                                ) from error
-    except errors.RevisionNotFoundError as error:
-        raise FileNotFoundError(f"the repository {repository} has no revision {revision}. {address} lists "
-                                "the branches, tags and commits.") from error
     except Exception as error:  # the library also raises the errors of its HTTP client
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise OSError(f"{place}, and the download from {address} failed: {reason}. Check the network and the "
-                      "disk, and run this command again.") from error
+        raise OSError(f"{place}, and the download from {address} failed: {reason}. If the repository is "
+                      "private or gated, accept its conditions on this page, and log in with `hf auth "
+                      "login`. Otherwise check the name, the network and the disk, and run this command "
+                      "again.") from error
     published = {file.rfilename for file in info.siblings}
     if _CONFIG not in published:
         raise ValueError(f"the repository {repository} has no {_CONFIG}, so it contains no model of Hugging "

@@ -1,4 +1,4 @@
-"""Checkpoints whose numbers cannot be used as weights: quantized numbers, and numbers outside of float32."""
+"""Checkpoints whose numbers cannot be used as weights, because they are quantized."""
 
 import json
 
@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_formats
 
 NAME, KEY = "bert/pooler/dense/bias", "bert.pooler.dense.bias"
-CODES = {"I8": "int8", "U8": "uint8", "I32": "int32", "I64": "int64", "BOOL": "bool",
-         "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "U32": "unknown", "F8_E8M0": "unknown"}
+CODES = {"I8": "int8", "I64": "int64", "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "unknown"}
 
 
 def write_safetensors(path, code, content, shape):
@@ -42,11 +41,11 @@ def refuse(checkpoint, kind):
 
 @pytest.mark.parametrize("code", CODES)
 def test_safetensors_of_other_types_than_weights_have_are_refused(tmp_path, code):
-    size = {"I32": 4, "U32": 4, "I64": 8}.get(code, 1)
+    size = 8 if code == "I64" else 1
     refuse(write_safetensors(tmp_path / "model.safetensors", code, bytes(4 * size), [4]), CODES[code])
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool", "int16"])
+@pytest.mark.parametrize("dtype", ["int8", "bool"])
 def test_tensorflow_checkpoints_of_other_types_than_weights_have_are_refused(tmp_path, dtype):
     refuse(write_tensorflow(tmp_path / "model.ckpt", np.ones(4, dtype)), dtype)
 
@@ -55,21 +54,9 @@ def test_integers_of_16_bits_are_not_read_as_floats(tmp_path):
     assert write_tensorflow(tmp_path / "model.ckpt", np.ones(4, np.int16)).read(NAME).dtype == np.int16
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_floating_point_numbers_are_weights(tmp_path, dtype):
     values = np.array([1, 2], tf.as_dtype(dtype).as_numpy_dtype)
     checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
     checkpoint_formats.check_types(checkpoint, [NAME, "not there"])
     checkpoint_formats.check_readable(checkpoint, [NAME])
-
-
-@pytest.mark.parametrize("value", [1e39, -1e300])
-@pytest.mark.parametrize("kind", ["safetensors", "tensorflow"])
-def test_numbers_beyond_float32_are_refused(tmp_path, kind, value):
-    values = np.array([1.0, value])
-    if kind == "tensorflow":
-        checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
-    else:
-        checkpoint = write_safetensors(tmp_path / "model.safetensors", "F64", values.tobytes(), [2])
-    with pytest.raises(ValueError, match=f"{NAME} contains .*, which is too large for float32"):
-        checkpoint_formats.check_readable(checkpoint, [NAME])

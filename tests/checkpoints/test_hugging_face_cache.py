@@ -4,7 +4,7 @@ import pathlib
 import types
 
 import huggingface_hub
-from huggingface_hub import constants, errors
+from huggingface_hub import constants
 import pytest
 
 from bertlib.checkpoints import hugging_face_cache
@@ -100,20 +100,11 @@ def test_weights_in_the_cache_are_enough_without_network(cache, hub, monkeypatch
             hugging_face_cache.find_snapshot(name)
 
 
-def error_of(kind):
-    response = types.SimpleNamespace(headers={}, request=None)
-    return kind("401 Client Error.\nmore", response=response)
-
-
-@pytest.mark.parametrize("error, kind, message", [
-    (error_of(errors.GatedRepoError), PermissionError, "org/none is gated. Accept its conditions on https://"),
-    (error_of(errors.RepositoryNotFoundError), FileNotFoundError, "there is no public repository org/none."),
-    (error_of(errors.RevisionNotFoundError), FileNotFoundError, "org/none has no revision main."),
-    (ConnectionError("no route"), OSError, "failed: no route. Check the network"),
-    (RuntimeError(), OSError, "failed: RuntimeError. Check the network")])
-def test_errors_of_the_hub(hub, error, kind, message):
+@pytest.mark.parametrize("error, reason", [
+    (ConnectionError("no route\nto it"), "no route to it"), (RuntimeError(), "RuntimeError")])
+def test_errors_of_the_hub(hub, error, reason):
     hub.error = error
-    with pytest.raises(kind, match=message):
+    with pytest.raises(OSError, match=f"failed: {reason}. If the repository is private or gated, accept"):
         hugging_face_cache.find_snapshot("hf:org/none")
 
 
