@@ -387,10 +387,12 @@ def close_ports(settings):
     with network_namespace.for_processes(
             settings.open_ports, launch.path_arguments(),
             "The gRPC servers of Apache Beam's local runner", logging.warning) as namespace:
-        if namespace is not None:
-            # Only a process with a single thread can move to the namespace. TensorFlow has started threads in
-            # this process, so the command is started again.
-            namespace.execute([sys.executable, *sys.orig_argv[1:]], {**os.environ, _PORTS_ARE_CLOSED: "1"})
+        is_possible = namespace is not None
+    if is_possible:
+        # Only a process with a single thread can move to a namespace. TensorFlow has started threads in this
+        # process, so the command is started again.
+        network_namespace.execute([sys.executable, *sys.orig_argv[1:]],
+                                  {**os.environ, _PORTS_ARE_CLOSED: "1"})
 
 
 def command(argv):

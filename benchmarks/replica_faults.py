@@ -129,8 +129,8 @@ def enter_namespace(command):
     program = network_namespace._program("enter")
     if list(command[:len(program)]) != program:
         return command
-    descriptors, *inner = command[len(program):]
-    network_namespace._enter(network_namespace._split_descriptors(descriptors))
+    process, *inner = command[len(program):]
+    network_namespace._enter(process)
     return inner
 
 
@@ -216,8 +216,8 @@ def children(pid):
 
 
 def makes_namespace(pid):
-    """Returns whether a process is a helper of a launcher. Such a helper creates the network namespace of
-    the replicas, or a socket in this namespace."""
+    """Returns whether a process is the helper of a launcher that holds the network namespace of the
+    replicas."""
     with contextlib.suppress(OSError):
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
         return os.path.basename(network_namespace.__file__) in command and "enter" not in command

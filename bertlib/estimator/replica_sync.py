@@ -9,7 +9,6 @@ The gradients are not summed here: `bertlib.graph.collectives.AllReduce` sums th
 import contextlib
 import hashlib
 import itertools
-import time
 
 from absl import logging
 import numpy as np
@@ -102,61 +101,16 @@ def _digest(value):
     return hashlib.blake2b(f"{value.dtype} {value.shape} ".encode() + data).digest()
 
 
-class WeightComparison:
-    """Finds replicas whose weights differ from those of replica 0, and broadcasts the weights of replica 0.
-
-    Each replica computes the same update from the same sums of gradients. Still, weights can differ: GPUs or
-    CPUs of different kinds may round differently, and broken hardware computes wrong values. Checkpoints
-    contain only the weights of replica 0. So without this comparison, a run that is resumed from a checkpoint
-    could differ from an uninterrupted run.
-    """
-
-    def __init__(self, group):
-        """Adds ops to the current graph, which is the graph of a training. The ops compute checksums of the
-        weights."""
-        self._group = group
-        self._variables = tf.global_variables()
-        self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]
-
-    def correct_differences(self, session):
-        """Compares the weights of the replicas. Weights that are not equal are replaced by the weights of
-        replica 0.
-
-        All replicas must call this method after the same step.
-
-        Args:
-          session: a session of this graph.
-        """
-        checksums = self._group.all_gather(session.run(self._checksums))
-        if all(other == checksums[0] for other in checksums):
-            return
-        changed = broadcast_variables(self._group, 0, self._variables, session)
-        largest = max(((float(np.max(np.abs(np.subtract(old, new, dtype=np.float64)))), name)
-                       for name, (old, new) in changed.items()), default=None)
-        for index, (count, greatest) in enumerate(self._group.all_gather((len(changed), largest))):
-            if self._group.is_first and count:
-                logging.warning(
-                    "%s computed other weights than replica 0: %d of %d variables differed. The variable %s "
-                    "differed most, by %.2g. All replicas continue with the weights of replica 0. To avoid "
-                    "differences, use GPUs or CPUs of the same kind for all replicas.",
-                    self._group.name(index), count, len(self._variables), greatest[1], greatest[0])
-
-
-def _checksum(variable):
-    """Returns an int32 scalar tensor: a checksum that depends on each bit of a variable's value."""
-    value = variable.read_value()
-    bits = tf.bitcast(value, tf.int32) if value.dtype.size % 4 == 0 else tf.cast(
-        tf.bitcast(value, tf.int16), tf.int32)
-    return tf.reduce_sum(bits)
-
-
 class StepVote:
     """Exchanges values between all replicas before each step. The replicas vote on whether the training
     stops.
 
-    Together with the votes, the replicas exchange two other values: the computing time of each replica, and
-    whether replica 0 saved a checkpoint. The computing times show which replicas are slow. If replica 0 saved
-    a checkpoint, weights that differ from those of replica 0 are replaced; see `WeightComparison`.
+    The replicas also learn whether replica 0 saved a checkpoint. If so, they compare their weights, and
+    weights that are not equal are replaced by the weights of replica 0. Each replica computes the same update
+    from the same sums of gradients. Still, weights can differ: GPUs or CPUs of different kinds may round
+    differently, and broken hardware computes wrong values. Checkpoints contain only the weights of replica 0.
+    So without this comparison, a run that is resumed from a checkpoint could differ from an uninterrupted
+    run.
 
     Attributes:
       listener: CheckpointSaverListener, to be added to the saver of replica 0.
@@ -171,55 +125,43 @@ class StepVote:
         """
         self._group = group
         self.listener = _SaveListener()
-        self._comparison = WeightComparison(group) if compares_weights else None
-        self._all_reduce = collectives.current_all_reduce()
-        self._pace = replica_group.Pace()
-        self._started = self._seconds = None
-
-    @property
-    def fetches(self):
-        """List of tensors to fetch in the last `session.run` of a step.
-
-        The list contains one tensor: the time at which all gradients of this replica were computed. If no
-        gradients are summed, the list is empty.
-        """
-        return [] if self._all_reduce.gradients_ready is None else [self._all_reduce.gradients_ready]
-
-    def start_step(self):
-        """Stores the start time of a step. Call this method when a step starts."""
-        self._started = time.time()
-
-    def end_step(self, fetched):
-        """Stores the computing time of a step. Call this method when a step has ended, with the values of
-        `fetches`."""
-        self._seconds = fetched[0] - self._started if fetched else None
+        self._trained, self._all = tf.trainable_variables(), tf.global_variables()
+        self._compares_weights = compares_weights
 
     def exchange(self, session, stop):
-        """Sends this replica's vote and computing time to the other replicas, and receives theirs. Replica 0
-        also tells the other replicas whether it has saved a checkpoint. Returns whether the training stops
-        now.
+        """Sends this replica's vote to the other replicas, and receives theirs. Returns whether the training
+        stops now.
 
-        Logs a warning if a replica is slow. Also logs a warning if a replica has different weights, which are
-        then replaced.
+        Logs a warning if a replica has different weights, which are then replaced.
 
         Args:
           session: the `tf.train.SingularMonitoredSession` of the training.
           stop: the `stopping.StopRequest` of this replica. The method sets this request if the request of any
             replica is set.
         """
-        own = bool(session.should_stop()), stop.is_set, self._seconds, self.listener.has_saved
+        own = bool(session.should_stop()), stop.is_set, self.listener.has_saved
         self.listener.has_saved = False
-        ended, requested, seconds, saved = zip(*self._group.all_gather(own))
-        if None not in seconds and self._group.is_first:
-            for index, times in self._pace.slow(seconds):
-                logging.warning("%s takes %.1f times as long for its part of a step as the other replicas, "
-                                "which wait for it.", self._group.name(index), times)
-        if any(requested):
+        ended, requested, saved = map(any, zip(*self._group.all_gather(own)))
+        if requested:
             stop.set()
-        ends = any(ended) or any(requested)
-        if self._comparison and (ends or any(saved)):
-            self._comparison.correct_differences(session.raw_session())
-        return ends
+        if self._compares_weights and (ended or requested or saved):
+            self._correct_differences(session.raw_session())
+        return ended or requested
+
+    def _correct_differences(self, session):
+        changed = broadcast_variables(self._group, 0, self._trained, session)
+        largest = max(((float(np.max(np.abs(np.subtract(old, new, dtype=np.float64)))), name)
+                       for name, (old, new) in changed.items()), default=None)
+        found = self._group.all_gather((len(changed), largest))
+        if any(count for count, _ in found):
+            broadcast_variables(self._group, 0, self._all, session)
+        for index, (count, greatest) in enumerate(found if self._group.is_first else []):
+            if count:
+                logging.warning(
+                    "%s computed other weights than replica 0: %d of %d variables differed. The variable %s "
+                    "differed most, by %.2g. All replicas continue with the weights of replica 0. To avoid "
+                    "differences, use GPUs or CPUs of the same kind for all replicas.",
+                    self._group.name(index), count, len(self._trained), greatest[1], greatest[0])
 
 
 class _SaveListener(tf.train.CheckpointSaverListener):

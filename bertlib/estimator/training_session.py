@@ -231,18 +231,14 @@ class TrainingSession:
           vote: the `replica_sync.StepVote`. The votes make all replicas end after the same step. None if this
             process trains alone.
         """
-        if not vote:
-            while not session.should_stop():
-                session.run_step_fn(functools.partial(self._take_step, built))
-            return
-        while not vote.exchange(session, self.config.stop_request):
-            session.run_step_fn(functools.partial(self._take_step_with_replicas, built, vote))
+        while not (vote.exchange(session, self.config.stop_request) if vote else session.should_stop()):
+            session.run_step_fn(functools.partial(self._take_step, built))
 
     def ends_before(self, micro_batch):
         """Returns whether the training ends before the micro-batch with this index. If so, the unfinished
-        step is dropped."""
+        step is dropped. Replicas end only between two steps."""
         del micro_batch
-        return self.config.stop_request.is_set
+        return self.config.stop_request.is_set and not self.group
 
     def _take_step(self, built, step_context):
         for micro_batch in range(built.own_micro_batches):
@@ -252,20 +248,10 @@ class TrainingSession:
                 step_context.request_stop()
             if micro_batch < built.own_micro_batches - 1:
                 step_context.session.run(built.accumulate_op)
-        self._update(step_context, [built.spec.train_op, built.spec.loss])
-
-    def _take_step_with_replicas(self, built, vote, step_context):
-        vote.start_step()
-        for _ in range(built.own_micro_batches - 1):
-            step_context.session.run(built.accumulate_op)
-        vote.end_step(self._update(step_context, [built.spec.train_op, built.spec.loss, vote.fetches])[2])
-
-    def _update(self, step_context, fetches):
-        """Runs the train op with all hooks; returns the values of the fetches."""
         # If a file becomes larger than the allowed file size, TensorFlow raises an OutOfRangeError. The
         # session would take this error for the end of the input, so it is translated to a different error.
         with explaining_disk(self.config.model_dir):
-            return step_context.run_with_hooks(fetches)
+            step_context.run_with_hooks([built.spec.train_op, built.spec.loss])
 
 
 def explaining_disk(model_dir):

@@ -13,7 +13,8 @@ object:
     index, count              index of this replica, number of all replicas
     local_index, local_count  index of this replica on this machine, number of replicas on this machine
     host                      host name by which other machines reach this machine
-    coordinator               [host, port] at which replica 0 listens
+    coordinator               [host, port] at which replica 0 listens; if all replicas are on one machine,
+                              the path of its Unix socket
     listener                  descriptor of the socket that listens at `coordinator`; replica 0 only
     key                       secret key that only the replicas of a run know; hexadecimal
     timeout                   if a replica becomes silent, all replicas end within this number of seconds
@@ -33,7 +34,6 @@ import os
 import secrets
 import shutil
 import socket
-import statistics
 import threading
 import time
 
@@ -52,9 +52,6 @@ VARIABLE = "BERT_REPLICA"
 _SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
 # Seconds within which a new file must become visible on other machines. Network file systems can be slow.
 _SEEING_SECONDS = 30
-# A replica counts as slow if, over `_SLOW_SECONDS` seconds, its computing time is more than `_SLOW` times the
-# median computing time of the other replicas.
-_SLOW, _SLOW_SECONDS = 3.0, 60.0
 
 # Errors of the operating system that would occur again if the run were restarted.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -481,36 +478,3 @@ def message_of(error):
     if isinstance(error, _OF_CODE):
         text = f"{type(error).__name__}: {text}"
     return text.partition("\n")[0].rstrip(".") + "."
-
-
-class Pace:
-    """Finds replicas that compute much more slowly than the other replicas."""
-
-    def __init__(self, clock=time.monotonic):
-        self._clock = clock
-        self._begin()
-
-    def _begin(self):
-        self._since, self._steps = self._clock(), []
-
-    def slow(self, seconds):
-        """Stores the times of a step. About once a minute, a call compares the times that were stored since
-        the last comparison, and returns the slow replicas. All other calls return an empty list.
-
-        Args:
-          seconds: list with the seconds that each replica computed in the step.
-
-        Returns:
-          list of (index of a slow replica, its time divided by the median time of the other replicas).
-        """
-        self._steps.append(seconds)
-        if self._clock() - self._since < _SLOW_SECONDS:
-            return []
-        totals = [sum(column) for column in zip(*self._steps)]
-        self._begin()
-        slow = []
-        for index, total in enumerate(totals):
-            median = statistics.median(totals[:index] + totals[index + 1:])
-            if total > _SLOW * median > 0:
-                slow.append((index, total / median))
-        return slow

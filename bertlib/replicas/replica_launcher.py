@@ -18,6 +18,7 @@ import math
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,8 +31,6 @@ from bertlib.system import child_processes, gpu_libraries, network_namespace, te
 from bertlib.system.child_processes import Outcome
 
 _POLL_SECONDS = 0.05
-# A replica that is stopped (for example by SIGSTOP) for this fraction of the timeout counts as lost.
-_STOPPED = 0.7
 # Number of lines of a replica's log that are shown after its failure.
 _LOG_LINES = 20
 
@@ -49,13 +48,11 @@ class Plan:
         has failed. After this time, the replicas that still run get SIGTERM. The launcher then waits for a
         third of `patience`. Replicas that still run after this second wait get SIGKILL. If the failed
         replica named another replica as the cause, the named replica gets SIGKILL earlier: a third of
-        `patience` after the failure, or at once if the named replica is stopped (for example by SIGSTOP).
+        `patience` after the failure.
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
-        process. It must be None if the run has several machines. If a namespace is given and `cluster`
-        consists only of this machine, the launcher also listens at the port of TF_CONFIG, because the
-        evaluator checks this port.
+        process. It must be None if the run has several machines.
     """
 
     local_count: int
@@ -66,6 +63,11 @@ class Plan:
     afterwards: str = ""
     command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
     namespace: object = None
+
+    @property
+    def has_several_machines(self):
+        """Returns whether other machines take part in the run."""
+        return self.cluster is not None and len(self.cluster.addresses) > 1
 
 
 # --- GPUs and cores of this machine ----------------------------------------------------------------------
@@ -123,18 +125,13 @@ def _environment(plan, local_index, spec):
 
 
 def listen(cluster):
-    """Returns the socket at which replica 0 listens; None on a machine without replica 0.
-
-    Args:
-      cluster: a `cluster.Cluster`; None if all replicas run on this machine.
+    """Returns the socket that listens at the first address of a `cluster.Cluster`; None on another machine.
 
     Raises:
-      OSError: another process already listens at the port of replica 0.
+      OSError: another process already listens at this port.
     """
-    if cluster is not None and cluster.index != 0:
+    if cluster.index != 0:
         return None
-    if cluster is None:
-        return replica_meeting.listener("127.0.0.1", 0)
     host, port = cluster.coordinator
     try:
         return replica_meeting.listener(host, port)
@@ -154,15 +151,13 @@ class _Replica(child_processes.Child):
       index: index among all replicas of the run.
       log: file of the replica's log; None for replica 0.
       ended_here: whether the launcher ended the process.
-      stopped: whether the process was in the stopped state (as after SIGSTOP) when the launcher ended it.
     """
 
     def __init__(self, index, log, command, environment, **options):
         # The process itself notices the end of the launcher; see `replica_group`.
         super().__init__(command, environment, ends_with_caller=False, **options)
-        self.index, self.log, self.ended_here, self.stopped = index, log, False, False
+        self.index, self.log, self.ended_here = index, log, False
         self._asks_at = self._kills_at = math.inf
-        self._looked, self._stopped_since = 0.0, None
 
     def __str__(self):
         return f"replica {self.index} (process {self.process.pid})"
@@ -190,53 +185,33 @@ class _Replica(child_processes.Child):
         already has a time, the smaller of the old and the new time counts."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
-    def press(self, now, longest_stop):
-        """Sends SIGTERM or SIGKILL to the process when the time for this signal is reached; see `limit`.
-
-        The process also gets SIGKILL if it is in the stopped state for more than `longest_stop` seconds. The
-        launcher has to check this, because the other replicas cannot notice a stopped replica before all
-        replicas are connected.
-        """
-        if now - self._looked > longest_stop / 10:
-            self._looked = now
-            self._stopped_since = (self._stopped_since or now) if self.is_stopped() else None
-            if self._stopped_since and now - self._stopped_since > longest_stop:
-                self._kills_at = now
+    def press(self, now):
+        """Sends SIGTERM or SIGKILL to the process when the time for this signal is reached; see `limit`."""
         if now >= self._kills_at:
-            self.stopped = self.stopped or self.is_stopped()
             self.ended_here = True
             self.process.kill()
         elif now >= self._asks_at:
             self._asks_at, self.ended_here = math.inf, True
             self.process.terminate()
 
-    def is_stopped(self):
-        """Returns whether the process is in the stopped state, as after SIGSTOP. Works only on Linux."""
-        try:
-            with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as file:
-                return file.read().rpartition(")")[2].split()[0] == "T"
-        except OSError:
-            return False
-
 
 def _start(plan, attempt, listener, key, directory):
     """Starts the replicas of this machine; yields a `_Replica` for each."""
-    place = None if plan.namespace else plan.cluster
-    inherited = plan.namespace.descriptors if plan.namespace else []
+    place = plan.cluster if plan.has_several_machines else None
     command = plan.namespace.wrap_command(plan.command) if plan.namespace else plan.command
     first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
-    coordinator = list(place.coordinator if place else listener.getsockname())
     for number in range(plan.local_count):
         index = first + number
         log = os.path.join(directory, f"log-{index}") if index else None
         spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
                 "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
-                "coordinator": coordinator, "listener": None if index else listener.fileno(), "key": key,
-                "timeout": plan.timeout, "launcher": os.getpid(), "log": log, "attempt": attempt}
+                "coordinator": place.coordinator if place else listener.getsockname(),
+                "listener": None if index else listener.fileno(), "key": key, "timeout": plan.timeout,
+                "launcher": os.getpid(), "log": log, "attempt": attempt}
         with open(log, "ab") if log else contextlib.nullcontext() as output:
             yield _Replica(index, log, command, _environment(plan, number, spec), stdout=output,
                            stderr=output, stdin=subprocess.DEVNULL if index else None,
-                           pass_fds=[*inherited, *([] if index else [listener.fileno()])])
+                           pass_fds=[] if index else [listener.fileno()])
 
 
 def _wait(plan, replicas, signals):
@@ -252,7 +227,7 @@ def _wait(plan, replicas, signals):
             seen.add(replica)
             _limit_others(plan, replica, running, now, signals)
         for replica in running:
-            replica.press(now, _STOPPED * plan.timeout)
+            replica.press(now)
         time.sleep(_POLL_SECONDS)
 
 
@@ -270,7 +245,7 @@ def _limit_others(plan, ended, running, now, signals):
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
             if ended.outcome.replica == replica.index:
-                replica.limit(math.inf, now if replica.is_stopped() else now + last)
+                replica.limit(math.inf, now + last)
 
 
 # --- The result of a run ---------------------------------------------------------------------------------
@@ -334,13 +309,9 @@ def _lost(failed, afterwards):
         launcher killed them.
       afterwards: a sentence for the end of the message, or "".
     """
-    stopped = next((replica for replica in failed if replica.stopped), None)
-    if stopped:
-        message = f"{stopped} was stopped (for example by SIGSTOP), so it was killed."
-    else:
-        message = next((replica.outcome.message for replica in failed
-                        if replica.outcome.message and not replica.ended_here),
-                       f"{failed[0]} did not end when the other replicas ended, so it was killed.")
+    message = next((replica.outcome.message for replica in failed
+                    if replica.outcome.message and not replica.ended_here),
+                   f"{failed[0]} did not end when the other replicas ended, so it was killed.")
     return Outcome("failed", 1, f"{message} {afterwards}".rstrip())
 
 
@@ -415,15 +386,17 @@ def _run_once(plan, attempt, listener, key, signals):
 def _listeners(plan):
     """Returns a context manager that listens at the ports of a plan. It yields the socket at which replica 0
     listens. On a machine without replica 0, it yields None."""
-    if plan.namespace is None:
-        with listen(plan.cluster) or contextlib.nullcontext() as listener:
+    with (listen(plan.cluster) if plan.cluster else None) or contextlib.nullcontext() as listener:
+        if plan.has_several_machines:
             yield listener
-        return
-    # The replicas run in a network namespace, and replica 0 listens at a socket in this namespace. The
-    # launcher also listens at the port of TF_CONFIG, outside of the namespace, because the evaluator checks
-    # this port to find out whether the training runs.
-    with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
-        yield plan.namespace.listener
+            return
+        # The replicas of one machine meet at a Unix socket. If there is a TF_CONFIG, `listener` shows the
+        # evaluator of the training that this training runs.
+        with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory, \
+                socket.socket(socket.AF_UNIX) as unix_listener:
+            unix_listener.bind(os.path.join(directory, "socket"))
+            unix_listener.listen(128)
+            yield unix_listener
 
 
 def run(plan, log):
@@ -443,7 +416,7 @@ def run(plan, log):
       OSError: the port is used by another process, or no process can be started.
     """
     with _listeners(plan) as listener, child_processes.noted_signals() as signals:
-        key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
+        key = plan.cluster.key if plan.has_several_machines else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
             indices = ", ".join(str(first + number) for number in range(plan.local_count))

@@ -6,20 +6,19 @@ This module does not import TensorFlow.
 Replica 0 and the connecting replica prove to each other that they know the key of the run, without sending
 the key. Then the connecting replica sends its description, which is called the *hello*, and waits for the
 answer of replica 0. The answer contains the descriptions of all replicas, or the reason why replica 0 refuses
-the connecting replica.
+the connecting replica. The hello is a dict with the keys "index", "count", "process" (number of the process),
+"machine" (its name) and "address" (of the replica's TensorFlow server).
 
-Replica 0 runs each handshake in a separate thread, with a limit of a few seconds. A silent or slow connection
+Replica 0 runs each handshake in a separate thread, with a limit of a few seconds. A silent connection
 therefore does not block other connections. If a replica ends while replica 0 still waits for other replicas,
 replica 0 removes the ended replica from its list, and a new replica can replace the ended replica.
 """
 
 import contextlib
-import hmac
 import multiprocessing
 from multiprocessing import connection as mp_connection
 import os
 import queue
-import secrets
 import socket
 import struct
 import threading
@@ -31,21 +30,12 @@ from bertlib.replicas import value_encoding
 
 # How long replicas wait for each other at their start, as a multiple of the timeout.
 START_TIMEOUTS = 5
-# Largest number of seconds that a handshake may take.
+# Largest number of seconds that a handshake waits for a message.
 _HANDSHAKE_SECONDS = 10
 _POLL_SECONDS = 0.05
-# Largest number of handshakes at the same time. If more connections arrive, the oldest handshake is ended. A
-# replica needs only milliseconds for a handshake, so the oldest handshake probably does not belong to a
-# replica.
-_MOST_GREETED = 64
-# The kernel sends one probe a second to the machine of a waiting replica. After this number of probes without
-# an answer, the machine counts as lost.
-_PROBES = 10
-# `_GREETING`: first bytes of a handshake. `_NONCE_BYTES`: length of the random number in a handshake.
-# `_MOST_HELLO_BYTES`: largest length of a hello.
-_GREETING, _NONCE_BYTES, _MOST_HELLO_BYTES = b"BERT replicas 1\n", 32, 2**16
-# A replica describes itself to replica 0 by a dict, the hello. {key of a hello: type of its value}.
-_HELLO = {"index": int, "count": int, "process": int, "machine": str, "address": str}
+# Errors of a handshake with a program that is no replica of this run. In Python 3.11 and older,
+# `answer_challenge` raises an AssertionError.
+_STRANGER = multiprocessing.AuthenticationError, AssertionError
 
 
 class ReplicaError(RuntimeError):
@@ -56,91 +46,6 @@ class ReplicaError(RuntimeError):
         self.about = about
 
 
-class _Visit:
-    """A connection to a process that is not authenticated yet. This process may be a program that is no
-    replica.
-
-    Attributes:
-      socket: the socket.
-      connection: the multiprocessing.connection.Connection over the same socket.
-      end: time at which the handshake must be complete, in seconds of the monotonic clock.
-    """
-
-    def __init__(self, connected, seconds):
-        connected.settimeout(None)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket, self.connection = connected, mp_connection.Connection(os.dup(connected.fileno()))
-        self.end = time.monotonic() + seconds
-
-    def close(self):
-        """Closes the connection."""
-        self.socket.close()
-        self.connection.close()
-
-    def cut(self):
-        """Shuts the connection down. Operations that wait for data from the other process then fail."""
-        with contextlib.suppress(OSError):  # the other side has already closed the connection
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-    def prove(self, key, is_first):
-        """Proves to the other side that this side knows the key, and checks the proof of the other side.
-
-        Args:
-          key: bytes.
-          is_first: whether this side is replica 0.
-
-        Raises:
-          OSError, EOFError: the connection broke.
-          multiprocessing.AuthenticationError: the other side does not know the key.
-        """
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        self.connection.send_bytes(_GREETING + nonce)
-        greeting = self.connection.recv_bytes(len(_GREETING) + _NONCE_BYTES)
-        if not greeting.startswith(_GREETING) or len(greeting) != len(_GREETING) + _NONCE_BYTES:
-            raise multiprocessing.AuthenticationError
-        nonces = nonce, greeting[len(_GREETING):]
-        proofs = [hmac.new(key, role + b"".join(nonces if is_first else nonces[::-1]), "sha256").digest()
-                  for role in (b"replica 0", b"another")]
-        # Replica 0 sends its proof only after the other process has proved that it knows the key. Otherwise,
-        # an unknown program could get the proof of replica 0, and could use it to guess the key.
-        if not is_first:
-            self.connection.send_bytes(proofs[1])
-        try:
-            proof = self.connection.recv_bytes(len(proofs[0]))
-        except EOFError:
-            raise multiprocessing.AuthenticationError from None
-        if not hmac.compare_digest(proof, proofs[is_first]):
-            raise multiprocessing.AuthenticationError
-        if is_first:
-            self.connection.send_bytes(proofs[0])
-
-    def watch(self):
-        """Turns on TCP keepalive: the kernel regularly checks whether the machine of the other replica still
-        answers. So `is_gone` also notices if that machine fails."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", _PROBES)):
-            if hasattr(socket, name):
-                self.socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-    def unwatch(self):
-        """Ends the probes of `watch`. They are no longer needed, because the replicas now send heartbeats."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
-
-    def is_gone(self):
-        """Returns at once whether the process at the other end of the connection has ended.
-
-        Call this method only while that process is waiting for a message. A waiting process sends nothing, so
-        a socket that can be read means that the process has ended.
-        """
-        try:
-            self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass  # the other machine did not answer the probes that `watch` had started
-        return True
-
-
 # --- Replica 0 -------------------------------------------------------------------------------------------
 
 
@@ -149,7 +54,7 @@ def receive(spec, hello, check):
 
     Args:
       spec: the content of BERT_REPLICA, a dict; see `replica_group`.
-      hello: description of replica 0, a dict with the keys of `_HELLO`.
+      hello: description of replica 0.
       check: function that is called repeatedly during the wait, and may raise an error.
 
     Returns:
@@ -158,162 +63,95 @@ def receive(spec, hello, check):
     Raises:
       ReplicaError: not all replicas connected in time.
     """
-    reception = _Reception(spec, hello)
-    try:
-        reception.wait(check)
-        return reception.welcome()
-    finally:
-        reception.close()
-
-
-class _Reception:
-    """The state of replica 0 while replica 0 waits for the other replicas."""
-
-    def __init__(self, spec, hello):
-        self._spec, self._key, self._count = spec, bytes.fromhex(spec["key"]), spec["count"]
-        self._met, self._visits, self._refused = {0: hello}, {}, ""
-        self._greeted, self._lock, self._closed = [], threading.Lock(), False
-        self._arrived = queue.SimpleQueue()
-        self._listener = socket.socket(fileno=spec["listener"])
-        self._listener.set_inheritable(False)
-        self._listener.settimeout(0)
-
-    def wait(self, check):
-        """Waits until all replicas are connected. For `check` and the errors, see `receive`."""
-        start = logged = time.monotonic()
-        while len(self._met) < self._count:
-            self._accept()
-            for index in list(self._visits):
-                self._look_at(index)
+    met, connections, arrived, refused = {0: hello}, {}, queue.SimpleQueue(), ""
+    start = logged = time.monotonic()
+    # The launcher still has the same socket open, and uses it for a restart.
+    with socket.socket(fileno=spec["listener"]) as listening:
+        listening.set_inheritable(False)
+        listening.settimeout(0)
+        while len(met) < spec["count"]:
+            _accept(listening, bytes.fromhex(spec["key"]), arrived)
             with contextlib.suppress(queue.Empty):
-                self._admit(*self._arrived.get(timeout=_POLL_SECONDS))
-            now = time.monotonic()
-            self._cut_slow(now)
-            missing = ", ".join(str(index) for index in range(self._count) if index not in self._met)
-            if missing and now - start > START_TIMEOUTS * self._spec["timeout"]:
-                raise ReplicaError(self._in_vain(missing, now - start))
+                connection, other = arrived.get(timeout=_POLL_SECONDS)
+                _remove_ended(met, connections)
+                reason = _refusal(other, met, spec["count"])
+                if reason:
+                    logging.warning("Refused a replica: %s", reason)
+                    refused = f" Another replica was refused: {reason}"
+                    _send(connection, ("refused", reason))
+                    connection.close()
+                else:
+                    met[other["index"]], connections[other["index"]] = other, connection
             check()
+            _remove_ended(met, connections)
+            missing = ", ".join(str(index) for index in range(spec["count"]) if index not in met)
+            now = time.monotonic()
+            if missing and now - start > START_TIMEOUTS * spec["timeout"]:
+                raise ReplicaError(
+                    f"Not all {spec['count']} replicas connected within {now - start:.0f} s. Missing: "
+                    f"{missing}. (The limit is {START_TIMEOUTS} times "
+                    f"--replica_timeout={spec['timeout']:g}.) Check that the same command runs on each "
+                    f"machine, and that each machine can reach {_place(spec)}.{refused}")
             if missing and now - logged > 10:
-                logging.info("Waiting for replica %s of %d.", missing, self._count)
+                logging.info("Waiting for replica %s of %d.", missing, spec["count"])
                 logged = now
+    # If a replica ends from now on, `replica_group` notices its end.
+    for connection in connections.values():
+        _send(connection, ("welcome", met))
+    return met, connections
 
-    def _in_vain(self, missing, seconds):
-        return (f"Not all {self._count} replicas connected within {seconds:.0f} s. Missing: {missing}. "
-                f"(The limit is {START_TIMEOUTS} times --replica_timeout={self._spec['timeout']:g}.) Check "
-                "that the same command runs on each machine, and that each machine can reach "
-                f"{address_text(*self._spec['coordinator'])}.{self._refused}")
 
-    def _accept(self):
-        """Accepts all waiting connections, and starts the handshake of each connection in a thread."""
-        for _ in range(_MOST_GREETED):
-            try:
-                connected, _ = self._listener.accept()
-            except OSError:  # no connection waits, or the waiting connection was closed
-                return
-            visit = _Visit(connected, _HANDSHAKE_SECONDS)
-            self._greeted = [other for other in self._greeted if other.socket.fileno() >= 0] + [visit]
-            if len(self._greeted) > _MOST_GREETED:
-                self._greeted[0].end = 0.0
-            threading.Thread(target=self._greet, args=(visit,), name="greet", daemon=True).start()
+def _accept(listening, key, arrived):
+    """Accepts all waiting connections, and starts the handshake of each connection in a thread."""
+    with contextlib.suppress(OSError):  # no connection waits, or the waiting connection was closed
+        while True:
+            connected, _ = listening.accept()
+            threading.Thread(target=_greet, args=(_connection(connected), key, arrived), name="greet",
+                             daemon=True).start()
 
-    def _cut_slow(self, now):
-        """Shuts down the connections of handshakes that take too long. The threads of these handshakes then
-        close the connections."""
-        for visit in self._greeted:
-            if visit.end < now:
-                visit.cut()
-        self._greeted = [visit for visit in self._greeted if visit.end >= now]
 
-    def _greet(self, visit):
-        """Makes the handshake of a connection, and receives the hello, which is the first message of a
-        replica. This method runs in a separate thread for each connection."""
-        try:
-            visit.prove(self._key, True)
-            hello = value_encoding.decode(visit.connection.recv_bytes(_MOST_HELLO_BYTES))
-            if not isinstance(hello, dict) or any(
-                    type(hello.get(name)) is not kind for name, kind in _HELLO.items()):
-                raise ValueError("the first message does not identify the replica")
-        except (OSError, EOFError, ValueError, multiprocessing.AuthenticationError):
-            visit.close()  # the other process is no replica of this run, or it has ended
-            return
-        with self._lock:
-            if self._closed:
-                visit.close()
-            else:
-                self._arrived.put((visit, hello))
+def _greet(connection, key, arrived):
+    """Makes the handshake of a connection, and receives the hello. Adds (connection, hello) to the queue
+    `arrived`."""
+    try:
+        mp_connection.deliver_challenge(connection, key)
+        mp_connection.answer_challenge(connection, key)
+        arrived.put((connection, value_encoding.decode(connection.recv_bytes())))
+    except (OSError, EOFError, ValueError, *_STRANGER):
+        connection.close()  # the other process is no replica of this run, or it has ended
 
-    def _admit(self, visit, hello):
-        """Adds a replica to the connected replicas, or refuses the replica."""
-        if visit in self._greeted:
-            self._greeted.remove(visit)
-        if hello["index"] in self._visits:
-            # Remove the connected replica with this index if it has ended. Then the new replica can
-            # replace it.
-            self._look_at(hello["index"])
-        reason = self._refusal(hello)
-        if reason:
-            logging.warning("Refused a replica: %s", reason)
-            self._refused = f" Another replica was refused: {reason}"
-            _send(visit, ("refused", reason))
-            visit.close()
-            return
-        visit.watch()
-        self._met[hello["index"]], self._visits[hello["index"]] = hello, visit
 
-    def _refusal(self, hello):
-        """Returns the reason why a replica does not belong to this run; None if the replica belongs to this
-        run."""
-        index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
-        if hello["count"] != self._count:
-            return (f"{place} belongs to a run of {hello['count']} replicas, but replica 0 to a run of "
-                    f"{self._count}. Pass the same --num_replicas on each machine.")
-        if not 0 < index < self._count or index in self._met:
-            return (f"{place} says that it is replica {index}, but this number is invalid or already "
-                    "in use. Another run probably uses the same address: end that run, or name another "
-                    "port for this run.")
-        return None
+def _refusal(hello, met, count):
+    """Returns the reason why a replica does not belong to this run; None if the replica belongs to this
+    run."""
+    index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
+    if hello["count"] != count:
+        return (f"{place} belongs to a run of {hello['count']} replicas, but replica 0 to a run of {count}. "
+                "Pass the same --num_replicas on each machine.")
+    if not 0 < index < count or index in met:
+        return (f"{place} says that it is replica {index}, but this number is invalid or already in use. "
+                "Another run probably uses the same address: end that run, or name another port for this "
+                "run.")
+    return None
 
-    def _look_at(self, index):
-        """Removes a connected replica if it has ended, so that a new replica can replace it."""
-        visit, hello = self._visits[index], self._met[index]
-        if visit.is_gone():
-            visit.close()
-            del self._visits[index], self._met[index]
+
+def _remove_ended(met, connections):
+    """Removes the connected replicas that have ended, so that new replicas can replace them."""
+    for index, connection in list(connections.items()):
+        # A connected replica sends nothing while it waits. So data to read means the end of its process.
+        if connection.poll():
+            connection.close()
+            hello = met.pop(index)
+            del connections[index]
             logging.warning("Replica %d (process %d on %s) ended before all replicas were connected. Waiting "
                             "for a new replica with this number.", index, hello["process"], hello["machine"])
 
-    def welcome(self):
-        """Sends the descriptions of all replicas (their hellos) to each replica. Returns the result of
-        `receive`.
 
-        If a replica ends after this call, `replica_group` notices the end.
-        """
-        for visit in self._visits.values():
-            _send(visit, ("welcome", self._met))
-            visit.unwatch()
-            visit.socket.close()  # visit.connection stays open, because it has a separate descriptor
-        visits, self._visits = self._visits, {}
-        return self._met, {index: visit.connection for index, visit in visits.items()}
-
-    def close(self):
-        """Closes the connections that `welcome` did not return, and the listening socket of this process. The
-        launcher still has the same socket open, and uses it for a restart."""
-        with self._lock:
-            self._closed = True
-            while not self._arrived.empty():
-                self._arrived.get()[0].close()
-        for visit in self._greeted:
-            visit.cut()
-        for visit in self._visits.values():
-            visit.close()
-        self._listener.close()
-
-
-def _send(visit, message):
+def _send(connection, message):
     """Sends a message, and ignores errors. If an accepted replica has ended, `replica_group` notices this
     later. The end of a refused replica does not matter."""
     with contextlib.suppress(OSError):
-        visit.connection.send_bytes(value_encoding.encode(message))
+        connection.send_bytes(value_encoding.encode(message))
 
 
 # --- Another replica -------------------------------------------------------------------------------------
@@ -324,7 +162,7 @@ def visit(spec, hello, check):
 
     Args:
       spec, check: see `receive`.
-      hello: description of this replica, see `receive`.
+      hello: description of this replica.
 
     Returns:
       ({index of a replica: its hello}, connection with replica 0).
@@ -332,65 +170,63 @@ def visit(spec, hello, check):
     Raises:
       ReplicaError: replica 0 cannot be reached in time, or refuses this replica.
     """
-    address = tuple(spec["coordinator"])
+    key = bytes.fromhex(spec["key"])
     end, reason = time.monotonic() + START_TIMEOUTS * spec["timeout"], "no answer"
     while (left := end - time.monotonic()) > 0:
         check()
         try:
-            new_visit = _Visit(socket.create_connection(address, min(_HANDSHAKE_SECONDS, left)),
-                               _HANDSHAKE_SECONDS)
-        except OSError as error:  # replica 0 does not listen yet
-            reason = str(error)
-            time.sleep(0.2)
-            continue
-        try:
-            kind, value = _introduce(new_visit, spec, hello, end, check)
-        except multiprocessing.AuthenticationError:
+            connection = _connection(_connect(spec["coordinator"], min(_HANDSHAKE_SECONDS, left)))
+            mp_connection.answer_challenge(connection, key)
+            mp_connection.deliver_challenge(connection, key)
+            connection.send_bytes(value_encoding.encode(hello))
+            # Replica 0 answers when all replicas are connected. The time limit of replica 0 ends at about the
+            # same time as the limit of this replica. So this replica waits one second longer, to receive an
+            # answer that replica 0 sends just before its limit.
+            while not connection.poll(1):
+                check()
+                if time.monotonic() > end + 1:
+                    raise OSError("no answer")
+            kind, value = value_encoding.decode(connection.recv_bytes())
+        except _STRANGER:
             reason = "another run, or another program, listens there"
-        except (OSError, EOFError, ValueError) as error:  # replica 0 has ended, and may be restarted
+        except (OSError, EOFError, ValueError) as error:
+            # Replica 0 does not listen yet; or it has ended, and may be restarted.
             reason = str(error) or "the connection was closed"
         else:
-            new_visit.socket.close()
             if kind == "refused":
-                new_visit.connection.close()
                 raise ReplicaError(value)
-            return value, new_visit.connection
-        new_visit.close()
-        time.sleep(0.5)
-    raise ReplicaError(f"Replica 0 cannot be reached at {address_text(*address)} ({reason}). Check that the "
-                       "same command runs on that machine and that the port is open.")
+            return value, connection
+        time.sleep(0.3)
+    raise ReplicaError(f"Replica 0 cannot be reached at {_place(spec)} ({reason}). Check that the same "
+                       "command runs on that machine and that the port is open.")
 
 
-def _introduce(new_visit, spec, hello, end, check):
-    """Sends the hello (the description of this replica) to replica 0. Returns the answer of replica 0."""
-    with _cutting(new_visit, _HANDSHAKE_SECONDS):
-        new_visit.prove(bytes.fromhex(spec["key"]), False)
-        new_visit.connection.send_bytes(value_encoding.encode(hello))
-    # Replica 0 answers when all replicas are connected. The time limit of replica 0 ends at about the same
-    # time as the limit of this replica. So this replica waits one second longer, to receive an answer that
-    # replica 0 sends just before its limit.
-    while not new_visit.connection.poll(1):
-        check()
-        if time.monotonic() > end + 1:
-            raise OSError("no answer")
-    with _cutting(new_visit, _HANDSHAKE_SECONDS):
-        return value_encoding.decode(new_visit.connection.recv_bytes())
+# --- Connections and addresses ---------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _cutting(new_visit, seconds):
-    """Returns a context manager. If its block takes longer than `seconds`, the connection of `new_visit` is
-    shut down."""
-    timer = threading.Timer(seconds, new_visit.cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _connect(coordinator, timeout):
+    """Returns a socket that is connected to `coordinator`: [host, port], or the path of a Unix socket."""
+    if not isinstance(coordinator, str):
+        return socket.create_connection(tuple(coordinator), timeout)
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(coordinator)
+    return connected
 
 
-# --- Addresses -------------------------------------------------------------------------------------------
+def _connection(connected):
+    """Returns a multiprocessing.connection.Connection in place of a connected socket. Its operations wait at
+    most `_HANDSHAKE_SECONDS`."""
+    connected.settimeout(None)
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = mp_connection.Connection(connected.detach())
+    limit(connection, _HANDSHAKE_SECONDS, _HANDSHAKE_SECONDS)
+    return connection
+
+
+def _place(spec):
+    coordinator = spec["coordinator"]
+    return coordinator if isinstance(coordinator, str) else address_text(*coordinator)
 
 
 def address_text(host, port):
@@ -405,7 +241,7 @@ def listener(host, port):
 
     Args:
       host: a name or address of this machine by which other machines reach it.
-      port: number of the port; 0 for any free port.
+      port: number of the port.
 
     Raises:
       OSError: another process listens at this port.

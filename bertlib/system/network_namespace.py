@@ -5,7 +5,7 @@ The servers of TensorFlow and Apache Beam listen on all interfaces, without auth
 the processes of a run can be started in a network namespace that has only the loopback interface. A process
 outside of this namespace, such as a process on another machine, cannot reach the servers.
 
-    Namespace()                creates the namespace, and a socket that listens in it
+    Namespace()                creates the namespace
     Namespace.wrap_command     returns the command line that runs a command in the namespace
 
 A process with several threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start
@@ -19,7 +19,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import re
 import signal
@@ -33,10 +32,8 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 # Constants for ioctl: the requests that read and set the flags of a network interface (SIOCGIFFLAGS,
 # SIOCSIFFLAGS), the format of struct ifreq, and the flag of an active interface (IFF_UP in net/if.h).
 _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
-# Largest number of file descriptors that `_main` sends in one message.
-_MAX_DESCRIPTORS = 2
-# `_ask` starts this file as a program, and waits at most this time for a message of the program.
-_TIMEOUT_SECONDS = 60
+# The line that the action "hold" of the program prints when the namespace exists.
+_READY = "ready"
 # Matches command-line arguments that contain a path on a network file system. The path may be one of several
 # values, as in "--flag=a,b".
 _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
@@ -117,16 +114,8 @@ def _first_remote(arguments):
 
 
 class Namespace:
-    """A network namespace with only the loopback interface. As a context manager, it closes its descriptors
-    at the end of the `with` block.
-
-    The namespace exists as long as its descriptors are open or a process runs in it.
-
-    Attributes:
-      listener: socket that listens at a free port of 127.0.0.1 in the namespace.
-      descriptors: list of file descriptors. A process that runs a command line of `wrap_command` must inherit
-        these descriptors.
-    """
+    """A network namespace with only the loopback interface. It exists until the end of the `with` block, or
+    until the end of this process."""
 
     def __init__(self):
         """Creates the namespace.
@@ -134,38 +123,32 @@ class Namespace:
         Raises:
           OSError: the kernel or a security rule of this machine does not allow a namespace.
         """
-        self.descriptors = _ask("create")
-        try:
-            # This call also checks that processes can enter the namespace.
-            self.listener = socket.socket(fileno=_ask("listen", self.descriptors)[0])
-        except OSError:
-            self._close_descriptors()
-            raise
+        # The program keeps the namespace open until its standard input is closed.
+        self._holder = subprocess.Popen(_program("hold"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+        answer = self._holder.stdout.readline().rstrip()
+        if answer != _READY:
+            self.__exit__()
+            raise OSError(answer or "the interpreter ended without an answer")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self.listener.close()
-        self._close_descriptors()
-
-    def _close_descriptors(self):
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+        self._holder.communicate()
 
     def wrap_command(self, command):
         """Returns the command line that runs a command in the namespace. `command` is a sequence of
         arguments."""
-        return [*_program("enter"), _join_descriptors(self.descriptors), *command]
+        return [*_program("enter"), str(self._holder.pid), *command]
 
-    def execute(self, command, environment):
-        """Replaces this process by a command in the namespace."""
-        for descriptor in self.descriptors:
-            os.set_inheritable(descriptor, True)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        wrapped = self.wrap_command(command)
-        os.execve(wrapped[0], wrapped, environment)
+
+def execute(command, environment):
+    """Replaces this process by a command in a new namespace."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    program = _program("create")
+    os.execve(program[0], [*program, *command], environment)
 
 
 def _program(action):
@@ -174,71 +157,41 @@ def _program(action):
     return [sys.executable, "-I", "-S", __file__, action]
 
 
-def _join_descriptors(descriptors):
-    return ",".join(map(str, descriptors))
-
-
-def _split_descriptors(descriptors):
-    return [int(text) for text in descriptors.split(",") if text]
-
-
-def _ask(action, descriptors=()):
-    """Starts this file as a program in a new process, which runs an action; see `_main`. Returns the
-    descriptors that the new process sends.
-
-    Raises:
-      OSError: the action failed.
-    """
-    # The import is here because the program finds only modules of the standard library.
-    from bertlib.system import child_processes
-
-    parent_end, child_end = socket.socketpair()
-    with parent_end:
-        with child_end:
-            process = subprocess.Popen(
-                [*_program(action), _join_descriptors(descriptors), str(child_end.fileno())],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=[*descriptors, child_end.fileno()], **child_processes.DETACHED)
-        try:
-            parent_end.settimeout(_TIMEOUT_SECONDS)
-            reply, received, _, _ = socket.recv_fds(parent_end, 4096, _MAX_DESCRIPTORS,
-                                                    socket.MSG_CMSG_CLOEXEC)
-        finally:
-            process.kill()
-            process.wait()
-    if not received:
-        raise OSError(*json.loads(reply or b'["the interpreter ended without an answer"]'))
-    return received
-
-
 # --- The program -----------------------------------------------------------------------------------------
 
 
-def _main(action, descriptors, *arguments):
+def _main(action, *arguments):
     """Runs an action of this program.
 
     Args:
-      action: "create" creates a namespace, and "listen" opens a socket in a namespace. Both send descriptors
-        through a socket. "enter" moves this process into a namespace, and then replaces this process by a
+      action: "hold" creates a namespace, and keeps it until the standard input ends. "enter" and "create"
+        move this process into a namespace, and then replace this process by a command.
+      *arguments: for "enter", the number of a process in the namespace, and the command; for "create", the
         command.
-      descriptors: str, the descriptors of the namespace; empty for "create".
-      *arguments: for "enter", the command; for the other actions, the descriptor of the socket to which the
-        program sends.
     """
-    if action == "enter":
-        _enter(_split_descriptors(descriptors))
-        _execute(arguments)
-    with socket.socket(fileno=int(arguments[0])) as reply_socket:
+    if action == "hold":
         try:
-            created = _create() if action == "create" else [_listen(_split_descriptors(descriptors))]
-            socket.send_fds(reply_socket, [b"[]"], created)
+            _create()
         except OSError as error:
-            reason = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
-            reply_socket.sendall(json.dumps([error.errno, reason]).encode())
+            print(": ".join(str(part) for part in (error.filename, error.strerror) if part), flush=True)
+        else:
+            print(_READY, flush=True)
+            sys.stdin.read()
+        return
+    if action == "enter":
+        _enter(arguments[0])
+    else:
+        _create()
+    # The Python interpreter ignores these signals, and a command inherits ignored signals. This loop restores
+    # the default.
+    command = arguments[action == "enter":]
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(command[0], command)
 
 
 def _create():
-    """Moves this process into a new network namespace; returns the descriptors for `_enter`.
+    """Moves this process into a new network namespace.
 
     If the user has the right to create a network namespace, the function creates only a network namespace.
     Usually only root has this right. For a user without this right, the function also creates a user
@@ -247,7 +200,6 @@ def _create():
     users.
     """
     user, group = os.geteuid(), os.getegid()
-    kinds = ["net"]
     try:
         _system_call("unshare", _NEW_NETWORK)
     except PermissionError:
@@ -258,36 +210,19 @@ def _create():
                            ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(text)
-        kinds = ["user", "net"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         interface = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack(_INTERFACE, b"lo", 0))
         flags = struct.unpack(_INTERFACE, interface)[1] | _IS_UP
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack(_INTERFACE, b"lo", flags))
-    return [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds]
 
 
-def _enter(descriptors):
-    """Moves this process into a namespace, and closes `descriptors`, which `_create` returned."""
+def _enter(process):
+    """Moves this process into the namespaces of another process. `process` is its number."""
+    descriptors = [os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY) for kind in ("user", "net")
+                   if not os.path.samefile(f"/proc/{process}/ns/{kind}", f"/proc/self/ns/{kind}")]
     for descriptor in descriptors:
         _system_call("setns", descriptor, 0)
         os.close(descriptor)
-
-
-def _listen(descriptors):
-    """Moves this process into a namespace, and returns the descriptor of a socket that listens there."""
-    _enter(descriptors)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(128)
-    return listener.detach()
-
-
-def _execute(command):
-    # The Python interpreter ignores these signals, and a command inherits ignored signals. This loop restores
-    # the default.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    os.execvp(command[0], command)
 
 
 def _system_call(name, *arguments):

@@ -116,10 +116,11 @@ def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_
     try:
         while not re.search(r" step \d+/", run.read("stderr")):
             time.sleep(0.1)
-        replicas = network_namespaces.children(run.pid)
-        ports = {pid: network_namespaces.ports_of(pid) for pid in replicas}
+        found = {pid: network_namespaces.ports_of(pid) for pid in network_namespaces.children(run.pid)}
+        ports = {pid: opened for pid, opened in found.items() if opened}
+        replicas = list(ports)
         visible = network_namespaces.ports_here()
-        assert len(replicas) == 2 and all(ports.values())
+        assert len(replicas) == 2
         if is_open:
             assert visible.issuperset(sum(ports.values(), []))
             assert read_through(ports[replicas[0]][-1], secret) == b"a secret"

@@ -16,7 +16,6 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
-from bertlib.graph.tensorflow_internals import control_flow_context
 from bertlib.replicas import replica_group
 from tf1._names.namespace import Namespace
 from tf1._replicas import followers, strategies
@@ -60,11 +59,6 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     in_graph_order = sorted((index for index, gradient in enumerate(means) if gradient is not None),
                             key=lambda index: position[means[index].op])
-    if all_reduce.gradients_ready is None and control_flow_context(tf.get_default_graph()) is None:
-        last = means[in_graph_order[-1]]
-        last = last.values if isinstance(last, tf.IndexedSlices) else last
-        all_reduce.gradients_ready = collectives.time_after(
-            [means[index].op for index in in_graph_order], lambda: last)
     dense = []
     for index in in_graph_order:
         gradient = means[index]
