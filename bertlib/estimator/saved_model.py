@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import shutil
 import time
 
 import tensorflow.compat.v1 as tf
@@ -74,54 +73,32 @@ def new_export_dir(export_dir_base):
     or unfinished export, the version is the next unused number. At the start, unfinished directories of
     killed exports are removed, unless export_dir_base is remote.
     """
-    with files.translate_disk_errors(export_dir_base):
-        fill_dir = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
-        yield from fill_dir(tf.compat.as_str(export_dir_base))
+    base = tf.compat.as_str(export_dir_base)
+    with files.translate_disk_errors(base), contextlib.ExitStack() as stack:
+        tf.gfile.MakeDirs(base)
+        if not files.is_remote(base):
+            locks.remove_abandoned(base, _TEMPORARY)
+        for version in itertools.count(_next_version(base)):
+            final_dir = os.path.join(base, str(version))
+            temporary_dir = os.path.join(base, f"{_TEMPORARY}{version}")
+            # If several threads or processes try to create this directory at the same time, only one of them
+            # succeeds.
+            with contextlib.suppress(locks.InUseError, tf.errors.AlreadyExistsError):
+                if not files.is_remote(base):
+                    stack.enter_context(locks.lock_file(temporary_dir))
+                if not tf.gfile.Exists(final_dir):
+                    tf.gfile.MkDir(temporary_dir)
+                    break
+        try:
+            yield temporary_dir, os.fsencode(final_dir)
+            tf.gfile.Rename(temporary_dir, final_dir)
+        except BaseException:
+            tf.gfile.DeleteRecursively(temporary_dir)
+            raise
 
 
-def _next_version(export_dir_base):
+def _next_version(base):
     """Returns the smallest version (int) for a new export. It is the current time in seconds, but larger than
     the existing versions: these may be from a machine whose clock is ahead."""
-    names = [name.rstrip("/") for name in tf.gfile.ListDirectory(export_dir_base)] if tf.gfile.Exists(
-        export_dir_base) else []
+    names = [name.rstrip("/") for name in tf.gfile.ListDirectory(base)]
     return max([int(time.time()), *(int(name) + 1 for name in names if name.isdecimal())])
-
-
-def _filled_local_dir(export_dir_base):
-    os.makedirs(export_dir_base, exist_ok=True)
-    locks.remove_abandoned(export_dir_base, _TEMPORARY)
-    for version in itertools.count(_next_version(export_dir_base)):
-        final_dir = os.path.join(export_dir_base, str(version))
-        temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locks.lock_file(temporary_dir))
-                # If several threads or processes try to create this directory at the same time, only one of
-                # them succeeds.
-                os.mkdir(temporary_dir)
-            except (locks.InUseError, FileExistsError):
-                continue
-            try:
-                if os.path.exists(final_dir):
-                    os.rmdir(temporary_dir)
-                    continue
-                yield temporary_dir, os.fsencode(final_dir)
-                os.rename(temporary_dir, final_dir)
-                return
-            except BaseException:
-                shutil.rmtree(temporary_dir, ignore_errors=True)
-                raise
-
-
-def _filled_remote_dir(export_dir_base):
-    version = next(version for version in itertools.count(_next_version(export_dir_base))
-                   if not tf.gfile.Exists(os.path.join(export_dir_base, str(version))))
-    final_dir = os.path.join(export_dir_base, str(version))
-    temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
-    try:
-        yield temporary_dir, os.fsencode(final_dir)
-        tf.gfile.Rename(temporary_dir, final_dir)
-    except BaseException:
-        if tf.gfile.Exists(temporary_dir):
-            tf.gfile.DeleteRecursively(temporary_dir)
-        raise

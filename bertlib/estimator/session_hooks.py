@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import glob
 import logging as stdlib_logging
 import os
 import resource
@@ -15,10 +14,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.replicas import replica_group
-from bertlib.system import files
 
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
 # loss is scaled (for example in fp16).
@@ -105,8 +102,7 @@ def _watched_scalars(loss):
 
 
 class SaveWholeHook(tf.train.CheckpointSaverHook):
-    """Saves checkpoints at the start, at intervals and at the end. An incomplete checkpoint never counts as
-    saved.
+    """Saves checkpoints at the start, at intervals and at the end.
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
@@ -115,8 +111,8 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
-        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps,
-                         saver=_WholeSaver(model_dir, scaffold), listeners=listeners)
+        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps, scaffold=scaffold,
+                         listeners=listeners)
         self._restored = restored
 
     def after_create_session(self, session, coord):
@@ -125,39 +121,6 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
             tensorflow_internals.count_as_saved(self, step)
         else:
             super().after_create_session(session, coord)
-
-
-class _WholeSaver(object):
-    """Saves checkpoints with the saver of a `tf.train.Scaffold`. If saving fails, removes the incomplete
-    files, and raises an OSError that names the cause and the last complete checkpoint."""
-
-    def __init__(self, model_dir, scaffold):
-        self._model_dir = model_dir
-        self._scaffold = scaffold
-
-    @property
-    def saver_def(self):
-        return self._scaffold.saver.saver_def
-
-    def save(self, session, save_path, global_step, write_meta_graph=True):
-        try:
-            return self._scaffold.saver.save(session, save_path, global_step=global_step,
-                                             write_meta_graph=write_meta_graph)
-        except (tf.errors.OpError, OSError) as error:
-            prefix = f"{save_path}-{global_step}"
-            last = checkpoint_formats.latest_checkpoint(self._model_dir)
-            # An incomplete checkpoint is removed. TensorFlow writes the file of the graph (.meta) last. If
-            # all other files were written, the checkpoint is complete, and only the .meta file is removed.
-            for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
-                tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
-            checkpoint_files.remove_leftovers(self._model_dir)
-            size = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size
-                       for variable in tf.global_variables() if variable.shape.is_fully_defined())
-            reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-            wrong, to_do = files.describe_disk_error(error, self._model_dir, size) or (
-                reason, "Make room on the disk, then run the same command again.")
-            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} "
-                          f"({wrong}). The last complete checkpoint is {last or 'none'}. {to_do}") from error
 
 
 @contextlib.contextmanager
@@ -301,11 +264,10 @@ def peak_memory_bytes(gpus=()):
 
 def progress_bar(total, doing, unit, initial=0):
     """Returns a `tqdm` progress bar on stderr. The bar shows nothing if stderr is not a terminal."""
-    shown = sys.stderr.isatty()
-    if shown:
+    if sys.stderr.isatty():
         logging.get_absl_logger().addFilter(_clear_bars)
     return tqdm(total=total, initial=initial, desc=doing, unit=unit, file=sys.stderr, leave=False,
-                disable=not shown)
+                disable=None)
 
 
 def _clear_bars(record):
