@@ -1,5 +1,5 @@
-"""Computes the parts of a layer in inference. The ops are chosen so that TensorFlow can fuse them with matrix
-products."""
+"""Computes the parts of a layer in inference: with ops that TensorFlow can fuse with matrix products, or with
+ops that also exist in other formats."""
 
 import math
 
@@ -49,7 +49,7 @@ class InferenceKernels(object):
             return one_dnn.fused_product(inputs, joined, bias, activation, residual)
         outputs = tf.nn.bias_add(products.matmul(inputs, joined), bias)
         if activation:
-            outputs = tf.compat.v2.nn.gelu(outputs, approximate=activation == "GeluApproximate")
+            outputs = self.gelu(outputs, activation == "GeluApproximate")
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
@@ -98,3 +98,25 @@ class InferenceKernels(object):
     def dropout_mask(self, wait_for, shape, dropout_prob):
         """Returns None: inference has no dropout. See `training_kernels.TrainingKernels.dropout_mask`."""
         assert not dropout_prob
+
+
+class PortableKernels(InferenceKernels):
+    """Computes the same values as `InferenceKernels`, but in float32, and only with ops that also exist in
+    formats such as ONNX.
+
+    ONNX Runtime recognizes the ops of the layer normalization and of the two forms of gelu in this class, and
+    replaces each of these groups of ops by one op.
+    """
+
+    def gelu(self, x, approximate=True):
+        """See `training_kernels.TrainingKernels.gelu`. TensorFlow's own function is not used here: for the
+        exact form, it uses the op Erfc, which ONNX does not have."""
+        if approximate:
+            return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * tf.pow(x, 3.0))))
+        return x * (1.0 + tf.math.erf(x / math.sqrt(2.0))) * 0.5
+
+    def layer_norm(self, inputs, gamma, beta):
+        """See `training_kernels.TrainingKernels.layer_norm`."""
+        centered = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.pow(centered, 2.0), axis=-1, keepdims=True)
+        return centered / tf.sqrt(variance + formulas.LAYER_NORM_EPSILON) * gamma + beta

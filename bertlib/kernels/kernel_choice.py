@@ -23,8 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import graph_keys
 from bertlib.kernels import formulas, native, native_formulas
-from bertlib.kernels.inference_kernels import InferenceKernels
-from bertlib.kernels.portable_kernels import PortableKernels
+from bertlib.kernels.inference_kernels import InferenceKernels, PortableKernels
 from bertlib.kernels.training_kernels import TrainingKernels
 from bertlib.kernels.xla_formulas import XlaFormulas
 
