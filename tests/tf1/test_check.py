@@ -100,9 +100,8 @@ PACKAGES = [
      "tf1 does not provide tf.contrib.seq2seq.AttentionWrapper; write tf.keras.layers"),
     ("from tensorflow.contrib import seq2seq\nseq2seq.dynamic_decode(decoder)",
      "tf1 does not provide tf.contrib.seq2seq.dynamic_decode"),
-    ("import tensorflow as tf\ntf.contrib.sparsemax.nothing",
-     "`tf.contrib.sparsemax.nothing`: tf1 provides only these names of tf.contrib.sparsemax: sparsemax, "
-     "sparsemax_loss"),
+    ("import tensorflow as tf\ntf.contrib.predictor.nothing",
+     "`tf.contrib.predictor.nothing`: tf1 provides only these names of tf.contrib.predictor: "),
     ("import tensorflow as tf\ntf.contrib.learn.DNNClassifier()", "tf.contrib is gone; write tf.estimator"),
     ("import tensorflow as tf\ndef f():\n  return tf.nothing.like_it", "tf1 has no tf.nothing"),
     ("import tensorflow as tf\ntf.random.set_seed(1)", "write `tf.compat.v2.random.set_seed`"),

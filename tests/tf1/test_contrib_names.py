@@ -285,27 +285,6 @@ def test_tables(tmp_path):
 # --- Small modules -----------------------------------------------------------------------------------------
 
 
-def test_sparsemax_is_the_nearest_point_of_the_simplex():
-    logits = normal(4, 6)
-    labels = np.eye(6, dtype=np.float32)[:4]
-
-    def build():
-        chosen = tf.contrib.sparsemax.sparsemax(tf.constant(logits))
-        losses = tf.contrib.sparsemax.sparsemax_loss(tf.constant(logits), chosen, labels)
-        return chosen, losses
-    found, losses = run(build)
-    for row, values in zip(found, logits):
-        low, high = values.min() - 1, values.max()
-        for _ in range(60):  # finds the threshold t with Σ max(z - t, 0) = 1 by bisection
-            middle = (low + high) / 2
-            low, high = (middle, high) if np.maximum(values - middle, 0).sum() > 1 else (low, middle)
-        np.testing.assert_allclose(row, np.maximum(values - low, 0), atol=1e-5)
-    # L = ½ |y - z|² - ½ |sparsemax(z) - z|². It compares the distances from z to the label and to the nearest
-    # point.
-    expected = (((labels - logits) ** 2).sum(1) - ((found - logits) ** 2).sum(1)) / 2
-    np.testing.assert_allclose(losses, expected, atol=1e-5)
-
-
 def test_small_functions_of_sequences():
     def build():
         x = tf.constant([[1.0, 3.0], [2.0, 0.0]])

@@ -202,31 +202,6 @@ def test_lazy_adam_leaves_other_rows_alone():
     assert abs(alternating(adam)[1] - second).min() > 0.01  # Adam also moves rows without a gradient
 
 
-def test_a_moving_average_is_saved_in_place_of_its_weight(tmp_path):
-    def build():
-        with tf.Graph().as_default(), tf.Session() as session:
-            weight = tf.get_variable("w", initializer=[8.0])
-            optimizer = tf.contrib.opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(0.25), 0.5)
-            with pytest.raises(RuntimeError, match="call apply_gradients or minimize first"):
-                optimizer.swapping_saver()
-            step = optimizer.minimize(tf.reduce_sum(weight ** 2))
-            saver = optimizer.swapping_saver()
-            with pytest.raises(ValueError, match="var_list contains w, but not its average"):
-                optimizer.swapping_saver([weight])
-            session.run(tf.global_variables_initializer())
-            for _ in range(2):
-                session.run(step)
-            saver.save(session, str(tmp_path / "model.ckpt"))
-            session.run(tf.global_variables_initializer())
-            saver.restore(session, str(tmp_path / "model.ckpt"))
-            return session.run(tf.global_variables())
-    weight, average = build()
-    # The weight changes from 8 to 4 to 2. The average starts at 8, and becomes 6 and then 4.
-    assert (weight, average) == (2, 4)
-    reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt"))
-    assert reader.get_tensor("w") == 4 and reader.get_tensor("w/ExponentialMovingAverage") == 2
-
-
 def test_gradients_are_clipped_together_and_each_for_itself():
     def build():
         pairs = [(tf.constant([3.0]), "a"), (tf.constant([4.0]), "b")]

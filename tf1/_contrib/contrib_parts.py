@@ -42,7 +42,7 @@ _SAME_NAME = """
 # dict.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME.split()},
-    **dict.fromkeys(("crf", "predictor", "sparsemax")), "slim": slim.INSTALL,
+    **dict.fromkeys(("crf", "predictor")), "slim": slim.INSTALL,
     **dict(rows("""
     all_reduce               tf.distribute
     batching                 tf.nondifferentiable_batch_function
@@ -182,7 +182,7 @@ _NAMES_OF_PARTS = """
     mixed_precision  optimizers                ExponentialUpdateLossScaleManager FixedLossScaleManager
     mixed_precision  optimizers                LossScaleManager LossScaleOptimizer
     opt              optimizers                AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer
-    opt              optimizers                MomentumWOptimizer MovingAverageOptimizer
+    opt              optimizers                MomentumWOptimizer
     opt              optimizers                clip_gradients_by_global_norm
     opt              optimizers                extend_with_decoupled_weight_decay
     predictor        predictor                 *
@@ -193,7 +193,6 @@ _NAMES_OF_PARTS = """
     rnn              tf.nn.rnn_cell            LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
     seq2seq          others                    hardmax sequence_loss tile_batch
     seq2seq          rnn                       _transpose_batch_time=transpose_batch_time
-    sparsemax        others                    sparsemax sparsemax_loss
     staging          internals                 StagingArea
     tpu              tf.tpu                    bfloat16_scope
     training         training                  *

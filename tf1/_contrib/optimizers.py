@@ -164,67 +164,6 @@ for _method in ("compute_gradients", "apply_gradients", "get_slot", "get_slot_na
     setattr(WrappedOptimizer, _method, _forwarded(_method))
 
 
-class MovingAverageOptimizer(WrappedOptimizer):
-    """An optimizer that also computes moving averages of the weights. `swapping_saver` saves the averages
-    under the names of the weights."""
-
-    def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
-        """Wraps an optimizer.
-
-        Args:
-          opt: the optimizer to wrap.
-          average_decay: decay of the averages.
-          num_updates: see `tf.train.ExponentialMovingAverage`.
-          sequential_update: whether each step updates the averages after the weights. If false, the order is
-            undefined.
-        """
-        super().__init__(opt, "MovingAverageOptimizer")
-        self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
-        self._sequential = sequential_update
-        self._averaged = None
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns the op that updates the weights and their moving averages."""
-        pairs = list(grads_and_vars)
-        update = super().apply_gradients(pairs, global_step, name)
-        variables = [variable for _, variable in pairs]
-        with tf.control_dependencies([update] if self._sequential else []):
-            averages = self._average.apply(variables)
-        self._averaged = [(variable, self._average.average(variable)) for variable in variables]
-        return tf.group(update, averages)
-
-    def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
-        """Returns a `tf.train.Saver` that swaps the names of the weights and of their averages.
-
-        In the checkpoints of this saver, the average has the name of the weight, and the weight has the name
-        of the average. To continue the training, restore with the same saver: it swaps the names back.
-
-        Args:
-          var_list: variables or {name: variable}. None means all global variables.
-          name, **kwargs: arguments of the saver.
-
-        Raises:
-          RuntimeError: `apply_gradients` has not been called.
-          ValueError: var_list has a weight without its average.
-        """
-        if self._averaged is None:
-            raise RuntimeError("MovingAverageOptimizer.swapping_saver: call apply_gradients or minimize "
-                               "first.")
-        if not isinstance(var_list, dict):
-            var_list = {variable.op.name: variable
-                        for variable in (tf.global_variables() if var_list is None else var_list)}
-        name_of = {variable.ref(): key for key, variable in var_list.items()}
-        swapped = dict(var_list)
-        for variable, average in self._averaged:
-            if variable.ref() in name_of:
-                if average.ref() not in name_of:
-                    raise ValueError(f"swapping_saver: var_list contains {variable.op.name}, but not its "
-                                     f"average {average.op.name}. Add the average.")
-                swapped[name_of[variable.ref()]] = average
-                swapped[name_of[average.ref()]] = variable
-        return tf.train.Saver(swapped, name=name, **kwargs)
-
-
 class _ClippedOptimizer(WrappedOptimizer):
     """Clips the norm of each gradient before the wrapped optimizer applies the gradient."""
 

@@ -112,47 +112,6 @@ def hardmax(logits, name=None):
                           dtype=logits.dtype)
 
 
-def sparsemax(logits, name=None):
-    """Projects the logits onto the simplex (contrib.sparsemax; Martins and Astudillo 2016, arXiv:1602.02068).
-
-    Args:
-      logits: float [B, N].
-      name: name scope of the ops.
-
-    Returns:
-      float [B, N]. Each row is the point of the simplex that is nearest to the logits: its sum is 1, and many
-      of its values are 0.
-    """
-    with tf.name_scope(name, "sparsemax", [logits]):
-        # Equation 4 of the paper, for z_1 ≥ z_2 ≥ …: the result is above 0 at all k for which
-        # 1 + k z_k > z_1 + … + z_k. These k are the support.
-        ordered = tf.sort(logits, direction="DESCENDING")
-        sums = tf.cumsum(ordered, axis=-1)
-        count = tf.cast(tf.range(1, tf.shape(logits)[-1] + 1), logits.dtype)
-        support = tf.cast(1 + count * ordered > sums, logits.dtype)
-        size = tf.reduce_sum(support, -1, keepdims=True)
-        threshold = (tf.reduce_sum(support * ordered, -1, keepdims=True) - 1) / size
-        return tf.maximum(logits - threshold, 0)
-
-
-def sparsemax_loss(logits, sparsemax, labels, name=None):
-    """Returns the loss for the function `sparsemax` (contrib.sparsemax). It is equation 27 of the paper that
-    the docstring of `sparsemax` names.
-
-    Args:
-      logits: float [B, N].
-      sparsemax: the result of sparsemax(logits), float [B, N].
-      labels: float [B, N]. The sum of each row is 1.
-      name: name scope of the ops.
-
-    Returns:
-      float [B].
-    """
-    with tf.name_scope(name, "sparsemax_loss", [logits, sparsemax, labels]):
-        threshold_part = sparsemax * (logits - 0.5 * sparsemax)
-        return tf.reduce_sum(threshold_part + labels * (0.5 * labels - logits), -1)
-
-
 def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", tfprof_options=None):
     """Replaces contrib.tfprof.model_analyzer.print_model_analysis: calls tf.profiler.profile."""
     return tf.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options or {})
