@@ -1,4 +1,4 @@
-"""`estimator`: TensorFlow's semantics on tiny models, and directories after interrupted trainings.
+"""`estimator`: TensorFlow's semantics on tiny models.
 
 `counting_model` counts its steps in a variable, so the value of the variable shows how many steps were
 trained. `regression_model` has an optimizer with slots, and data that depend on the step, like the scripts.
@@ -70,14 +70,9 @@ def adding_model(features, labels, mode, params):
 
 
 def regression_model(features, labels, mode, params):
-    """A linear regression on 4 numbers with the optimizer of BERT.
-
-    params["ballast"] is a number of additional values in the checkpoint.
-    """
+    """A linear regression on 4 numbers with the optimizer of BERT."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
-    if params.get("ballast"):
-        tf.get_variable("ballast", [params["ballast"]], initializer=tf.zeros_initializer(), trainable=False)
     outputs = tf.linalg.matvec(features["x"], weights) + bias
     with tf.variable_scope("loss"):  # as in the published scripts
         loss = tf.constant(0.0) if labels is None else tf.reduce_mean(tf.square(outputs - labels))
@@ -578,6 +573,20 @@ def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(count
             "total": step, "global_step": step}
     model.train(endless, max_steps=4)
     assert model.get_variable_value("global_step") == 4
+
+
+def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_path):
+    def root_model(features, labels, mode, params):
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with an infinite slope
+        return EstimatorSpec(mode, loss=loss,
+                             train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
+
+    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1),
+                      params={"batch_size": 2})
+    with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
+        model.train(examples_from_step, max_steps=3)
+    assert np.isfinite(model.get_variable_value("weight"))
 
 
 # --- Evaluation ---------------------------------------------------------------------------------------
@@ -1128,76 +1137,13 @@ def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
     assert os.path.isdir(temporary) and Estimator(counting_model).model_dir != temporary
 
 
-# --- Interrupted trainings ---------------------------------------------------------------------------------
-
-LAST_STEP, SAVE_STEPS, KEPT = 8, 2, 2
-
-
-def killable(model_dir, **settings):
-    """Returns the Estimator of this section: a regression with optimizer slots.
-
-    It saves a checkpoint every 2 steps, and keeps the last 2 checkpoints.
-    """
-    config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
-    return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The checkpoints of an undisturbed run: {step: {name: array}}."""
-    model_dir = tmp_path_factory.mktemp("uninterrupted")
-    killable(model_dir, keep_checkpoint_max=None).train(examples_from_step, max_steps=LAST_STEP)
-    return {step: checkpoint_values(f"{model_dir}/model.ckpt-{step}") for step in steps_of(model_dir)}
+# --- Gradient accumulation ----------------------------------------------------------------------------
 
 
 def assert_same(values, expected):
     """Checks that all values have the same bits, also the slots of the optimizer."""
     assert {name: value.tobytes() for name, value in values.items()} == {
         name: value.tobytes() for name, value in expected.items()}
-
-
-def assert_finishes_as_if_nothing_had_happened(model_dir, left_at, uninterrupted, log):
-    """Checks the newest checkpoint, then trains to the end, and checks the last one."""
-    newest = checkpoint_formats.latest_checkpoint(model_dir)
-    assert newest == (None if left_at is None else f"{model_dir}/model.ckpt-{left_at}")
-    if newest:
-        assert_same(checkpoint_values(newest), uninterrupted[left_at])
-    log.clear()
-    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP)
-    assert f"step {left_at or 0} to step {LAST_STEP}" in log.text
-    assert_same(checkpoint_values(checkpoint_formats.latest_checkpoint(model_dir)), uninterrupted[LAST_STEP])
-    assert not [name for name in os.listdir(model_dir) if "temp" in name or ".tmp" in name]
-
-
-@pytest.mark.parametrize("when", ["before_save", "after_save"])
-def test_an_error_of_a_listener_is_not_taken_for_a_full_disk(tmp_path, uninterrupted, log, when):
-    class Fail(tf.train.CheckpointSaverListener):
-        def fail(self, session, step):
-            if step == 4:
-                raise OSError("the listener's own")
-
-    setattr(Fail, when, Fail.fail)
-    with pytest.raises(OSError, match="^the listener's own$"):
-        killable(tmp_path).train(examples_from_step, max_steps=LAST_STEP, saving_listeners=[Fail()])
-    assert_finishes_as_if_nothing_had_happened(str(tmp_path), 2 if when == "before_save" else 4,
-                                               uninterrupted, log)
-
-
-def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_path):
-    def root_model(features, labels, mode, params):
-        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
-        loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with an infinite slope
-        return EstimatorSpec(mode, loss=loss,
-                             train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
-
-    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1),
-                      params={"batch_size": 2})
-    with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
-        model.train(examples_from_step, max_steps=3)
-    assert np.isfinite(model.get_variable_value("weight"))
-
-
-# --- Gradient accumulation ----------------------------------------------------------------------------
 
 
 def accumulating_model(features, labels, mode, params):
