@@ -100,16 +100,44 @@ def read_record(directory):
         record = json.loads(files.read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
-    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
-        raise ValueError(f"{path} is not a record of format {RECORD_FORMAT}, which this version reads. Train "
-                         "again, or remove this file to continue without a record of the training of these "
-                         "checkpoints.")
+    if not isinstance(record, dict) or record.get("format") not in (1, RECORD_FORMAT):
+        raise ValueError(f"{path} is not a record of format 1 or {RECORD_FORMAT}, which this version reads. "
+                         "Train again, or remove this file to continue without a record of the training of "
+                         "these checkpoints.")
     missing = sorted(set(FIELDS) - set(record) - {"sessions"})
     problem = f"it lacks {', '.join(missing)}" if missing else find_problem(record)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
     _check_labels(directory, record)
-    return record
+    return _from_format_1(directory, record) if record["format"] == 1 else record
+
+
+def _from_format_1(directory, record):
+    """Converts a record of format 1 into format 2.
+
+    Format 1 had another fingerprint of the vocabulary. It is compared with the vocabulary in the directory,
+    or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
+    stays, and differs from that of every vocabulary.
+    """
+    named = record["files"]
+    for path, pieces in ((os.path.join(directory, VOCABULARY), False),
+                         (os.path.join(directory, SENTENCE_PIECES), True),
+                         (named.get("vocab_file"), False), (named.get("spm_model_file"), True)):
+        if record["vocabulary"] and _hash_vocabulary_of_format_1(path, pieces) == record["vocabulary"]:
+            return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, pieces)}
+    return {**record, "format": RECORD_FORMAT}
+
+
+def _hash_vocabulary_of_format_1(path, pieces):
+    """Returns the fingerprint of a vocabulary in records of format 1; None if the file is missing, or is no
+    vocabulary."""
+    if not path or not files.exists(path) or files.is_directory(path):
+        return None
+    try:
+        return (fingerprints.hash_files([path])["fingerprint"] if pieces
+                else fingerprints.hash_texts(tokenization.load_vocab(path)))
+    except (ValueError, OSError):
+        return None
 
 
 def _has_form(value, form):
