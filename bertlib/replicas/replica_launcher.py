@@ -394,7 +394,11 @@ def _listeners(plan):
         # evaluator of the training that this training runs.
         with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory, \
                 socket.socket(socket.AF_UNIX) as unix_listener:
-            unix_listener.bind(os.path.join(directory, "socket"))
+            try:
+                unix_listener.bind(os.path.join(directory, "socket"))
+            except OSError as error:  # the path of a Unix socket can have at most 107 bytes
+                raise OSError(f"The replicas cannot meet in {directory}: {error}. Set the environment "
+                              "variable TMPDIR to a local directory with a short path.") from error
             unix_listener.listen(128)
             yield unix_listener
 
@@ -413,7 +417,7 @@ def run(plan, log):
       an `Outcome`.
 
     Raises:
-      OSError: the port is used by another process, or no process can be started.
+      OSError: the port is used by another process, the replicas cannot meet, or no process can be started.
     """
     with _listeners(plan) as listener, child_processes.noted_signals() as signals:
         key = plan.cluster.key if plan.has_several_machines else secrets.token_hex(32)

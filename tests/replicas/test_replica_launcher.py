@@ -156,6 +156,13 @@ def test_replica_0_gets_a_socket_that_the_others_reach(here):
     assert [one["found"] for one in values(here, 2)] == [None, "met"]
 
 
+def test_a_temporary_directory_with_a_long_path_is_an_error_with_a_remedy(here, monkeypatch):
+    (here / ("long" * 30)).mkdir()
+    monkeypatch.setattr(replica_launcher.tempfile, "tempdir", str(here / ("long" * 30)))
+    with pytest.raises(OSError, match="The replicas cannot meet in .*: AF_UNIX path too long. Set .* TMPDIR"):
+        run(WRITE)
+
+
 def test_a_replica_has_a_thread_that_starts_sums_while_another_computes(here, monkeypatch):
     monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 2)
     assert run(WRITE, 2).code == 0
