@@ -9,6 +9,7 @@ a one-line message.
 
 import os
 import sys
+import traceback
 
 from bertlib.replicas import replica_group
 from bertlib.system import quiet_tensorflow, terminal
@@ -17,17 +18,15 @@ from bertlib.system import quiet_tensorflow, terminal
 def _hook(kind, error, trace, before=sys.excepthook):
     """Ends the process with a one-line message if Ctrl-C interrupted an import. Passes every other uncaught
     error to `before`, the `sys.excepthook` that this function replaces."""
-    chain, inner, frames = [], error, []
+    chain, inner = [], error
     # C++ code may raise its own error in place of a KeyboardInterrupt. In this case, Python stores the
     # KeyboardInterrupt in the attribute `__cause__` or `__context__` of the new error.
     while inner is not None and inner not in chain:
         chain.append(inner)
         inner = inner.__cause__ or inner.__context__
-    while trace is not None:
-        frames.append(trace.tb_frame.f_code)
-        trace = trace.tb_next
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(trace)]
     loading = any(code.co_name == "<module>" or code.co_filename.startswith("<frozen importlib")
-                  for code in frames[1:])
+                  for code in codes[1:])
     if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
         return before(kind, error, error.__traceback__)
     if not replica_group.is_replica():  # for a replica, its launcher prints the message

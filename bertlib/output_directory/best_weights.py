@@ -26,6 +26,8 @@ from bertlib.system import files
 DIRECTORY, FILE = "best", "best.json"
 BEST, LAST = "best", "last"  # values of --weights
 DEV_DATA = "development data"  # the name of the development set in an entry of "changes" in run.json
+# The form of best.json. Step and value are null as long as there are no best weights.
+_FORM = {"metric": str, "first_step": int, "step": (int, None), "value": (int, float, None)}
 # A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher
 # value is better.
 _LOWER_IS_BETTER = ("loss", "perplexity", "mae", "rmse", "error")
@@ -91,10 +93,7 @@ def _read_description(path):
     if not files.exists(name):
         return None
     content = files.read_json_object(name)
-    step, value = content.get("step"), content.get("value")
-    usable = (isinstance(content.get("metric"), str) and type(content.get("first_step")) is int
-              and (step is value is None or type(step) is int and type(value) in (int, float)))
-    if not usable:
+    if not output_files.has_form(content, _FORM):
         raise ValueError(f"{name} is damaged. Restore the file, or move {path} to another place.")
     return content
 
@@ -139,7 +138,7 @@ class BestWeights:
             return None
         content = _read_description(self._path)
         has_started = checkpoint_formats.latest_checkpoint(self._directory) and record is not None
-        if content is None or not has_started or content["training"] != record.get("started"):
+        if content is None or not has_started or content.get("training") != record.get("started"):
             raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
                              "to another place, or use another --output_dir.")
         return content
@@ -275,11 +274,9 @@ class BestWeights:
     def _write_model_files(self):
         """Copies the files that describe the model and the training into best/."""
         for name in (*output_files.NAMES, *output_files.MORE_NAMES):
-            source, target = (os.path.join(path, name) for path in (self._directory, self._path))
+            source = os.path.join(self._directory, name)
             if files.exists(source):
-                content = files.read_bytes(source)
-                if not files.exists(target) or files.read_bytes(target) != content:
-                    files.write_bytes(target, content)
+                files.write_bytes(os.path.join(self._path, name), files.read_bytes(source))
         record = output_files.read_record(self._directory)
         if record is not None:
             # Later commands use these two entries to warn of an unfinished training. In best/, the entries

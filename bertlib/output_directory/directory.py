@@ -64,7 +64,7 @@ class OutputDirectory:
         """
         metric = self.record["settings"].get("keep_best") if self.record else None
         best = best_weights.read(self.path) if metric else None
-        if best is None or best["metric"] != metric or best["training"] != self.record.get("started"):
+        if best is None or best["metric"] != metric or best.get("training") != self.record.get("started"):
             return None
         return best
 

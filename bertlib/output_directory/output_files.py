@@ -140,16 +140,16 @@ def _hash_vocabulary_of_format_1(path, pieces):
         return None
 
 
-def _has_form(value, form):
-    """Returns whether a value has a form, see `FIELDS`."""
+def has_form(value, form):
+    """Returns whether a value that was read from JSON has a form, see `FIELDS`."""
     if isinstance(form, tuple):
-        return any(_has_form(value, one) for one in form)
+        return any(has_form(value, one) for one in form)
     if isinstance(form, list):
-        return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
+        return isinstance(value, list) and all(has_form(one, form[0]) for one in value)
     if isinstance(form, dict):
         return isinstance(value, dict) and all(
-            all(_has_form(one, rule) for one in value.values()) if name == "*"
-            else _has_form(value.get(name), rule) for name, rule in form.items())
+            all(has_form(one, rule) for one in value.values()) if name == "*"
+            else has_form(value.get(name), rule) for name, rule in form.items())
     return value is None if form is None else type(value) is form
 
 
@@ -169,7 +169,7 @@ def find_problem(record):
     Args:
       record: content of run.json, a dict.
     """
-    wrong = next((name for name, form in FIELDS.items() if name in record and not _has_form(
+    wrong = next((name for name, form in FIELDS.items() if name in record and not has_form(
         record[name], form)), None)
     if wrong is None and record["task_type"] not in targets.NAMES:
         wrong = "task_type"

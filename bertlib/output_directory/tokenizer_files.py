@@ -8,6 +8,7 @@ used. The file special_tokens_map.json contains only special tokens and no optio
 import os
 from typing import NamedTuple
 
+from bertlib.flag_table.entries import Rule, Switch, whole_number
 from bertlib.system import files
 import tokenization
 
@@ -25,6 +26,9 @@ _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenizatio
 _OPTIONS = {"do_lower_case": "normalizer.lowercase", "strip_accents": "normalizer.strip_accents",
             "tokenize_chinese_chars": "normalizer.handle_chinese_chars",
             "max_input_chars_per_word": "model.max_input_chars_per_word"}
+# The rules of options whose value is not just true or false.
+_RULES = {"max_input_chars_per_word": whole_number(1),
+          "strip_accents": Rule(lambda value: isinstance(value, bool | None), "true, false or null")}
 # {name of a file: {name of a setting: its only supported value}}.
 _ONLY = {
     CONFIG: {"do_basic_tokenize": True, **_SPECIAL_NAMES}, SPECIAL_TOKENS_MAP: _SPECIAL_NAMES,
@@ -155,11 +159,11 @@ def _read(directory):
         file, key = (CONFIG, name) if name in config else (TOKENIZER, key)
         if key in contents[file]:
             value = contents[file][key]
-            rule = _broken_rule(name, value)
-            if rule:
-                note_problem(file, f"{name}={_text(value)}; it should be {rule}.")
-            else:
+            rule = _RULES.get(name, Switch.rule)
+            if rule.holds(value):
                 settings.options[name] = value, os.path.join(directory, file)
+            else:
+                note_problem(file, f"{name}={_text(value)}; it should be {rule.words}.")
     wrong_class = find_class_problem(config.get("tokenizer_class"), bool(tokenizer))
     if wrong_class:
         note_problem(CONFIG, wrong_class)
@@ -179,16 +183,6 @@ def _read(directory):
                          (SPECIAL_TOKENS_MAP, special_tokens.get("additional_special_tokens"))):
         settings.added.extend((token, os.path.join(directory, name)) for token in _contents(tokens))
     return settings
-
-
-def _broken_rule(name, value):
-    """Checks the value of the option `name`. Returns None if the value is valid. Otherwise, returns a text
-    that describes the valid values, such as "true or false"."""
-    if name == "max_input_chars_per_word":
-        return None if type(value) is int and value > 0 else "a positive integer"
-    if name == "strip_accents":
-        return None if value is None or isinstance(value, bool) else "true, false or null"
-    return None if isinstance(value, bool) else "true or false"
 
 
 def find_class_problem(name, general=False):

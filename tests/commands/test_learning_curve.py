@@ -1,12 +1,12 @@
 """--eval_each_checkpoint: the table and the picture of the curve, and refused command lines."""
 
-import types
 import xml.etree.ElementTree
 
 import numpy as np
 from outputs import scores, table
 import pytest
 from rows import ROWS
+from test_best_model import settings
 
 from bertlib.runs import learning_curve
 
@@ -35,10 +35,8 @@ def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):
 def curve_of(directory, shown, *results):
     """Adds evaluations to the curve in a directory, and returns the table. An evaluation is a dict."""
     for result in results:
-        settings = types.SimpleNamespace(
-            output_dir=str(directory), eval_each_checkpoint=True, eval_every_steps=None, keep_best=None,
-            early_stopping_evals=None)
-        curve = learning_curve.LearningCurve(settings, lambda _, result=result: result, "title", shown)
+        given = settings(directory, eval_each_checkpoint=True, eval_every_steps=None, keep_best=None)
+        curve = learning_curve.LearningCurve(given, lambda _, result=result: result, "title", shown)
         curve.add_checkpoint(result["global_step"])
     return (directory / "learning_curve.tsv").read_text()
 

@@ -275,7 +275,7 @@ ROWS = {row.name: row for row in [
     Row("pre-training", "run_pretraining.py", _documents,
         dict(input_file="train.tfrecord", eval_file="train.tfrecord", num_train_steps=STEPS,
              num_warmup_steps=2, max_predictions_per_seq=4), "masked_lm_accuracy", "masked_words",
-        _HISTORY, "train.tfrecord", "train.tfrecord",
+        (*_HISTORY, "eval_results.json"), "train.tfrecord", "train.tfrecord",
         prepare=("create_pretraining_data.py", dict(
             input_file="data/train.txt", output_file="train.tfrecord", vocab_file="model/vocab.txt",
             max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=4, dupe_factor=2, random_seed=1)),

@@ -51,19 +51,8 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
 @pytest.mark.parametrize("changes, said", [
     (dict(settings={"max_seq_length": 10**9}), "settings.max_seq_length is 1000000000, and has to be at most "
      "512, the model's max_position_embeddings"),
-    (dict(settings={"max_seq_length": 0}), "settings.max_seq_length is 0, and has to be a whole number from "
-     "3 to 2147483647"),
     (dict(settings={"max_seq_length": "128"}), "settings.max_seq_length is '128', and"),
-    (dict(settings={"max_seq_length": True}), "settings.max_seq_length is True, and"),
-    (dict(settings={"doc_stride": -1}), "settings.doc_stride is -1, and"),
-    (dict(settings={"threshold": 1.5}), "settings.threshold is 1.5, and has to be a number above 0 and"),
-    (dict(settings={"threshold": float("nan")}), "settings.threshold is nan, and"),
     (dict(settings={"text_column": 1}), "settings.text_column is 1, and has to be a text, or null"),
-    (dict(settings={"token_column": "1"}), "settings.token_column is '1', and"),
-    (dict(task_type="tagging", settings={"tag_scheme": "BIO"}),
-     "settings.tag_scheme is 'BIO', and has to be one of IOB2, "),
-    (dict(settings={"header": True}), "settings.header is True, and has to be one of auto, true, false"),
-    (dict(settings={"xnli_language": "../../etc"}), "settings.xnli_language is '../../etc', and"),
     (dict(settings={"num_replicas": 0}), "settings.num_replicas is 0, and"),
     (dict(settings={"keep_best": "\x1b[31m"}), "settings.keep_best is '\\x1b[31m', and"),
     (dict(settings=[]), "settings is []"),
@@ -75,10 +64,7 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     (dict(task_type="other"), "task_type is 'other'"), (dict(task=7), "task is 7"),
     (dict(bert_config={"max_position_embeddings": "many"}), "bert_config.max_position_embeddings is 'many', "
      "and has to be a whole number"),
-    (dict(do_lower_case="true"), "do_lower_case is 'true'"),
-    (dict(init_checkpoint="path"), "init_checkpoint is 'path'"),
     (dict(train_data={"examples": 3}), "train_data is {'examples': 3}"),
-    (dict(files={"data_dir": 3}), "files is {'data_dir': 3}"),
     (dict(changes=[3]), "changes is [3]"), (dict(planned_steps=True), "planned_steps is True"),
     (dict(command="run_squad.py", task_type="questions", labels=None, settings={"doc_stride": 0}),
      "settings.doc_stride is 0, and has to be a whole number from 1 to 2147483647"),
