@@ -252,21 +252,13 @@ def _outcome_of_exit(end):
     return Outcome("finished", end.code if isinstance(end.code, int) else int(bool(end.code)))
 
 
-def _describe_encoding_error(error):
-    """Returns the message for a UnicodeEncodeError. The message shows the position of the character that
-    cannot be written."""
-    text, character = error.object[max(0, error.start - 50):error.start + 50], error.object[error.start]
-    if not "\ud800" <= character <= "\udfff":
-        return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
-                "the environment variable PYTHONIOENCODING=utf-8.")
-    return (f"{text!r} contains {character!r}, which cannot be written in UTF-8: the name of a file is not "
-            "UTF-8, or a JSON file contains half of a surrogate pair. Rename the file, or correct the text.")
-
-
 def _known_message(error):
     """Returns the message about an error; None if the error is unknown."""
     if isinstance(error, UnicodeEncodeError):
-        return _describe_encoding_error(error)
+        text = error.object[max(0, error.start - 50):error.start + 50]
+        return (f"{text!r} contains {error.object[error.start]!r}, which cannot be written as "
+                f"{error.encoding}. If the name of a file is not UTF-8, or a text contains half of a "
+                "surrogate pair, correct it. Otherwise, set the environment variable PYTHONIOENCODING=utf-8.")
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError,

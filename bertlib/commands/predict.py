@@ -285,9 +285,8 @@ def _log_columns(settings, directory):
     If --text_column is on the command line, the input probably has other columns than the training file. So
     --label_column and --header are not set to their values in the training.
     """
-    path = os.path.join(directory, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()
-    run_record.inherit_record(settings, OutputDirectory(directory).record, path, without)
+    run_record.inherit_record(settings, OutputDirectory(directory), without)
 
 
 def _hash_model_files(directory):

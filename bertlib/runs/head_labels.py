@@ -235,10 +235,6 @@ def _reorder_head(path, checkpoint, head, wanted, target):
     """
     if not wanted.labels:
         return path
-    if head.crf != wanted.crf:
-        logging.info("The tagger in %s was trained %s a CRF: %s.", path, "with" if head.crf else "without",
-                     "only its tag scores are used, not its transitions" if head.crf
-                     else "the transitions start at zero")
     if not head.labels:
         logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
                      "in this order: %s.",

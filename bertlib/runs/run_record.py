@@ -279,12 +279,12 @@ def inherit_settings(settings, *kinds, without=()):
     trained = settings.trained
     record = trained and trained.record
     if record is not None and record["task_type"] in kinds:
-        inherit_record(settings, record, trained.record_path, without)
+        inherit_record(settings, trained, without)
         output_files.check_trained(
             record, trained.newest if trained is settings.directory else settings.init_checkpoint)
 
 
-def inherit_record(settings, record, path, without=()):
+def inherit_record(settings, trained, without=()):
     """If a flag is not on the command line, sets it to its value in the record of a training. Logs these
     values.
 
@@ -297,14 +297,14 @@ def inherit_record(settings, record, path, without=()):
 
     Args:
       settings: a `Settings`.
-      record: see `output_files.read_record`.
-      path: path of the record, for messages.
+      trained: the `OutputDirectory` of the training, which has a record.
       without: names of flags that are neither set nor compared.
 
     Raises:
       ValueError: a flag of the task or of the weights contradicts the record.
     """
-    recorded, target = _recorded(record, settings), targets.find(record["task_type"])
+    path, target = trained.record_path, targets.find(trained.record["task_type"])
+    recorded = _recorded(trained.record, settings)
     taken, different, wrong = {}, [], []
     for entry in settings.entries(INPUT, TASK, WEIGHTS):
         name = entry.name
