@@ -12,7 +12,6 @@ import shutil
 from absl import flags
 import model_directories
 import pytest
-from rows import ROWS
 import tiny
 
 from bertlib.output_directory import output_files
@@ -215,15 +214,6 @@ def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_ab
 
 
 # --- The scripts -----------------------------------------------------------------------------------------
-
-
-def test_a_foreign_configuration_in_the_output_directory_is_refused(workspaces, tmp_path):
-    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-    work.output.mkdir()
-    (work.output / "bert_config.json").write_text(json.dumps(tiny.CONFIG))  # two layers
-    refused = work.train()
-    refused.assert_refused("contains bert_config.json, which this training did not write")
-    assert [path.name for path in work.output.iterdir()] == ["bert_config.json"]
 
 
 def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_path):
