@@ -213,7 +213,7 @@ def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_ab
     assert settings_of(init_checkpoint=output / "nothing").trained is None
 
 
-# --- The scripts -----------------------------------------------------------------------------------------
+# --- The installed model ---------------------------------------------------------------------------------
 
 
 def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_path):
