@@ -185,10 +185,6 @@ def test_too_many_values_are_refused(values):
         example_encoding.Encoder([Field("ids", "int64", (2,))])({"ids": values})
 
 
-class PlainTokenizer(tokenization.FullTokenizer):
-    tokenize = tokenization.FullTokenizer.tokenize_plainly
-
-
 def examples_of(strings):
     """Returns examples of all kinds: single texts, pairs, long texts, empty texts, and a padding example."""
     examples = [classifier_data.InputExample(f"train-{i}", text, strings[-i] if i % 3 else None,
@@ -213,20 +209,6 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
     assert record == record_files.encode_example(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
         "segment_ids": [0] * 4 + [1] * 3 + [0], "label_ids": 0, "is_real_example": 1})
-
-
-@pytest.mark.parametrize("label, length, complaint", [
-    ("9", 8, "example bad: label '9' is not one of 0, 1"),
-    ("1", 2, "example bad: --max_seq_length=2 is too low: .CLS. and .SEP. alone need 3 tokens")])
-def test_errors_are_the_same(label, length, complaint):
-    examples = [classifier_data.InputExample("good", "", None, "0")] * 2
-    bad = classifier_data.InputExample("bad", "a", "b", label)
-    messages = []
-    for make in (PlainTokenizer, tokenization.FullTokenizer):
-        with pytest.raises(ValueError, match=complaint) as error:
-            list(FeatureRecords([*examples, bad], LABELS, length, make(released_vocab())))
-        messages.append(str(error.value))
-    assert messages[0] == messages[1]
 
 
 # --- Processes -------------------------------------------------------------------------------------------

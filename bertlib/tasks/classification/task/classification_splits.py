@@ -142,14 +142,13 @@ class PredictedRows:
         """
         self._examples, self._predictions = examples, predictions
         self._target, self._lengths, self._has_labels = target, lengths, has_labels
-        self._losses = losses if has_labels else None
+        self._losses = [None] * len(examples) if losses is None else losses
 
     def __len__(self):
         return len(self._examples)
 
     def __iter__(self):
-        losses = [None] * len(self) if self._losses is None else self._losses
-        columns = (self._examples, self._predictions, self._lengths, losses)
+        columns = (self._examples, self._predictions, self._lengths, self._losses)
         for example, outputs, length, loss in zip(*columns, strict=True):
             texts = (example.text_a, example.text_b) if example.text_b else (example.text_a,)
             source = getattr(example, "source", None)  # a script may have its own class of examples

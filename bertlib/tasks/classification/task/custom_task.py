@@ -70,10 +70,10 @@ def read(settings, suffix=""):
     record = settings.trained and settings.trained.record
     run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
-    _check_flags(settings, kind)
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
         run_record.columns_by_name(settings))
+    _check_flags(settings, kind, reader)
     splits, labels, stored_rows = _read(settings, kind, reader, record)
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
@@ -189,29 +189,32 @@ def _has_file(settings, split):
     return bool(getattr(settings, _FILES[split]))
 
 
-def _check_flags(settings, kind):
-    """Raises a ValueError if flags exclude each other. `kind` is the class of the target."""
-    arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default),
-                                              run_record.columns_by_name(settings))
-    text_column, label_column = arguments["text"], arguments["label"]
+def _check_flags(settings, kind, reader):
+    """Raises a ValueError if flags exclude each other.
+
+    Args:
+      settings: a `Settings`.
+      kind: class of the target.
+      reader: the `row_examples.ExampleReader` with the values of the flags.
+    """
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
                          "--train_file, --dev_file and --test_file instead.")
     if settings.label_file and kind.is_score:
         raise ValueError("--label_file: a regression predicts numbers and has no labels. Leave the flag out.")
-    if len(text_column or ()) > 2:
-        raise ValueError(f"--text_column={settings.text_column} names {len(text_column)} columns, but an "
+    if len(reader.text or ()) > 2:
+        raise ValueError(f"--text_column={settings.text_column} names {len(reader.text)} columns, but an "
                          "example has only one or two texts. Name one or two columns.")
-    if len(label_column or ()) > 1 and not kind.is_multilabel:
+    if len(reader.label or ()) > 1 and not kind.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
                          f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
     named = [getattr(settings, name) for name in _FILES.values() if getattr(settings, name)]
-    if (settings.is_given("delimiter") and arguments["delimiter"] not in (None, "\t")
+    if (settings.is_given("delimiter") and reader.delimiter not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
         raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "
                          f"by tabs. Leave the flag out, or rename {named[0]} so that its name ends in .csv.")
-    check_header_flag(arguments["header"], None if text_column is None else [
-        *text_column, *(label_column or ())], "--text_column and --label_column")
+    check_header_flag(reader.header, None if reader.text is None else [
+        *reader.text, *(reader.label or ())], "--text_column and --label_column")
 
 
 # --- Files -----------------------------------------------------------------------------------------------
