@@ -15,7 +15,6 @@ import gc
 import itertools
 import math
 import os
-import sys
 
 from absl import flags, logging
 
@@ -24,13 +23,10 @@ from bertlib.command_line import common_flags, launch
 from bertlib.data import example_encoding, record_files
 from bertlib.flag_table import entries, shared
 from bertlib.runs import checks, model_config, vocabularies
-from bertlib.system import files, network_namespace
+from bertlib.system import files
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
-
-# This environment variable is set if the command already runs in a network namespace.
-_PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 
 ENTRIES = entries.section("Files", None, [
     entries.Path("input_file", None,
@@ -77,12 +73,10 @@ ENTRIES = entries.section("Files", None, [
                  "runner."),
     entries.Texts("beam_options", [],
                   "Options of the Beam runner: pairs name=value with commas between them, such as "
-                  "direct_num_workers=2,direct_running_mode=multi_processing."),
-    shared.OPEN_PORTS,
+                  "flink_master=host:8081,parallelism=4."),
 ])
 
 common_flags.define(ENTRIES)
-
 
 
 # --- The published generator: lists of token strings, random numbers in the published order --------------
@@ -363,9 +357,7 @@ def create_cluster(settings):
         return None
     if settings.is_given("num_workers"):
         raise ValueError("--num_workers cannot be used with --beam_runner, because the Beam runner replaces "
-                         "the processes of this command. Leave one of these two flags out. To set the number "
-                         "of workers of the Beam runner, use --beam_options, for example "
-                         "--beam_options=direct_num_workers=2.")
+                         "the processes of this command. Leave one of these two flags out.")
     # This import runs only if --beam_runner is given, because Apache Beam is an optional package.
     from bertlib.tasks.pretraining import pretraining_beam
 
@@ -374,32 +366,6 @@ def create_cluster(settings):
     except ValueError as error:
         options = settings.beam_options and f" --beam_options={','.join(settings.beam_options)}"
         raise ValueError(f"--beam_runner={settings.beam_runner}{options or ''}: {error}") from None
-
-
-def close_ports(settings):
-    """Restarts this command in a network namespace if Beam's local runner would open ports.
-
-    The command in the namespace does not restart itself again.
-    """
-    cluster = None if _PORTS_ARE_CLOSED in os.environ else create_cluster(settings)
-    if cluster is None or not cluster.opens_ports:
-        return
-    with network_namespace.for_processes(
-            settings.open_ports, launch.path_arguments(),
-            "The gRPC servers of Apache Beam's local runner", logging.warning) as namespace:
-        is_possible = namespace is not None
-    if is_possible:
-        # Only a process with a single thread can move to a namespace. TensorFlow has started threads in this
-        # process, so the command is started again.
-        network_namespace.execute([sys.executable, *sys.orig_argv[1:]],
-                                  {**os.environ, _PORTS_ARE_CLOSED: "1"})
-
-
-def command(argv):
-    """Runs `main`. If Beam's local runner will open ports, the command first restarts itself in a network
-    namespace, so that other processes cannot reach these ports; see `close_ports`."""
-    close_ports(common_flags.read_settings())
-    main(argv)
 
 
 def main(_):
@@ -434,4 +400,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    launch.run(command, resumable=True)
+    launch.run(main, resumable=True)

@@ -5,13 +5,11 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import network_namespaces
 import pytest
-from scripts import ROOT, environment
+from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -135,27 +133,3 @@ def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_
         os.kill(run.pid, signal.SIGTERM)
         done = run.wait()
     assert done.code == 143 and "terminated." in done.err and not warnings_in(done.err)
-
-
-# --- Beam ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.soak(reason="interpreters of their own, which load Beam")
-@pytest.mark.parametrize("is_open", [False, True])
-def test_the_ports_of_beam_s_local_runner(is_open, tmp_path):
-    network_namespaces.require_namespaces()
-    (tmp_path / "text").write_text("A cat sees.\nA dog hears.\n\n" * 400)
-    (tmp_path / "vocabulary").write_text("\n".join(tiny.VOCABULARY) + "\n")
-    flags = tiny.flags(input_file="text", vocab_file="vocabulary", output_file="records",
-                       beam_runner="DirectRunner", **({"open_ports": True} if is_open else {}),
-                       beam_options="direct_running_mode=multi_threading,direct_num_workers=2")
-    run = subprocess.Popen([sys.executable, ROOT / "create_pretraining_data.py", *flags], cwd=tmp_path,
-                           env=environment(), stderr=subprocess.PIPE, encoding="utf-8")
-    while not (ports := network_namespaces.ports_of(run.pid)):
-        assert run.poll() is None, run.communicate()
-        time.sleep(0.05)
-    visible = network_namespaces.ports_here()
-    assert visible.issuperset(ports) if is_open else visible.isdisjoint(ports)
-    _, log = run.communicate(timeout=300)
-    assert run.returncode == 0 and "open to other machines" not in log, log
-    assert (tmp_path / "records.manifest.json").exists()

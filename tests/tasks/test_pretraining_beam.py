@@ -1,18 +1,13 @@
-"""Pre-training data on Apache Beam's local runner: the files are equal to those of the local command.
-
-This holds for any number of workers.
-"""
+"""Pre-training data on Apache Beam's local runner: the files are equal to those of the local command."""
 
 import gzip
 import itertools
 import json
 import os
 import pathlib
-import signal
-import subprocess
 import sys
-import time
 
+import grpc
 from helpers import ROOT
 import pytest
 from test_pretraining_data import contents, corpus, stream, tokenizer_of, write
@@ -24,24 +19,8 @@ from bertlib.tasks.pretraining.pretraining_data import Recipe
 SMALL = {"max_seq_length": 32, "dupe_factor": 2}
 
 
-def cluster(mode="in_memory", workers=1):
-    return pretraining_beam.Cluster("DirectRunner", [f"direct_running_mode={mode}",
-                                                     f"direct_num_workers={workers}"])
-
-
-def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
-    """Compares the files and the manifest of a local run with those of a run on a cluster. Returns the files.
-    """
-    found = []
-    for name, where in (("here", None), ("beam", on)):
-        paths, manifest = stream(tmp_path, texts, recipe, name=name, cluster=where, **arguments)
-        assert manifest.pop("files") == [os.path.basename(path) for path in paths]
-        written = json.loads(pathlib.Path(paths[0] + ".manifest.json").read_text())
-        assert {**manifest, "files": written["files"]} == written
-        found.append((contents(paths), json.dumps(manifest)))
-    assert found[0] == found[1]
-    assert not [name for name in os.listdir(tmp_path) if "partial" in name or ".beam-" in name]
-    return found[0][0]
+def cluster():
+    return pretraining_beam.Cluster("DirectRunner")
 
 
 # --- The same files --------------------------------------------------------------------------------------
@@ -52,31 +31,17 @@ def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
           for change in ({"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}))])
 def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
     monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
-    assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=7,
-                         shuffle_buffer_documents=5)
-
-
-def test_the_default_mode_opens_no_port(tmp_path, monkeypatch):
-    import grpc
-
-    monkeypatch.setattr(grpc, "server", None)
-    in_memory = pretraining_beam.Cluster("DirectRunner")
-    assert not in_memory.opens_ports
-    stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=in_memory)
-    for mode in ("multi_threading", "multi_processing"):
-        assert cluster(mode).opens_ports
-    with pytest.raises(TypeError, match="NoneType"):
-        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), name="other", cluster=cluster("multi_threading"))
-
-
-@pytest.mark.parametrize("workers", [
-    *(pytest.param(number, marks=pytest.mark.slow(reason="one more pipeline of Beam")) for number in (1, 2)),
-    4])
-def test_files_are_the_same_for_any_number_of_threads(tmp_path, workers):
-    written = assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL),
-                                   cluster("multi_threading", workers), files=2, shuffle_buffer_documents=5)
-    assert written == contents(stream(tmp_path, corpus(23, 4, 5), Recipe(**SMALL), 2,
-                                      shuffle_buffer_documents=5)[0])
+    monkeypatch.setattr(grpc, "server", None)  # nothing opens a port
+    found = []
+    for name, where in (("here", None), ("beam", cluster())):
+        paths, manifest = stream(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), 7, name,
+                                 cluster=where, shuffle_buffer_documents=5)
+        assert manifest.pop("files") == [os.path.basename(path) for path in paths]
+        written = json.loads(pathlib.Path(paths[0] + ".manifest.json").read_text())
+        assert {**manifest, "files": written["files"]} == written
+        found.append((contents(paths), json.dumps(manifest)))
+    assert found[0] == found[1]
+    assert not [name for name in os.listdir(tmp_path) if "partial" in name or ".beam-" in name]
 
 
 def test_several_input_files_and_more_output_files_than_records(tmp_path):
@@ -166,24 +131,23 @@ def test_files_of_another_file_system(tmp_path):
 # --- Errors ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode, content, complaint", [
-    ("multi_threading", b"one\ntwo \xe9\n", "^[^ ]*b, line 2: byte 5 of this line, 0xe9, is not UTF-8. Con"
-                                            "vert the file to UTF-8.$"),
-    ("in_memory", b"\n \n", "/b, .*: the input files contain no text"),
-    ("multi_threading", b"one\ntwo\n", "only one document, .* pass --next_sentence=false")])
-def test_bad_text(tmp_path, mode, content, complaint, capfd):
+@pytest.mark.parametrize("content, complaint", [
+    (b"one\ntwo \xe9\n", "^[^ ]*b, line 2: byte 5 of this line, 0xe9, is not UTF-8. Convert the file to "
+                         "UTF-8.$"),
+    (b"\n \n", "/b, .*: the input files contain no text"),
+    (b"one\ntwo\n", "only one document, .* pass --next_sentence=false")])
+def test_bad_text(tmp_path, content, complaint, capfd):
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     for path, text in zip(paths, (b"", content, b"" if b"\xe9" not in content else content)):
         pathlib.Path(path).write_bytes(text)
     with pytest.raises((ValueError, OSError), match=complaint):
         pretraining_stream.write_training_data(paths, [str(tmp_path / "out")], tokenizer_of([["one two"]]),
-                                               Recipe(), cluster=cluster(mode, 2))
+                                               Recipe(), cluster=cluster())
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
     assert not capfd.readouterr().err.strip()
 
 
-@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
-def test_what_goes_wrong_on_a_worker_is_one_message(tmp_path, mode, monkeypatch, capfd):
+def test_an_error_on_a_worker_is_one_message(tmp_path, monkeypatch, capfd):
     survey = pretraining_beam.Cluster.survey
 
     def survey_and_change(*arguments):
@@ -193,8 +157,7 @@ def test_what_goes_wrong_on_a_worker_is_one_message(tmp_path, mode, monkeypatch,
 
     monkeypatch.setattr(pretraining_beam.Cluster, "survey", survey_and_change)
     with pytest.raises(OSError, match="^[^ ]*corpus.txt was changed while it was read: at first, it had 9 "):
-        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(mode, 2),
-               shuffle_buffer_documents=4)
+        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(), shuffle_buffer_documents=4)
     assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
     assert not capfd.readouterr().err.strip()
 
@@ -209,36 +172,14 @@ def test_what_a_runner_loses_is_missed(tmp_path, lost, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
 
 
-KILL = "os.kill(os.getpid(), 9)"
-
-
-def start_processes_that(monkeypatch, do):
-    """Makes the processes of the local runner execute the code `do` first, after their imports."""
-    before, serve, after = pretraining_beam._WORKER.partition("pretraining_beam.serve")
-    monkeypatch.setattr(pretraining_beam, "_WORKER", f"{before}import os; {do}; {serve}{after}")
-
-
-@pytest.mark.parametrize("moment", [
-    KILL, pytest.param(f"pretraining_beam._survey_file = lambda *_: {KILL}",
-                       marks=pytest.mark.slow(reason="interpreters of their own, each of which loads Beam"))],
-    ids=["at its start", "at work"])
-def test_a_process_that_is_killed_is_one_message(tmp_path, moment, monkeypatch, capfd):
-    start_processes_that(monkeypatch, moment)
-    with pytest.raises(ChildProcessError, match="exited with return code -9. If memory ran out, use fewer"):
-        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster("multi_processing", 2))
-    assert os.listdir(tmp_path) == ["corpus.txt"]
-    assert not capfd.readouterr().err.strip()
-
-
 @pytest.mark.parametrize("runner, options, complaint", [
     ("NoSuchRunner", [], "has no runner with this name. Its runners are DataflowRunner"),
-    ("no.such.Runner", [], "has no runner with this name"), ("os.path", [], "has no runner with this name"),
+    ("no.such.Runner", [], "has no runner with this name"),
     ("DirectRunner", ["direct_num_workers=two"], "argument --direct_num_workers: invalid int value: 'two'"),
     ("DirectRunner", ["direct_running_mode=x"], "argument --direct_running_mode: invalid choice: 'x'"),
-    ("DirectRunner", ["direct_num_workers=-1"], "direct_num_workers must not be negative"),
+    ("DirectRunner", ["direct_running_mode=multi_processing"], "would open ports .* pass --num_workers"),
     ("DirectRunner", ["direct_num_worker=2"], "has no option direct_num_worker"),
-    ("DirectRunner", ["2"], "has no option 2"), ("DirectRunner", [""], "option for Apache Beam is empty"),
-    ("DirectRunner", ["runner=FlinkRunner"], "options name the runner FlinkRunner")])
+    ("DirectRunner", ["2"], "has no option 2")])
 def test_runners_and_options_that_there_are_not(runner, options, complaint):
     with pytest.raises(ValueError, match=complaint):
         pretraining_beam.Cluster(runner, options)
@@ -281,63 +222,3 @@ def test_without_the_flag_nothing_of_beam_is_loaded(scripts, tmp_path):
                      "print([name for name in sys.modules if 'beam' in name])\n")
     done = scripts.run(probe, *flags(output_file="out"), cwd=tmp_path)
     assert done.out == "[]\n" and (tmp_path / "out").exists(), done.err
-
-
-def processes_of(session):
-    """Returns the process numbers of the local runner's processes in a session."""
-    lines = subprocess.run(["ps", "-wweo", "pid=,sid=,args="], capture_output=True, encoding="utf-8").stdout
-    return [int(line.split()[0]) for line in lines.splitlines()
-            if line.split()[1] == str(session) and "pretraining_beam.serve" in line]
-
-
-def start(tmp_path, workers):
-    options = f"direct_running_mode=multi_processing,direct_num_workers={workers}"
-    return subprocess.Popen([sys.executable, ROOT / "create_pretraining_data.py", *flags(
-        output_file=f"{tmp_path}/0,{tmp_path}/1", beam_runner="DirectRunner", beam_options=options)],
-        cwd=tmp_path, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
-
-
-def wait_for(condition):
-    end = time.monotonic() + 200
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
-
-
-@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam; a run that was interrupted "
-                         "goes on above")
-def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_path):
-    (tmp_path / "here").mkdir()
-    done = scripts.run("create_pretraining_data.py", *flags(output_file="0,1"), cwd=tmp_path / "here")
-    done.assert_success()
-    expected = contents([tmp_path / "here" / name for name in ("0", "1", "0.manifest.json")])
-    for workers in (1, 2, 4):
-        there = tmp_path / f"a b{workers}"
-        there.mkdir()
-        if workers == 2:
-            killed = start(there, workers)
-            # The run is killed in the second pipeline, which writes the files.
-            wait_for(lambda: (there / "0.partial").exists() and processes_of(killed.pid))  # noqa: B023
-            time.sleep(1)
-            killed.kill()
-            killed.wait()
-            assert not (there / "0").exists() and not (there / "0.manifest.json").exists()
-            wait_for(lambda: not processes_of(killed.pid))  # noqa: B023
-        run = start(there, workers)
-        _, said = run.communicate(timeout=300)
-        assert run.returncode == 0 and len(said.splitlines()) < 12, said
-        assert contents([there / name for name in ("0", "1", "0.manifest.json")]) == expected
-        assert sorted(os.listdir(there)) == ["0", "0.manifest.json", "1"]
-
-
-@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
-def test_a_process_that_is_killed_ends_the_command(tmp_path):
-    run = start(tmp_path, 2)
-    # The second pipeline begins with this file. Its processes exist for some seconds before they can work.
-    wait_for(lambda: (tmp_path / "0.partial").exists())
-    os.kill(wait_for(lambda: processes_of(run.pid))[-1], signal.SIGKILL)
-    _, said = run.communicate(timeout=300)
-    assert run.returncode == 1 and "exited with return code -9. If memory ran out" in said.splitlines()[-1]
-    assert not processes_of(run.pid) and sorted(os.listdir(tmp_path)) == ["0.partial", "1.partial"]

@@ -23,12 +23,6 @@ import itertools
 import json
 import logging
 import os
-import queue
-import shlex
-import signal
-import socket
-import sys
-import threading
 import uuid
 
 from bertlib.data import record_files
@@ -45,14 +39,6 @@ _TEMPORARY_SUFFIX = ".beam-"
 # would download a program that is written in Go.
 _LOCAL_RUNNER = "FnApiRunner"
 _LOCAL_RUNNER_NAMES = ("direct", "directrunner", "fnapi", "fnapirunner")
-# Python code of a worker process of the local runner.
-_WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks.pretraining import pretraining_beam; "
-           "pretraining_beam.serve({port})")
-# For each worker process, the local runner has two threads with these names. The first thread waits for the
-# end of the process, and the second thread reads from the process.
-_WAITS_FOR_PROCESS, _READS_OF_PROCESS = "run_worker", "beam_control_read"
-_TIMEOUT_SECONDS = 3
-_LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
 _TENSORFLOW_ERRORS = "tensorflow.python.framework.errors_impl."
 
 
@@ -78,9 +64,8 @@ class Cluster:
     """A runner of Apache Beam with its options. `pretraining_stream` makes records on the workers of this
     runner.
 
-    Attributes:
-      opens_ports: whether the runner is a local runner that listens for its workers on all network
-        interfaces.
+    The local runner works in memory, with one worker. With several workers, it would open ports to other
+    machines.
     """
 
     def __init__(self, runner, options=()):
@@ -95,28 +80,23 @@ class Cluster:
           ImportError: Apache Beam, or a package that the runner needs, is not installed.
         """
         self._beam = _beam()
-        self._local = runner.lower() in _LOCAL_RUNNER_NAMES
-        self._name = _LOCAL_RUNNER if self._local else runner
-        if not all(option.strip(" -") for option in options):
-            raise ValueError("An option for Apache Beam is empty. Remove it.")
+        self._is_local = runner.lower() in _LOCAL_RUNNER_NAMES
+        self._name = _LOCAL_RUNNER if self._is_local else runner
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
-        # The import is here and not at the top, because loading Apache Beam takes about one second.
-        from apache_beam.runners import runner as runners
-        from apache_beam.runners.portability import portable_runner
-
         try:
-            instance = runners.create_runner(self._name)
+            instance = self._runner()
         except (ValueError, TypeError, AttributeError, ModuleNotFoundError):
-            instance = None
-        if not isinstance(instance, runners.PipelineRunner):
             known = self._beam.options.pipeline_options.StandardOptions.KNOWN_RUNNER_NAMES
-            raise ValueError(f"Apache Beam has no runner with this name. Its runners are {', '.join(known)}.")
-        self._check_options(takes_unknown=isinstance(instance, portable_runner.PortableRunner))
-        direct = self._options().view_as(self._beam.options.pipeline_options.DirectOptions)
-        self._in_processes = self._local and direct.direct_running_mode == "multi_processing"
-        # Beam's local runner starts servers that listen on all interfaces. Only its mode `in_memory` has no
-        # servers.
-        self.opens_ports = self._local and direct.direct_running_mode != "in_memory"
+            raise ValueError("Apache Beam has no runner with this name. Its runners are "
+                             f"{', '.join(known)}.") from None
+        # A runner with a job server sends its options to the server, which may know more options than Beam.
+        self._check_options(takes_unknown=hasattr(instance, "create_job_service"))
+
+    def _runner(self):
+        # The import is here and not at the top, because loading Apache Beam takes about one second.
+        from apache_beam.runners import runner
+
+        return runner.create_runner(self._name)
 
     def _check_options(self, takes_unknown):
         """Raises a ValueError if an option is not valid.
@@ -132,11 +112,10 @@ class Cluster:
         except SystemExit:
             problem = stderr.getvalue().strip().rpartition("error: ")[2]
             raise ValueError(f"Apache Beam does not accept these options: {problem}.") from None
-        if given.get("runner"):
-            raise ValueError(f"The options name the runner {given['runner']}, but the runner is "
-                             f"{self._name}. Remove `runner` from the options.")
-        if self._local and known["direct_num_workers"] < 0:
-            raise ValueError("direct_num_workers must not be negative; 0 means one worker for each CPU core.")
+        if self._is_local and known["direct_running_mode"] != "in_memory":
+            raise ValueError(f"direct_running_mode={known['direct_running_mode']} would open ports to other "
+                             "machines. Leave this option out. To use several processes of this machine, "
+                             "pass --num_workers without --beam_runner.")
         unknown = sorted(set(given) - set(known))
         if unknown and not takes_unknown:
             raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Write options as name=value, "
@@ -144,29 +123,6 @@ class Cluster:
 
     def _options(self):
         return self._beam.options.pipeline_options.PipelineOptions(self._flags)
-
-    def _prepared(self, port):
-        """Returns (runner, options of the runner).
-
-        Args:
-          port: int. The worker processes of the local runner end when this port is closed, see `serve`. None
-            for other runners.
-        """
-        # The import is here and not at the top, because loading Apache Beam takes about one second.
-        from apache_beam.runners import runner
-        from apache_beam.runners.portability import fn_api_runner
-        from apache_beam.transforms import environments
-
-        options = self._options()
-        if not self._in_processes:
-            return runner.create_runner(self._name), options
-        # Beam's default command for starting a worker process is not used, for two reasons: it fails if a
-        # path contains a space, and it logs every step.
-        options.view_as(self._beam.options.pipeline_options.DirectOptions).direct_running_mode = "in_memory"
-        code = shlex.quote(_WORKER.format(path=sys.path, port=port))
-        environment = environments.SubprocessSDKEnvironment.from_command_string(
-            f"exec {shlex.quote(sys.executable)} -c {code}")
-        return fn_api_runner.FnApiRunner(environment), options
 
     # --- Pipelines ---------------------------------------------------------------------------------------
 
@@ -263,18 +219,12 @@ class Cluster:
         _remove_temporary_files(output_files)
         path = f"{output_files[0]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
 
-        def run(port=None):
-            pipeline = self._beam.Pipeline(*self._prepared(port))
-            (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
-             | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
-            pipeline.run().wait_until_finish()
-
         try:
-            with _shorten_errors(), _quiet() if self._local else contextlib.nullcontext():
-                if self._in_processes:
-                    _run_with_port(run, is_done=lambda: files.exists(path))
-                else:
-                    run()
+            with _shorten_errors(), _without_logging() if self._is_local else contextlib.nullcontext():
+                pipeline = self._beam.Pipeline(self._runner(), self._options())
+                (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
+                 | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
+                pipeline.run().wait_until_finish()
         except BaseException:
             _remove_temporary_files(output_files)
             raise
@@ -304,84 +254,17 @@ def _without_logging():
 
 
 @contextlib.contextmanager
-def _quiet():
-    """Returns a context manager. Inside its block, the log and the tracebacks of the local runner are
-    hidden."""
-    with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)):
-        yield
-
-
-def _run_with_port(run, is_done):
-    """Opens a port, and calls a function that runs the local runner. The worker processes end when the port
-    is closed.
-
-    For each worker process, the runner has a thread that waits for the end of the process. If the process
-    fails, the error is raised only in this thread. The runner does not notice the error, and waits forever
-    for an answer from the process. For this reason, `run` is called in a separate thread. If a process fails,
-    `_run_with_port` no longer waits for the end of `run`.
-
-    Args:
-      run: function that takes the port, see `serve`.
-      is_done: function without arguments that returns whether the work is complete.
-
-    Raises:
-      ChildProcessError: a worker process failed before the work was complete.
-    """
-    ends, before = queue.SimpleQueue(), threading.excepthook
-
-    def run_to_end(port):
-        try:
-            ends.put(run(port))
-        except BaseException as error:
-            ends.put(error)
-
-    def note(failure):
-        if failure.thread is not None and failure.thread.name == _WAITS_FOR_PROCESS:
-            ends.put(ChildProcessError(f"{failure.exc_value}. {_LESS_MEMORY}"))
-
-    threading.excepthook = note
-    try:
-        with socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
-            threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
-            end = ends.get()
-    finally:
-        # The threads with these names end when the worker processes end. If such a thread fails, Python
-        # passes the error to the hook `note`. So `note` stays the hook until these threads have ended.
-        for thread in threading.enumerate():
-            if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
-                thread.join(_TIMEOUT_SECONDS)
-        threading.excepthook = before
-    if end is not None and not is_done():
-        raise end
-
-
-class _NoTracebacks:
-    """A stream that drops tracebacks and forwards all other text to `stream`. Beam prints the traceback of an
-    error and also raises the error, so the printed traceback is not needed."""
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def write(self, text):
-        return len(text) if text.startswith("Traceback ") else self._stream.write(text)
-
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
-
-
-@contextlib.contextmanager
 def _shorten_errors():
     """Returns a context manager that shortens the messages of errors from workers. It removes the traceback
     of the worker and the text that Beam has added."""
     try:
         yield
-    except ChildProcessError:
-        raise
     except Exception as error:
         last = (str(error).strip().splitlines() or [""])[-1]
         message, is_from_worker, _ = last.partition(" [while running '")
-        if isinstance(error, RuntimeError) and not is_from_worker:
-            raise ChildProcessError(f"The pipeline failed: {last}. {_LESS_MEMORY}") from error
+        if not is_from_worker and isinstance(error, RuntimeError):
+            raise ChildProcessError(f"The pipeline failed: {last}. If memory ran out, use fewer workers, or "
+                                    "a smaller --shuffle_buffer_documents.") from error
         if not isinstance(error, (ValueError, OSError)):
             name, _, message = message.partition(": ")
             kind = getattr(builtins, name, None)
@@ -389,35 +272,6 @@ def _shorten_errors():
             if not is_expected and not name.startswith(_TENSORFLOW_ERRORS):
                 raise
         raise OSError(message) from error
-
-
-def serve(port):
-    """Runs a worker process of the local runner. The command that started this process keeps the port open
-    until all work is done or has failed. When the port is closed, this process ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers ignore Ctrl-C; the command handles it
-    threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
-    code = 1
-    try:
-        with _without_logging():
-            # The import is here and not at the top, because loading Apache Beam takes about one second.
-            import apache_beam.runners.worker.sdk_worker_main as harness
-
-        logging.disable(logging.CRITICAL)
-        sys.stderr = _NoTracebacks(sys.stderr)
-        harness.main([])
-        code = 0
-    finally:
-        # A normal exit would wait for all threads. Some threads may never end, and TensorFlow's threads need
-        # about a second to end.
-        os._exit(code)
-
-
-def _exit_when_closed(port):
-    # `recv` waits until the command that owns the port closes it. The command never accepts this connection.
-    # When it closes the port, the operating system also closes the connection, and `recv` returns.
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.recv(1)
-    os._exit(0)
 
 
 # --- Functions that workers run --------------------------------------------------------------------------
