@@ -77,11 +77,6 @@ CHINESE_BLOCKS = (
 _remember = functools.lru_cache(maxsize=1 << 16)
 
 _DIGIT_AND_COMMA = re.compile(r"\d,$")
-# Characters that `str.split` treats as white space. BasicTokenizer treats these characters as control
-# characters: it removes them and joins the text on both sides.
-_GAPLESS_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-# All other characters that `str.split` treats as white space.
-_SPACES = " \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_BLOCKS)
 # Characters of scripts without spaces between words: Chinese, Thai, Lao, Tibetan, Burmese, Khmer and kana.
 _SPACELESS = re.compile(
@@ -89,11 +84,11 @@ _SPACELESS = re.compile(
 )
 # These code points are not characters, but they may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Matches text between characters that are white space in all SentencePiece models. A model may treat
-# additional characters as white space.
+# Matches text between characters that are white space for all tokenizers and all SentencePiece models. Other
+# white space may be inside of the text.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
-_CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^{_SPACES}{_CHINESE}]+")
+_CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^ \t\n\r{_CHINESE}]+")
 # A cache contains at most `_REMEMBERED_CHUNKS` chunks, of at most `_LONGEST_REMEMBERED` characters each.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
@@ -393,7 +388,7 @@ class _Tokenizer:
     _special = None
 
     def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name != "_remembered"}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_remembered")}
 
     def _protect(self, never_split):
         never_split = [never_split] if isinstance(never_split, str) else list(never_split)
@@ -407,6 +402,10 @@ class _Tokenizer:
         if never_split:
             longest_first = sorted(never_split, key=len, reverse=True)
             self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    def _cached_tokens(self, text):
+        chunks = self._chunks_of(convert_to_unicode(text))
+        return list(itertools.chain.from_iterable(map(self._remembered.__getitem__, chunks)))
 
     def _generate(self, text):
         """Yields the tokens of a text (str). The protected special tokens are kept whole."""
@@ -460,7 +459,7 @@ class FullTokenizer(_Tokenizer):
       wordpiece_tokenizer: the `WordpieceTokenizer` that splits words into pieces.
     """
 
-    _remembered = (None, None)
+    _remembered_state = None
 
     def __init__(self, vocab_file, do_lower_case=True, never_split=(), strip_accents=None,
                  tokenize_chinese_chars=True, max_input_chars_per_word=200):
@@ -496,20 +495,16 @@ class FullTokenizer(_Tokenizer):
         text is tokenized, because the cache does not notice this change. You may replace the whole
         `basic_tokenizer` or `wordpiece_tokenizer` by an object of a different class at any time.
         """
-        chunks = self._remembered_chunks()
-        if chunks is None:
+        state = self._state()
+        if state is None:
             return self.tokenize_plainly(text)
-        return list(itertools.chain.from_iterable(chunks.of(text)))
+        if state != self._remembered_state:
+            self._remembered, self._remembered_state = _Chunks(self), state
+        return self._cached_tokens(text)
 
     def tokenize_plainly(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes), without the cache."""
         return list(self._generate(convert_to_unicode(text)))
-
-    def _remembered_chunks(self):
-        state = self._state()
-        if state is not None and state != self._remembered[0]:
-            self._remembered = state, _Chunks(self)
-        return None if state is None else self._remembered[1]
 
     def _split(self, text):
         for word in self.basic_tokenizer.tokenize(text):
@@ -535,35 +530,17 @@ class FullTokenizer(_Tokenizer):
         """Returns whether a token continues the word of the token before it."""
         return token.startswith(CONTINUATION)
 
-    def chunks(self, convert):
-        """Returns an object with a method `of(text)`, which yields convert(tokens) for each chunk of the
-        text.
-
-        The object caches the converted tokens, which saves more time than a cache of tokens. The tokenizer
-        must not be changed while the object is in use.
-
-        Args:
-          convert: function that takes the list of the tokens of a chunk.
-
-        Returns:
-          the object. It is None if `basic_tokenizer` or `wordpiece_tokenizer` was replaced by an object of
-          another class, because it is then uncertain whether texts can be divided into chunks.
-        """
-        return None if self._state() is None else _Chunks(self, convert)
-
     def _chunks_of(self, text):
         """Divides a text into chunks that can be tokenized separately. This is possible because no tokenizer
         of this file looks across white space."""
+        if text.isascii() and text.isprintable():  # the usual case, in which `split` is faster
+            return text.split()
         # Normally, each Chinese character is a separate chunk. In two cases, the text is split only at white
         # space: `tokenize_chinese_chars` is false, or a special token contains a Chinese character.
-        if not (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
+        if (not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
-            return _CHINESE_OR_OTHERS.findall(text)
-        # `str.split` would split at the characters of `_GAPLESS_SPACE`. `isprintable` is fast and is true for
-        # most texts, so the search is rarely needed.
-        if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return _BETWEEN_SPACES.findall(text)
-        return text.split()
+        return _CHINESE_OR_OTHERS.findall(text)
 
     def _state(self):
         """Returns a tuple of all settings on which the tokens depend. Returns None if `basic_tokenizer` or
@@ -574,9 +551,8 @@ class FullTokenizer(_Tokenizer):
                 or not isinstance(vocab, dict)):
             return None
         # The last two values of the tuple change if a token is added to the vocabulary or removed from it.
-        return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
-                wordpiece.unk_token, wordpiece.max_input_chars_per_word,
-                id(vocab), len(vocab), next(reversed(vocab), None))
+        return (basic, *vars(basic).values(), wordpiece, *vars(wordpiece).values(), len(vocab),
+                next(reversed(vocab), None))
 
 
 class SentencePieceTokenizer(_Tokenizer):
@@ -633,10 +609,7 @@ class SentencePieceTokenizer(_Tokenizer):
 
     def tokenize(self, text):
         """Returns the tokens (list of str) of text (str or UTF-8 bytes)."""
-        return list(itertools.chain.from_iterable(self._remembered.of(text)))
-
-    def _remembered_chunks(self):
-        return self._remembered
+        return self._cached_tokens(text)
 
     def _spans(self, text):
         return [(word.start() + start, word.start() + end) for word in _BETWEEN_SPACES.finditer(text)
@@ -650,11 +623,6 @@ class SentencePieceTokenizer(_Tokenizer):
         """
         return not (token.startswith(WORD_START) or token in _SPECIAL_PIECES and token != "[UNK]"
                     or _SPACELESS.match(token))
-
-    def chunks(self, convert):
-        """Returns an object with a method `of(text)`. The method yields convert(tokens) for each chunk of the
-        text; see `FullTokenizer.chunks`."""
-        return _Chunks(self, convert)
 
     def _chunks_of(self, text):
         return _BETWEEN_SPACES.findall(text)
@@ -709,54 +677,20 @@ def _without_accents(char):
 TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
-def first_tokens(tokenizer, text, count):
-    """Returns the first `count` tokens of a text, which are `tokenizer.tokenize(text)[:count]`.
-
-    The tokenizers of this file do not tokenize the rest of the text. The result is the same for a tokenizer
-    of any other class and for a replaced method `tokenize`, but they tokenize the whole text.
-
-    Args:
-      tokenizer: an object with `tokenize(text)`.
-      text: str or UTF-8 bytes.
-      count: int.
-
-    Returns:
-      list of str.
-    """
-    is_known = type(tokenizer) in TOKENIZERS and "tokenize" not in vars(tokenizer)
-    chunks = tokenizer._remembered_chunks() if is_known else None
-    if chunks is None:
-        return list(tokenizer.tokenize(text))[:count]
-    return list(itertools.islice(chunks.generate(text), count))
-
-
 class _Chunks(dict):
-    """A cache of tokenized text: {chunk of text: value}. The function `convert` computes the value from the
-    list of the tokens of the chunk. If a chunk is not in the cache, its value is computed at the look-up."""
+    """A cache of tokenized text: {chunk of text: list of its tokens}. If a chunk is not in the cache, it is
+    tokenized at the look-up."""
 
-    def __init__(self, tokenizer, convert=list):
+    def __init__(self, tokenizer):
         self._tokenizer = tokenizer
-        self._convert = convert
 
     def __missing__(self, chunk):
-        value = self._convert(list(self._tokenizer._generate(chunk)))
+        tokens = list(self._tokenizer._generate(chunk))
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _REMEMBERED_CHUNKS:
                 self.clear()
-            self[chunk] = value
-        return value
-
-    def of(self, text):
-        """Divides a text (str or UTF-8 bytes) into chunks. Yields the value of each chunk: the result of
-        `convert` for the tokens of the chunk."""
-        return map(self.__getitem__, self._tokenizer._chunks_of(convert_to_unicode(text)))
-
-    def generate(self, text):
-        """Yields the tokens of a text (str or UTF-8 bytes). Tokens that are not requested are not computed,
-        also in a chunk that is too long for the cache. This method needs the default of `convert`."""
-        for chunk in self._tokenizer._chunks_of(convert_to_unicode(text)):
-            yield from (self[chunk] if len(chunk) <= _LONGEST_REMEMBERED
-                        else self._tokenizer._generate(chunk))
+            self[chunk] = tokens
+        return tokens
 
 
 class BasicTokenizer:
@@ -810,8 +744,6 @@ class BasicTokenizer:
         Returns:
           list of pairs (start, end).
         """
-        if text.isascii() and text.isprintable():  # a fast way for most words
-            return [(index, index + 1) for index, char in enumerate(text) if char != " "]
         # Cleaning and normalization replace each character separately, with one exception that changes no
         # length: the lower case of a Greek sigma depends on its place in the word.
         spans, last = [], None

@@ -243,28 +243,10 @@ def tokenizer_with(**options):
 @given(st.lists(st.sampled_from([*"abZ!.,中文ก가éΣς$_ \t\n\x0b\x0c\x1c\x85\xa0\u2028\u3000\u0301\u200b\xad",
                                  "\ufffd", "[MASK]", "dog", "unaffable", "😀"]), max_size=80).map("".join),
        st.sampled_from([{}, {"never_split": "[MASK]"}, {"tokenize_chinese_chars": False},
-                        {"do_lower_case": False}]), st.integers(0, 40))
-def test_the_first_tokens_are_those_of_the_whole_text(text, options, count):
+                        {"do_lower_case": False}]))
+def test_the_cache_changes_no_token(text, options):
     tokenizer = tokenizer_with(**options)
-    plain = tokenizer.tokenize_plainly(text)
-    assert tokenizer.tokenize(text) == plain
-    assert tokenization.first_tokens(tokenizer, text, count) == plain[:count]
-
-
-@pytest.mark.parametrize("text", ["x " * 10_000, "a!" * 10_000, "中" * 10_000, "\x0ca b " * 5_000])
-def test_the_rest_of_a_text_is_not_tokenized(text, monkeypatch):
-    words, plain = [], tokenization.WordpieceTokenizer.tokenize
-    monkeypatch.setattr(tokenization.WordpieceTokenizer, "tokenize",
-                        lambda self, word: words.append(word) or plain(self, word))
-    assert len(tokenization.first_tokens(tokenizer_with(), text, 20)) == 20 and len(words) <= 21
-
-
-def test_the_first_tokens_of_another_tokenizer():
-    class Letters:
-        def tokenize(self, text):
-            return iter(text)
-
-    assert tokenization.first_tokens(Letters(), "abc", 2) == ["a", "b"]
+    assert tokenizer.tokenize(text) == tokenizer.tokenize_plainly(text)
 
 
 def test_which_tokens_continue_a_word(tokenizers):

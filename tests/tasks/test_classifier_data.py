@@ -80,24 +80,6 @@ def convert(text_a, text_b=None, length=8, label="x"):
     return classifier_data.convert_single_example(9, example, ["w", "x"], length, WordTokenizer())
 
 
-def test_windows_without_the_number_of_tokens_are_the_same(tokenizer):
-    generator, length = random.Random(3), 12
-    words = ["dog", "unaffable", "!", "中文", "a-b"]
-
-    def text():
-        return " ".join(generator.choices(words, k=generator.randrange(4 * length)))
-
-    for number in range(300):
-        example = classifier_data.InputExample("x", text(), generator.choice([None, "", text(), text()]))
-        for case in (tokenizer, WordTokenizer()):
-            stride = (0, 0, 5)[number % 3]
-            expected, count = classifier_features.make_windows(example, length, case, stride)
-            assert count == 2 + len(case.tokenize(example.text_a)) + bool(example.text_b) * (
-                1 + len(case.tokenize(example.text_b or "")))
-            assert classifier_features.make_windows(example, length, case, stride,
-                                                    counts_tokens=False) == (expected, None)
-
-
 @pytest.mark.parametrize("text_b", [0, 5, 0.0, float("nan")])
 def test_a_number_is_no_second_text(text_b, tokenizer):
     example = classifier_data.InputExample("train-3", "a cat", text_b, "x")

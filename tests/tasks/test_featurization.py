@@ -97,7 +97,6 @@ def test_a_step_of_another_class_is_used(tokenizer):
 
     tokenizer.wordpiece_tokenizer = Letters()
     assert tokenizer.tokenize("Abb a-x") == list("abba-x")
-    assert tokenizer.chunks(list) is None
     tokenizer.wordpiece_tokenizer = wordpiece
     assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
 
@@ -133,10 +132,9 @@ def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(tokenization, "_REMEMBERED_CHUNKS", 10)
     tokenizer = tokenization.FullTokenizer({"[UNK]": 0, "a": 1, "##a": 2})
-    chunks = tokenizer.chunks(len)
     for size in range(1, 60):
-        assert list(chunks.of("a" * size)) == [size]
-        assert len(chunks) <= 10 and max(map(len, chunks)) <= 32
+        assert len(tokenizer.tokenize("a" * size)) == size
+        assert len(tokenizer._remembered) <= 10 and max(map(len, tokenizer._remembered)) <= 32
 
 
 def test_a_tokenizer_is_pickled_without_its_memory(tokenizers):

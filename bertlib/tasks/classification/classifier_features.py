@@ -183,35 +183,24 @@ class _Converter:
             label_id=label_id, num_tokens=num_tokens)
 
 
-def make_windows(example, max_seq_length, tokenizer, doc_stride=0, counts_tokens=True):
-    """Cuts an `InputExample` into windows; see `FeatureRecords` for the arguments that are not listed here.
-
-    Args:
-      counts_tokens: whether the number of tokens is needed. If it is false and a text will be truncated, the
-        text is tokenized only up to the length of a window, which saves time. The windows are the same.
+def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
+    """Cuts an `InputExample` into windows; see `FeatureRecords` for the arguments.
 
     Returns:
       a pair: a list with (tokens of segment 0, tokens of segment 1) for each window; and an int, the number
-      of tokens before truncation, including special tokens. The int is None if it is not needed.
+      of tokens before truncation, including special tokens.
     """
-    def tokenize(text):
-        if counts_tokens or doc_stride:
-            return list(tokenizer.tokenize(text))
-        # `_truncate_seq_pair` compares the lengths of both texts. Its result stays the same, because it
-        # shortens a text of this length in any case.
-        return tokenization.first_tokens(tokenizer, text, max_seq_length)
-
     try:
-        tokens_a = tokenize(example.text_a)
+        tokens_a = list(tokenizer.tokenize(example.text_a))
         # A number is an error. The number 0 must not count as a missing text.
-        tokens_b = [] if example.text_b in (None, "") else tokenize(example.text_b)
+        tokens_b = [] if example.text_b in (None, "") else list(tokenizer.tokenize(example.text_b))
     except ValueError as error:
         raise ValueError(f"example {example.guid}: {error}") from None
     special = 3 if tokens_b else 2
     if max_seq_length < special:
         raise ValueError(f"example {example.guid}: --max_seq_length={max_seq_length} is too low: [CLS] and "
                          f"[SEP] alone need {special} tokens")
-    num_tokens = len(tokens_a) + len(tokens_b) + special if counts_tokens else None
+    num_tokens = len(tokens_a) + len(tokens_b) + special
     windows = cut_into_windows(tokens_a, tokens_b, max_seq_length - special, doc_stride)
     return [(["[CLS]", *a, "[SEP]"], [*b, "[SEP]"] if b else []) for a, b in windows], num_tokens
 

@@ -250,7 +250,7 @@ def feature_fields(seq_length, num_choices=SWAG_CHOICES):
             example_encoding.Field("label_ids", "int64", (), (0, num_choices - 1))]
 
 
-def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, counts_tokens=True):
+def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
     """Converts a question to the sequences that the model reads.
 
     Args:
@@ -258,23 +258,21 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, counts_toke
       max_seq_length: int, largest number of tokens of a sequence. Longer sequences are truncated; see
         `classifier_features.cut_into_windows`.
       tokenizer: a tokenizer of `tokenization`.
-      counts_tokens: whether `longest` is needed; see `classifier_features.make_windows`.
 
     Returns:
       (sequences, longest). `sequences` is a list with a dict for each ending. The keys are "input_ids",
       "input_mask" and "segment_ids". Each value is a list of int without padding. `longest` is the number of
-      tokens of the longest sequence before truncation, or None if it is not needed.
+      tokens of the longest sequence before truncation.
     """
     sequences, sizes = [], []
     for ending in endings:
         example = classifier_features.InputExample("question", sent1, f"{sent2} {ending}")
-        ((first, second),), size = classifier_features.make_windows(example, max_seq_length, tokenizer,
-                                                                    counts_tokens=counts_tokens)
+        ((first, second),), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
         sizes.append(size)
         sequences.append({"input_ids": list(tokenizer.convert_tokens_to_ids(first + second)),
                           "input_mask": [1] * len(first + second),
                           "segment_ids": [0] * len(first) + [1] * len(second)})
-    return sequences, max(sizes) if counts_tokens else None
+    return sequences, max(sizes)
 
 
 class _Converter:

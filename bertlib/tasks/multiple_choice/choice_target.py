@@ -67,7 +67,7 @@ class ChosenEnding(answers.Answers):
                              f"{choice_data.MIN_CHOICES} endings.")
         sent1, sent2, *endings = (answers.text(name, values[name]) for name in given)
         sequences, _ = choice_data.make_sequences(sent1, sent2, endings, self._model.max_seq_length,
-                                                  self._model.tokenizer, counts_tokens=False)
+                                                  self._model.tokenizer)
         return sequences, endings
 
     def postprocess(self, outputs, details):

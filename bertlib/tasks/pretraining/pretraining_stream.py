@@ -20,7 +20,6 @@ import numpy as np
 from bertlib.data import record_files, record_manifests, unknown_tokens
 from bertlib.system import files, fingerprints, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data
-import tokenization
 
 # Number of instances that are masked at once. If this number is changed, the random choices change, too.
 _BATCH = 512
@@ -43,7 +42,6 @@ class _BlockMaker:
     def __init__(self, tokenizer, recipe, random_seed):
         self._arguments = tokenizer, recipe, random_seed
         self._to_ids = tokenizer.convert_tokens_to_ids
-        self._chunks = tokenizer.chunks(self._to_ids) if type(tokenizer) in tokenization.TOKENIZERS else None
         words, continues = list(tokenizer.vocab), pretraining_data.continuation_function(tokenizer)
         self._word_ids = np.array(self._to_ids(words), np.int32)
         self._cls, self._sep, self._mask = self._to_ids(["[CLS]", "[SEP]", "[MASK]"])
@@ -90,10 +88,7 @@ class _BlockMaker:
             documents.append([])
             for sentence in text:
                 start = len(ids)
-                if self._chunks is None:
-                    ids += self._to_ids(self._arguments[0].tokenize(sentence))
-                else:
-                    ids.extend(itertools.chain.from_iterable(self._chunks.of(sentence)))
+                ids += self._to_ids(self._arguments[0].tokenize(sentence))
                 documents[-1].append(range(start, len(ids)))
         return np.array(ids, np.int32), documents
 

@@ -1,7 +1,6 @@
 """What a pre-training predicts: masked tokens and the next sentence. And how a pre-trained model answers."""
 
 from bertlib.tasks import answers, targets
-import tokenization
 
 _MASK = "[MASK]"
 _NUM_WORDS = 5  # number of words in an answer, for each [MASK]
@@ -38,9 +37,7 @@ class MaskedWords(answers.Answers):
         tokens = ["[CLS]"]
         for index, part in enumerate(parts):
             tokens += [_MASK] if index else []
-            tokens += tokenization.first_tokens(self._tokenizer, part, self._length)
-            if len(tokens) >= self._length:
-                break
+            tokens += self._tokenizer.tokenize(part)
         tokens = [*tokens[:self._length - 1], "[SEP]"]
         positions = [place for place, token in enumerate(tokens) if token == _MASK]
         if len(positions) < len(parts) - 1 or len(parts) == 1:

@@ -503,7 +503,7 @@ class _Featurizer:
         return features
 
     def _windows(self, example):
-        question = tokenization.first_tokens(self._tokenizer, example.question_text, self._max_query_length)
+        question = list(self._tokenizer.tokenize(example.question_text))[:self._max_query_length]
         room = self._length - len(question) - 3
         if room < 1:
             raise ValueError(f"question {example.qas_id}: max_seq_length {self._length} leaves no room for "

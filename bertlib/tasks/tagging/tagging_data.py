@@ -470,7 +470,7 @@ class _Windows:
         words, tags = item
         # A word that consists of control characters has no pieces. It gets the piece [UNK], because it also
         # needs a tag.
-        pieces = [tokenization.first_tokens(self._tokenizer, word, self._room) or ["[UNK]"] for word in words]
+        pieces = [list(self._tokenizer.tokenize(word))[:self._room] or ["[UNK]"] for word in words]
         return [self._window(pieces, tags, *places) for places in window_bounds(list(map(len, pieces)),
                                                                                 self._room)]
 

@@ -23,7 +23,6 @@ from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
 from bertlib.tasks.pretraining import corpus
 import modeling
-import tokenization
 
 POOLING = ("none", "cls", "mean")
 # A window consists of whole batches. It ends when it has at least `_WINDOW_TOKENS` tokens, or about
@@ -79,8 +78,8 @@ def generate_examples(input_file):
 def generate_features(examples, seq_length, tokenizer):
     """Yields the `InputFeatures` of each `InputExample`, truncated or padded to `seq_length` tokens."""
     for example in examples:
-        tokens_a = tokenization.first_tokens(tokenizer, example.text_a, seq_length)
-        tokens_b = tokenization.first_tokens(tokenizer, example.text_b or "", seq_length)
+        tokens_a = list(tokenizer.tokenize(example.text_a))
+        tokens_b = list(tokenizer.tokenize(example.text_b or ""))
         _truncate_seq_pair(tokens_a, tokens_b, seq_length - (3 if tokens_b else 2))
         tokens = ["[CLS]", *tokens_a, "[SEP]"]
         second = [*tokens_b, "[SEP]"] if tokens_b else []
