@@ -3,14 +3,13 @@
 import importlib.util
 import json
 import os
-import random
 
 from absl import logging
 from helpers import DATA
 import pytest
 import tensorflow as tf
 
-from bertlib.tasks.classification import classifier_data, classifier_features
+from bertlib.tasks.classification import classifier_data
 import tokenization
 
 GOLDEN = DATA / "mrpc_features.json"
