@@ -6,8 +6,17 @@ the tasks load no TensorFlow; their heads do.
 import abc
 import os
 
-from bertlib.runs import head_labels, model_config, run_record, vocabularies
+from absl import logging
+
+from bertlib.output_directory import output_files
+from bertlib.reports import prediction_files
+from bertlib.runs import head_labels, model_config, run_record, split_files, vocabularies
 from bertlib.system import terminal
+
+# {split: beginning of the names of the files with its scores}, and the same for its table of predictions.
+SCORES = {"dev": "eval_results", "test": "test_eval_results"}
+TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
+REPORT = "eval_report.html"
 
 
 class Task(abc.ABC):
@@ -18,13 +27,15 @@ class Task(abc.ABC):
       settings: the `Settings` of the run.
       config: the `modeling.BertConfig`, after `load_model`.
       tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
+      data: {split: its examples}, after `read`, for the splits that the phases need. The form of the examples
+        depends on the task.
     """
 
     # File name of the command, such as "run_squad.py".
     command: str
     # Name of the file of features of each split. That of the split "train" is written to --output_dir, all
     # others are written to --results_dir. A task whose data are features already writes no files.
-    records: dict[str, str] = {}
+    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
     # The splits that a run can evaluate or predict.
     inferred = "dev", "test"
     # The words for one example of the training in messages, and for the examples in the title of the picture.
@@ -47,7 +58,7 @@ class Task(abc.ABC):
     failure = None
 
     def __init__(self, settings):
-        self.settings, self.config, self.tokenizer = settings, None, None
+        self.settings, self.config, self.tokenizer, self.data = settings, None, None, {}
 
     # --- Flags
 
@@ -71,6 +82,18 @@ class Task(abc.ABC):
             self.settings.set_default("output_dir", os.path.join("output", folder))
         run_record.inherit_settings(self.settings, self.target.name)
 
+    def resolve_splits(self, folder, sample_defaults, names):
+        """Sets the flags of a task with the files --train_file, --dev_file and --test_file, or --data_dir. A
+        method for `resolve`.
+
+        Args:
+          folder: name of the default --output_dir below output/, and of the sample.
+          sample_defaults, names: see `split_files.resolve`.
+        """
+        self.resolve_run(folder)
+        split_files.resolve(self.settings, folder, sample_defaults, names)
+        model_config.resolve_model_flags(self.settings)
+
     def load_model(self):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
         self.config = model_config.load_config(self.settings)
@@ -78,18 +101,20 @@ class Task(abc.ABC):
 
     # --- Files and data
 
-    @abc.abstractmethod
     def input_files(self):
         """Returns the data files that the run reads, as {name of a flag: list of paths}."""
+        return split_files.list_files(self.settings)
 
-    @abc.abstractmethod
     def result_names(self, split):
         """Returns the names of all files that the evaluation or the prediction of a split can write into
         --results_dir."""
+        return [f"{SCORES[split]}.txt", f"{SCORES[split]}.json",
+                *(f"{TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
+                *([REPORT] if split == "dev" else [])]
 
     def other_names(self):
         """Returns the names of further files that the run can write into --results_dir."""
-        return []
+        return [output_files.SKIPPED_LINES] if "skip_bad_lines" in self.settings else []
 
     @abc.abstractmethod
     def read(self):
@@ -158,9 +183,9 @@ class Task(abc.ABC):
         """Returns the list of `faults.Fault`, the lines that --skip_bad_lines left out."""
         return []
 
-    @abc.abstractmethod
     def splits(self):
         """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
+        return [split for split in self.data if split != "train"]
 
     def write_features(self, split, path):
         """Writes the features of a split to a TFRecord file. With replicas, only replica 0 calls this method.
@@ -196,6 +221,15 @@ class Task(abc.ABC):
     def write(self, split, inference):
         """Evaluates or predicts a split, and writes the results into --results_dir. They replace the older
         results when this method returns. For the arguments, see `scores`."""
+
+    def write_table(self, name, rows, separator=","):
+        """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the
+        file without its extension."""
+        settings = self.settings
+        path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
+        prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
+                                           separator)
+        logging.info("Table of the predictions: %s.", path)
 
 
 def count_steps(settings, count, noun):

@@ -71,6 +71,6 @@ def test_tags_of_a_test_file_are_optional(tmp_path):
 def test_predictions_are_added_to_each_line(tmp_path):
     file = tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", '{"id": "é", "words": ["a", "b"]}\n'),
                                          tagged=None)
-    text = tagged_json_lines.add_predictions(file, [tagging_data.Prediction(["O", "B-X"], [0.5, 0.25])])
+    text = file.add_predictions([tagging_data.Prediction(["O", "B-X"], [0.5, 0.25])])
     assert text.startswith('{"id": "é", ') and json.loads(text) == {
         "id": "é", "words": ["a", "b"], "predicted_tags": ["O", "B-X"], "tag_probabilities": [0.5, 0.25]}

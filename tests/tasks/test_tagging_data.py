@@ -34,7 +34,8 @@ def test_a_file_is_read_and_written_line_by_line(tmp_path):
     assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
                               Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
     assert file.width == 4 and file.is_tagged
-    text = tagging_data.add_prediction_column(file, [["B-X", "O", "I-X"], ["O", "S-Y"]])
+    text = file.add_predictions([tagging_data.Prediction(["B-X", "O", "I-X"], [1.0] * 3),
+                                 tagging_data.Prediction(["O", "S-Y"], [1.0] * 2)])
     assert text == ("-DOCSTART- -X- -X- O O\n\n# a comment, before a sentence\nAna\tNN  I-NP I-PER\tB-X\n"
                     "#\tNN I-NP O\tO\n10\u00a0000 NN B-NP O I-X\n\n\n# another\n-DOCSTART- O\n"
                     "# NN I-NP I-LOC O\nis NN I-NP O S-Y\n")

@@ -1,83 +1,49 @@
 """Contains the task of run_swag.py: chooses the right one of several endings of a text."""
 
-import os
-
 from absl import logging
 
 from bertlib.data import unknown_tokens
-from bertlib.output_directory import output_files
-from bertlib.reports import prediction_files
-from bertlib.rows import tables
-from bertlib.runs import (
-    checks,
-    example_limits,
-    model_config,
-    results,
-    run_record,
-    split_files,
-    task,
-)
+from bertlib.reports.prediction_rows import PredictedRow
+from bertlib.rows import columns, tables
+from bertlib.runs import checks, example_limits, results, run_record, split_files, task
 from bertlib.runs.settings import require_file
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks.multiple_choice import (
     choice_data,
     choice_metrics,
     choice_report,
-    choice_rows,
     choice_target,
 )
 
 # {split: possible names of its file in --data_dir, without the file extension}.
 _FILES = {"train": ("train",), "dev": ("val", "dev"), "test": ("test",)}
-# Beginnings of the names of the files with the scores and with the table of a split, in --results_dir.
-_RESULTS = {"dev": "eval_results", "test": "test_eval_results"}
-_TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
-_REPORT = "eval_report.html"
 # The sample is small, so the training needs more epochs and a higher learning rate than with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_rate": 1e-4}
 
 
 class MultipleChoice(task.Task):
-    """Chooses the right one of several endings of a text.
-
-    Attributes:
-      data: {split: `choice_data.QuestionFile`}, after `read`. It contains the splits that the phases need.
-    """
+    """Chooses the right one of several endings of a text. The data of a split are a
+    `choice_data.QuestionFile`."""
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
-    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
     shown = {"eval_accuracy": "accuracy"}
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.data, self._lengths = {}, {}  # _lengths: the numbers of tokens of the questions of each split
+        self._lengths = {}  # the numbers of tokens of the questions of each split
 
     # --- Flags
 
     def resolve(self):
-        settings = self.settings
-        self.resolve_run("swag")
-        split_files.resolve(settings, "swag", _SAMPLE_DEFAULTS, lambda split: [[
+        self.resolve_splits("swag", _SAMPLE_DEFAULTS, lambda split: [[
             name + ending + packed for name in _FILES[split] for ending in tables.ENDINGS
             for packed in ("", ".gz")]])
-        model_config.resolve_model_flags(settings)
 
     def load_model(self):
         super().load_model()
         checks.check_segments(self.config, "each input is a sentence and an ending")
 
     # --- Files and data
-
-    def input_files(self):
-        return split_files.list_files(self.settings)
-
-    def result_names(self, split):
-        return [*(f"{_RESULTS[split]}.{ending}" for ending in ("txt", "json")),
-                *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
-                *([_REPORT] if split == "dev" else [])]
-
-    def other_names(self):
-        return [output_files.SKIPPED_LINES]
 
     def read(self):
         settings = self.settings
@@ -113,9 +79,6 @@ class MultipleChoice(task.Task):
                                 "random choice has an accuracy of %.2f on this file, and of %.2f on the "
                                 "training data.", file.path, file.num_choices, trained, 1 / file.num_choices,
                                 1 / trained)
-
-    def splits(self):
-        return [split for split in self.data if split != "train"]
 
     def skipped_lines(self):
         return [fault for file in self.data.values() for fault in file.skipped]
@@ -174,11 +137,36 @@ class MultipleChoice(task.Task):
         if warning:
             logging.warning("%s: %s", file.path, warning)
         if scores:
-            results.write_metrics(settings, split, _RESULTS[split], scores)
-        rows = choice_rows.ChoiceRows(file, outputs, self._lengths[split])
-        path = os.path.join(settings.results_dir, f"{_TABLES[split]}.{settings.predictions_format}")
-        prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe)
-        logging.info("Table of the questions and their predictions: %s.", path)
+            results.write_metrics(settings, split, task.SCORES[split], scores)
+        rows = predicted_rows(file, outputs, self._lengths[split])
+        self.write_table(task.TABLES[split], rows)
         if split == "dev":
-            results.write_report(settings, _REPORT, lambda report, facts: choice_report.write_report(
+            results.write_report(settings, task.REPORT, lambda report, facts: choice_report.write_report(
                 report, facts, rows), "Multiple choice", scores, file.path, self.shown)
+
+
+def predicted_rows(file, outputs, lengths):
+    """Returns the list of the `PredictedRow`s of a file. The labels, the predictions and the keys of the
+    probabilities are names from `choice_data.label_names`.
+
+    `outputs` and `lengths` have one element for each question in `file`, in the order of the questions.
+
+    Args:
+      file: a `choice_data.QuestionFile`.
+      outputs: list of {name: array}, the predictions of `choice_head.Choice`.
+      lengths: list of int, see `choice_data.write_features`.
+    """
+    names, read_fields = choice_data.label_names(file.num_choices), columns.FieldReader(file.names)
+    rows = []
+    for question, output, length in zip(file.questions, outputs, lengths, strict=True):
+        # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
+        # 0.10000000149.
+        numbers = [float(str(value)) for value in choice_metrics.probabilities(output["scores"])]
+        prediction = names[int(output["scores"].argmax())]
+        label = None if question.label is None else names[question.label]
+        rows.append(PredictedRow(
+            question.line, read_fields(question.values),
+            (question.sent1, question.sent2, *question.endings), label, prediction,
+            dict(zip(names, numbers)), None if label is None else label == prediction,
+            None if label is None else float(str(output["loss"])), length))
+    return rows

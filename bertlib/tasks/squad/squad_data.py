@@ -16,6 +16,7 @@ import contextlib
 import functools
 import itertools
 import json
+import operator
 import re
 
 from absl import logging
@@ -357,13 +358,9 @@ def _find_answer(text, answer_start, context, start, end):
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
 # A tokenized context. For each token, `words` contains the index of the word to which the token belongs. For
 # each word, `firsts` contains the index of its first token. The last element of `firsts` is the number of
-# tokens.
-_Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
-# A window. `span` is a `_DocSpan`. For each context token in the window, `words` contains the index of the
-# word to which the token belongs. `tokens` contains all tokens of the window, including the question and the
-# special tokens. `ids` contains the ids of these tokens. For the positions, see `InputFeatures`.
-_Window = collections.namedtuple("_Window",
-                                 ["span", "words", "tokens", "ids", "start_position", "end_position"])
+# tokens. `spans` contains (start, end) of each token, the range of its characters in its word; it is None if
+# the tokenizer does not know these ranges.
+_Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts", "spans"])
 
 
 def _doc_spans(num_tokens, room, doc_stride):
@@ -470,39 +467,8 @@ class _Featurizer:
     def __call__(self, item):
         """Returns the list of the `InputFeatures` of an example. `item` is (index of the example, example).
         The unique_ids begin with 0, because the number of windows of the earlier examples is not known yet.
-        The caller replaces these unique_ids. The features lack `token_spans`, which are not stored in
-        records."""
+        The caller replaces these unique_ids."""
         index, example = item
-        return self.features(example, index, 0, with_spans=False)
-
-    def features(self, example, example_index, unique_id, with_spans=True):
-        """Returns the list of the `InputFeatures` of an example. The unique_ids are consecutive numbers that
-        begin with `unique_id`."""
-        windows = self._windows(example)
-        is_max_context = _max_context(tuple(window.span for window in windows))
-        spans = self._spans(example.doc_tokens) if with_spans else None
-        features = []
-        for i, window in enumerate(windows):
-            first = len(window.ids) - 1 - len(window.words)
-            places = range(first, len(window.ids) - 1)
-            padding = [0] * (self._length - len(window.ids))
-            features.append(InputFeatures(
-                unique_id=unique_id + i,
-                example_index=example_index,
-                doc_span_index=i,
-                tokens=window.tokens,
-                token_to_orig_map=dict(zip(places, window.words)),
-                token_is_max_context=dict(zip(places, is_max_context[i])),
-                input_ids=window.ids + padding,
-                input_mask=[1] * len(window.ids) + padding,
-                segment_ids=[0] * first + [1] * (len(window.ids) - first) + padding,
-                start_position=window.start_position,
-                end_position=window.end_position,
-                is_impossible=example.is_impossible,
-                token_spans=None if spans is None else dict(zip(places, spans[window.span.start:]))))
-        return features
-
-    def _windows(self, example):
         question = list(self._tokenizer.tokenize(example.question_text))[:self._max_query_length]
         room = self._length - len(question) - 3
         if room < 1:
@@ -511,71 +477,90 @@ class _Featurizer:
                              "tokens; raise max_seq_length, or lower max_query_length, which is "
                              f"{self._max_query_length}")
         document = self._document(example.doc_tokens)
-        tokens = ["[CLS]", *question, "[SEP]"]
-        ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
+        before = ["[CLS]", *question, "[SEP]"]
+        ids_before = list(self._tokenizer.convert_tokens_to_ids(before))
         answer = None
         if self._is_training and not example.is_impossible:
             answer = self._answer(example, document)
-        windows = []
-        for span in _doc_spans(len(document.tokens), room, self._stride):
+        features, spans = [], _doc_spans(len(document.tokens), room, self._stride)
+        for number, (span, is_max_context) in enumerate(zip(spans, _max_context(spans))):
             part = slice(span.start, span.start + span.length)
+            places = range(len(before), len(before) + span.length)
             start_position = end_position = 0 if self._is_training else None
             if answer and part.start <= answer[0] and answer[1] < part.stop:
-                start_position, end_position = (token - part.start + len(tokens) for token in answer)
-            windows.append(_Window(span, document.words[part], tokens + document.tokens[part] + tokens[-1:],
-                                   ids + document.ids[part] + ids[-1:], start_position, end_position))
-        return windows
+                start_position, end_position = (token - part.start + len(before) for token in answer)
+            ids = [*ids_before, *document.ids[part], ids_before[-1]]
+            padding = [0] * (self._length - len(ids))
+            features.append(InputFeatures(
+                unique_id=number, example_index=index, doc_span_index=number,
+                tokens=[*before, *document.tokens[part], "[SEP]"],
+                token_to_orig_map=dict(zip(places, document.words[part])),
+                token_is_max_context=dict(zip(places, is_max_context)),
+                input_ids=ids + padding,
+                input_mask=[1] * len(ids) + padding,
+                segment_ids=[0] * len(before) + [1] * (span.length + 1) + padding,
+                start_position=start_position,
+                end_position=end_position,
+                is_impossible=example.is_impossible,
+                token_spans=document.spans and dict(zip(places, document.spans[part]))))
+        return features
 
     def _answer(self, example, document):
         """Returns the indexes of the answer's first and last token in the context."""
         first, last = document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1
-        spans = self._spans(example.doc_tokens[example.start_position:example.end_position + 1])
-        if spans is None or example.answer_span is None:
+        if document.spans is None or example.answer_span is None:
             return _improve_answer_span(document.tokens, first, last, self._tokenizer,
                                         example.orig_answer_text)
         begin, end = example.answer_span
-        offsets = [example.word_offsets[word] for word in document.words[first:last + 1]]
-        inside = [first + i for i, (offset, (left, right)) in enumerate(zip(offsets, spans))
-                  if offset + left < end and begin < offset + right]
+        inside = []
+        for token in range(first, last + 1):
+            offset = example.word_offsets[document.words[token]]
+            left, right = document.spans[token]
+            if offset + left < end and begin < offset + right:
+                inside.append(token)
         return (inside[0], inside[-1]) if inside else (first, last)
-
-    def _spans(self, words):
-        """Returns (start, end) of each token of a list of words: the range of its characters in its word.
-        Returns None if the tokenizer does not know these ranges."""
-        spans = list(map(self._spans_of_word, words))
-        return None if None in spans else list(itertools.chain.from_iterable(spans))
 
     def _document(self, words):
         if words == self._last[0]:  # the previous question was about the same context
             return self._last[1]
-        tokens, token_words, firsts = [], [], []
+        tokens, token_words, firsts, spans = [], [], [], []
         for i, word in enumerate(words):
             firsts.append(len(tokens))
             tokens += self._tokenizer.tokenize(word)
             token_words += [i] * (len(tokens) - firsts[-1])
+            spans.append(self._spans_of_word(word))
         firsts.append(len(tokens))
+        spans = None if None in spans else list(itertools.chain.from_iterable(spans))
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
-        self._last = list(words), _Document(tokens, ids, token_words, firsts)
+        self._last = list(words), _Document(tokens, ids, token_words, firsts, spans)
         return self._last[1]
 
 
 def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training,
-                      report=True):
+                      report=True, num_workers=1):
     """Yields the `InputFeatures` of examples, one at a time.
 
     For the errors and the arguments that are not listed here, see `convert_examples_to_features`.
 
     Args:
-      report: whether to log the first examples and warnings.
+      report: whether to log the first examples, warnings and the progress.
+      num_workers: see `file_based_convert_examples_to_features`.
     """
     featurizer = _Featurizer(tokenizer, max_seq_length, doc_stride, max_query_length, is_training)
-    unique_id = _FIRST_UNIQUE_ID
-    for i, example in enumerate(examples):
-        features = featurizer.features(example, i, unique_id)
-        if report:
-            _report(i, example, features)
-        unique_id += len(features)
-        yield from features
+    unique_ids = itertools.count(_FIRST_UNIQUE_ID)
+    if type(tokenizer) not in tokenization.TOKENIZERS:
+        num_workers = 1
+    total, (examples, given) = operator.length_hint(examples), itertools.tee(examples)
+    items = enumerate(given) if num_workers == 1 else list(enumerate(given))
+    with contextlib.closing(workers.ordered_map(featurizer, items, num_workers,
+                                                _EXAMPLES_PER_CHUNK)) as results:
+        shown = files.with_progress(results, total, "Converting question") if report else results
+        for i, (example, features) in enumerate(zip(examples, shown)):
+            if report:
+                _report(i, example, features)
+            for feature in features:
+                feature.unique_id = next(unique_ids)
+                yield feature
 
 
 def _report(index, example, features):
@@ -717,25 +702,13 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
     Raises:
       ChildProcessError: a worker process was killed.
     """
-    examples = list(examples)
-    lengths = max_seq_length, doc_stride, max_query_length
-    featurizer = _Featurizer(tokenizer, *lengths, is_training)
-    is_portable = type(tokenizer) in tokenization.TOKENIZERS
-
-    def rows(results):
-        unique_ids = itertools.count(_FIRST_UNIQUE_ID)
-        for i, features in enumerate(files.with_progress(results, len(examples), "Converting question")):
-            _report(i, examples[i], features)
-            for feature in features:
-                feature.unique_id = next(unique_ids)
-                yield _row(feature)
+    examples, arguments = list(examples), (tokenizer, max_seq_length, doc_stride, max_query_length,
+                                           is_training)
 
     def convert(path):
-        with contextlib.closing(workers.ordered_map(
-                featurizer, list(enumerate(examples)), num_workers if is_portable else 1,
-                _EXAMPLES_PER_CHUNK)) as results:
-            return record_files.write_records(path, feature_fields(max_seq_length, is_training),
-                                              rows(results))
+        return record_files.write_records(path, feature_fields(max_seq_length, is_training), map(
+            _row, generate_features(examples, *arguments, num_workers=num_workers)))
 
-    return features_cache.write(output_file, is_portable and cache, [tokenizer, lengths, is_training],
-                                examples, convert)
+    if type(tokenizer) not in tokenization.TOKENIZERS:
+        cache = None
+    return features_cache.write(output_file, cache, arguments, examples, convert)

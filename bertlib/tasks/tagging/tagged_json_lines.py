@@ -33,10 +33,25 @@ class JsonLinesFile(NamedTuple):
     objects: list
     sentences: list
     width = None  # JSON Lines have no columns
+    # See `tagging_data.ConllFile`.
+    predictions_name = "test_predictions.jsonl"
+    where_predicted = 'the predicted tags in the key "predicted_tags" of each line'
 
     @property
     def is_tagged(self):
         return self.sentences[0].tags is not None
+
+    def add_predictions(self, predictions):
+        """Returns the text of the file with two additional keys in each line. "predicted_tags" contains the
+        predicted tag of each word, and "tag_probabilities" contains the probability of each of these tags. If
+        a line already has one of these keys, the value of the key is replaced.
+
+        Args:
+          predictions: list with a `tagging_data.Prediction` for each sentence.
+        """
+        lines = ({**row, "predicted_tags": prediction.tags, "tag_probabilities": prediction.probabilities}
+                 for row, prediction in zip(self.objects, predictions, strict=True))
+        return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
 
 
 def is_json_lines(path):
@@ -168,17 +183,3 @@ def _read_list(line, row, key):
             raise RowError(line, f"{key!r} contains {json.dumps(value, ensure_ascii=False):.60}, which is "
                            "not a text. Write a text in quotes.", "bad JSON")
     return values
-
-
-def add_predictions(file, predictions):
-    """Returns the text of a file with two additional keys in each line. "predicted_tags" contains the
-    predicted tag of each word, and "tag_probabilities" contains the probability of each of these tags. If a
-    line already has one of these keys, the value of the key is replaced.
-
-    Args:
-      file: a `JsonLinesFile`.
-      predictions: list with a `tagging_data.Prediction` for each sentence.
-    """
-    lines = ({**row, "predicted_tags": prediction.tags, "tag_probabilities": prediction.probabilities}
-             for row, prediction in zip(file.objects, predictions, strict=True))
-    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

@@ -71,6 +71,8 @@ class ConllFile(NamedTuple):
     lines: list
     width: int
     sentences: list
+    # Name of the file with the predictions, and the place of the predictions in it.
+    predictions_name, where_predicted = "test_predictions.conll", "the predicted tags in the last column"
 
     @property
     def is_tagged(self):
@@ -80,6 +82,22 @@ class ConllFile(NamedTuple):
         """Returns a ValueError that names the file and a line (a number from 1), and describes the `problem`
         (a str)."""
         return ValueError(f"{self.path}:{line}: {problem}")
+
+    def add_predictions(self, predictions):
+        """Returns the text of the file with an additional last column, the predicted tag of each word. In
+        -DOCSTART- lines, this column contains "O".
+
+        Args:
+          predictions: list with a `Prediction` for each sentence.
+        """
+        added = {number: tag for sentence, prediction in zip(self.sentences, predictions, strict=True)
+                 for number, tag in zip(sentence.lines, prediction.tags, strict=True)}
+        lines = []
+        for number, line in enumerate(self.lines, 1):
+            tag = added.get(number, "O" if split_words(line)[:1] == [_DOCUMENT] else None)
+            separator = "\t" if "\t" in line else " "
+            lines.append(line if tag is None else line.rstrip(" \t") + separator + tag)
+        return "".join(f"{line}\n" for line in lines)
 
 
 def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
@@ -242,24 +260,6 @@ def _sentences(file, rows, first, token, tag, bad_lines):
         lines.append(number)
         if tag is not None:
             tags.append(row[tag])
-
-
-def add_prediction_column(file, predictions):
-    """Returns the text of a file with an additional last column, the predicted tag of each word. In
-    -DOCSTART- lines, this column contains "O".
-
-    Args:
-      file: a `ConllFile`.
-      predictions: list with a list of tags for each sentence.
-    """
-    added = {number: tag for sentence, tags in zip(file.sentences, predictions, strict=True)
-             for number, tag in zip(sentence.lines, tags, strict=True)}
-    lines = []
-    for number, line in enumerate(file.lines, 1):
-        tag = added.get(number, "O" if split_words(line)[:1] == [_DOCUMENT] else None)
-        separator = "\t" if "\t" in line else " "
-        lines.append(line if tag is None else line.rstrip(" \t") + separator + tag)
-    return "".join(f"{line}\n" for line in lines)
 
 
 # --- Schemes ---------------------------------------------------------------------------------------------

@@ -2,15 +2,14 @@
 
 import itertools
 import os
-from typing import NamedTuple
 
 from absl import logging
 
 from bertlib.data import unknown_tokens
 from bertlib.output_directory import output_files
-from bertlib.reports import prediction_files
+from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.rows import faults, text_keys
-from bertlib.runs import example_limits, head_labels, model_config, results, split_files, task
+from bertlib.runs import example_limits, head_labels, results, split_files, task
 from bertlib.runs.settings import require_file
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.tagging import (
@@ -18,7 +17,6 @@ from bertlib.tasks.tagging import (
     tagging_data,
     tagging_metrics,
     tagging_report,
-    tagging_rows,
     tagging_target,
     word_splitter,
 )
@@ -29,102 +27,200 @@ _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
 # The file extensions of JSON Lines. A file with one of these extensions is used if --data_dir has no file in
 # CoNLL columns.
 _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
-# Names of the files that are written to --results_dir.
-_PREDICTIONS, _JSON_PREDICTIONS = "test_predictions.conll", "test_predictions.jsonl"
-_RESULTS = {"dev": "eval_results", "test": "test_eval_results"}
-_TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
-_REPORT = "eval_report.html"
-
-
 # An epoch of the sample has only six steps, so the training needs more epochs and a higher learning rate than
 # with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
 
 
-# --- The data --------------------------------------------------------------------------------------------
-
-
-class Data(NamedTuple):
-    """The data of a run.
+class Tagging(task.Task):
+    """Tags the words of sentences. The data of a split are a `tagging_data.ConllFile` or a
+    `tagged_json_lines.JsonLinesFile`.
 
     Attributes:
-      splits: dict of `tagging_data.ConllFile` or `tagged_json_lines.JsonLinesFile`, with the keys "train",
-        "dev" and "test". A split that no phase needs is left out.
-      labels: list of str, the classes of the model. The classes are tags in the scheme IOB2.
-      scheme: str, the scheme of the tags in the prediction file.
-      skipped: list of `faults.Fault`, the lines that were left out.
+      labels: list of str, the classes of the model, after `read`. The classes are tags in the scheme IOB2.
+      scheme: str, the scheme of the tags in the prediction file, after `read`.
+      windows: the inputs of the model, {split: list of `tagging_data.Window`}, after `read`.
     """
 
-    splits: dict
-    labels: list
-    scheme: str
-    skipped: list
+    command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
+    shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.windows, self._skipped = {}, []
 
-def read_data(settings):
-    """Reads and checks the files; returns `Data`.
+    # --- Flags
 
-    Raises:
-      ValueError, OSError: a file is not usable.
-    """
-    record = settings.trained and settings.trained.record
-    splits, skipped, width = {}, [], record and record["settings"].get("num_columns")
-    for split in split_files.needed(settings):
-        path = require_file(settings, f"{split}_file")
+    def resolve(self):
+        self.resolve_splits("ner", _SAMPLE_DEFAULTS, lambda split: [
+            [name + ending for name in _FILES[split] for ending in endings]
+            for endings in (_ENDINGS, _JSON_ENDINGS)])
+
+    # --- Files and data
+
+    def result_names(self, split):
+        return [*super().result_names(split),
+                *([tagging_data.ConllFile.predictions_name] if split == "test" else [])]
+
+    def read(self):
+        settings = self.settings
+        width = self._recorded("num_columns")
+        for split in split_files.needed(settings):
+            file = self._read_file(split, width)
+            if split == "train" or width is None:
+                width = file.width
+            self.data[split] = file._replace(sentences=example_limits.draw_examples(
+                settings, split, file.sentences,
+                lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
+        tagged = [file for file in self.data.values() if file.is_tagged]
+        if tagged:
+            self.scheme, why = tagging_data.detect_scheme(tagged[0]), f"fits most of {tagged[0].path}"
+        else:
+            self.scheme, why = self._recorded("tag_scheme") or tagging_data.SCHEMES[0], None
+        for file in tagged:
+            tagging_data.check_scheme(file, self.scheme, why)
+        self.labels = _labels(settings, self.data.get("train"))
+        for file in self.data.values():
+            _describe(file, self.scheme, self.labels)
+        unknown_tokens.check({split: file.sentences for split, file in self.data.items()},
+                             lambda sentence: [sentence.words], self.tokenizer)
+        for split, file in self.data.items():
+            self.windows[split] = self._make_windows(file)
+
+    def _recorded(self, name):
+        """Returns a setting in the record of the trained model; None if there is none."""
+        record = self.settings.trained and self.settings.trained.record
+        return record and record["settings"].get(name)
+
+    def _read_file(self, split, width):
+        """Reads the file of a split. `width` is the number of columns of the training file, or None."""
+        settings, path = self.settings, require_file(self.settings, f"{split}_file")
         # Each line of the test file needs a prediction, so its bad lines are always an error.
         bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
-        splits[split] = tagged_json_lines.read_tagged(
-            path, settings.token_column, settings.tag_column, width if split == "test" else True,
-            bad_lines)
+        file = tagged_json_lines.read_tagged(path, settings.token_column, settings.tag_column,
+                                             width if split == "test" else True, bad_lines)
         if bad_lines:
-            skipped.extend(bad_lines.found)
+            self._skipped.extend(bad_lines.found)
             logging.warning("%s: %d bad lines are left out together with their sentences, because "
                             "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
                             len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
-        if split == "test" and width and splits[split].width not in (None, width):
+        if split == "test" and width and file.width not in (None, width):
             logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
                          "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
-                         "scored.", path,
-                         terminal.counted(splits[split].width, "column"), width)
-        if split == "train" or width is None:
-            width = splits[split].width
-        splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
-            settings, split, splits[split].sentences,
-            lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
-    tagged = [file for file in splits.values() if file.is_tagged]
-    scheme, why = _scheme(settings, tagged)
-    for file in tagged:
-        tagging_data.check_scheme(file, scheme, why)
-    labels = _labels(settings, splits.get("train"))
-    for file in splits.values():
-        _describe(file, scheme, labels)
-    return Data(splits, labels, scheme, skipped)
+                         "scored.", path, terminal.counted(file.width, "column"), width)
+        return file
 
+    def _make_windows(self, file):
+        """Returns the inputs of the model for a file: a list of `tagging_data.Window`.
 
-def _scheme(settings, tagged):
-    """Returns (scheme of the tags, reason for this scheme).
+        A sentence longer than --max_seq_length is cut into several windows. The number of such sentences is
+        logged.
+        """
+        settings = self.settings
+        by_sentence = tagging_data.make_windows(file.sentences, self.labels, self.tokenizer,
+                                                settings.max_seq_length, settings.label_all_pieces,
+                                                settings.num_workers)
+        windows = list(itertools.chain.from_iterable(by_sentence))
+        num_cut = sum(len(parts) > 1 for parts in by_sentence)
+        if num_cut:
+            logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut into windows. "
+                         "All sentences together have %d windows.", file.path, num_cut,
+                         settings.max_seq_length, len(windows))
+        return windows
 
-    The scheme of the first file with tags is used. If the run reads no file with tags, the scheme of the
-    training that wrote the weights is used. The reason is the end of a sentence in an error message: "the tag
-    is not valid in the scheme IOB2, which …". An example of a reason is "fits most of train.txt".
-    """
-    if tagged:
-        scheme = tagging_data.detect_scheme(tagged[0])
-        return scheme, f"fits most of {tagged[0].path}"
-    record = settings.trained and settings.trained.record
-    scheme = record["settings"].get("tag_scheme") if record else None
-    return scheme or tagging_data.SCHEMES[0], "the training had"
+    def skipped_lines(self):
+        return self._skipped
 
+    # --- The model
 
-def describe_training_file(data):
-    """Returns the entries of run.json that describe the format of the training file: {name: value}."""
-    described = {"tag_scheme": data.scheme}
-    if "train" in data.splits:
-        words = (sentence.words for sentence in data.splits["train"].sentences)
-        described["word_splitting"] = word_splitter.choose_splitting(words)
-        if data.splits["train"].width:
-            described["num_columns"] = data.splits["train"].width
-    return described
+    target, sequences = tagging_target.Tags, tagging_data.SEQUENCES
+
+    def describe_head(self):
+        return head_labels.Head(self.target.name, self.labels, len(self.labels), self.settings.crf)
+
+    def create_head(self):
+        return tagging_target.create_head(len(self.labels), self.settings.crf)
+
+    def fields(self, seq_length, split="train"):
+        return tagging_data.feature_fields(seq_length)
+
+    def num_examples(self):
+        return len(self.data["train"].sentences) if self.settings.do_train else 0
+
+    def num_train_steps(self):
+        return task.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
+
+    def describe(self):
+        described = {"task": "ner", "labels": self.labels, "tag_scheme": self.scheme,
+                     **split_files.describe(self.settings, lambda: len(self.data["dev"].sentences))}
+        if train := self.data.get("train"):
+            described["word_splitting"] = word_splitter.choose_splitting(
+                sentence.words for sentence in train.sentences)
+            described |= {"num_columns": train.width} if train.width else {}
+        return described
+
+    # --- The run
+
+    def write_features(self, split, path):
+        tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
+                                   self.settings.features_cache)
+
+    def scores(self, split, inference):
+        return self._tag(split, inference)[1]
+
+    def _tag(self, split, inference):
+        """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
+        `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags.
+
+        If the split has tags that the model does not know, the scores have no eval_loss, because an unknown
+        tag has no loss.
+        """
+        file, rows = self.data[split], list(inference.rows())
+        predicted = tagging_data.merge_windows(rows, file.sentences, self.labels, self.scheme)
+        if not file.is_tagged:
+            return predicted, None
+        found = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
+                                           [prediction.tags for prediction in predicted])
+        scores = {f"eval_{name}": value for name, value in found.items()}
+        if set(tagging_data.collect_labels(file.sentences)) <= set(self.labels):
+            scores["eval_loss"] = sum(row["loss"] for row in rows) / sum(
+                sum(window.tag_mask) for window in self.windows[split])
+        return predicted, {**scores, "global_step": inference.step}
+
+    def write(self, split, inference):
+        settings, file = self.settings, self.data[split]
+        logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
+        predicted, scores = self._tag(split, inference)
+        if split == "test":
+            path = os.path.join(settings.results_dir, file.predictions_name)
+            files.write_text(path, file.add_predictions(predicted))
+            logging.info("%s: the test file with %s.", path, file.where_predicted)
+        if scores:
+            self._write_scores(split, predicted, scores)
+        # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
+        # table.
+        if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
+            self.write_table(task.TABLES[split], WordRows(file.sentences, predicted))
+        if split == "dev":
+            results.write_report(
+                settings, task.REPORT, lambda path, facts: tagging_report.write_report(
+                    path, facts, file.sentences, [prediction.tags for prediction in predicted]),
+                "Tagging", scores, file.path, self.shown)
+
+    def _write_scores(self, split, predicted, scores):
+        """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains
+        the scores and the support of each type. The support is the number of entities in the data."""
+        sentences, of_types = self.data[split].sentences, {}
+        counts = tagging_data.count_types(sentences)
+        for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
+            of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"]
+                              for metric in ("precision", "recall", "f1")}
+            of_types[kind]["support"] = counts.get(kind, 0)
+        results.write_metrics(self.settings, split, task.SCORES[split], scores, {"labels": of_types})
+        warning = tagging_metrics.no_entity_warning([sentence.tags for sentence in sentences],
+                                                    [prediction.tags for prediction in predicted])
+        if warning:
+            logging.warning("%s.txt: %s", task.SCORES[split], warning)
 
 
 def _labels(settings, train):
@@ -177,212 +273,29 @@ def _describe(file, scheme, labels):
                         "tags, so they count as wrong: %s.", file.path, ", ".join(unknown))
 
 
-def make_windows(settings, data, tokenizer):
-    """Returns the inputs of the model, {split: list of `tagging_data.Window`}.
+class WordRows:
+    """The `PredictedRow`s of the words of a file. The object can be iterated any number of times.
 
-    A sentence longer than --max_seq_length is cut into several windows. The number of such sentences is
-    logged.
-    """
-    unknown_tokens.check({split: file.sentences for split, file in data.splits.items()},
-                         lambda sentence: [sentence.words], tokenizer)
-    windows = {}
-    for split, file in data.splits.items():
-        by_sentence = tagging_data.make_windows(file.sentences, data.labels, tokenizer,
-                                                settings.max_seq_length, settings.label_all_pieces,
-                                                settings.num_workers)
-        windows[split] = list(itertools.chain.from_iterable(by_sentence))
-        num_cut = sum(len(parts) > 1 for parts in by_sentence)
-        if num_cut:
-            logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut into windows. "
-                         "All sentences together have %d "
-                         "windows.", file.path, num_cut, settings.max_seq_length, len(windows[split]))
-    return windows
-
-
-# --- The run ---------------------------------------------------------------------------------------------
-
-
-class Tagging(task.Task):
-    """Tags the words of sentences.
-
-    Attributes:
-      data: the `Data` of the run, after `read`.
-      windows: the inputs of the model, {split: list of `tagging_data.Window`}, after `read`.
+    The fields of a row are "sentence" and "word". "sentence" is the number of the sentence that contains the
+    word; the first sentence has the number 1. The label and the prediction are tags in the scheme of the
+    file. The tags of a sentence are in consecutive rows, so the scores of entities can be computed from the
+    table.
     """
 
-    command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
-    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
-    shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
+    def __init__(self, sentences, predictions):
+        """Stores the data.
 
-    # --- Flags
+        Args:
+          sentences: list of `tagging_data.Sentence`. The tags of a sentence may be None.
+          predictions: list with a `tagging_data.Prediction` for each sentence.
+        """
+        self._sentences, self._predictions = sentences, predictions
 
-    def resolve(self):
-        settings = self.settings
-        self.resolve_run("ner")
-        split_files.resolve(settings, "ner", _SAMPLE_DEFAULTS, lambda split: [
-            [name + ending for name in _FILES[split] for ending in endings]
-            for endings in (_ENDINGS, _JSON_ENDINGS)])
-        model_config.resolve_model_flags(settings)
-
-    # --- Files and data
-
-    def input_files(self):
-        return split_files.list_files(self.settings)
-
-    def result_names(self, split):
-        return [f"{_RESULTS[split]}.txt", f"{_RESULTS[split]}.json",
-                *(f"{_TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
-                _REPORT if split == "dev" else _PREDICTIONS]
-
-    def other_names(self):
-        return [output_files.SKIPPED_LINES]
-
-    def read(self):
-        self.data = read_data(self.settings)
-        self.windows = make_windows(self.settings, self.data, self.tokenizer)
-
-    def splits(self):
-        return [split for split in self.data.splits if split != "train"]
-
-    def skipped_lines(self):
-        return self.data.skipped
-
-    # --- The model
-
-    target, sequences = tagging_target.Tags, tagging_data.SEQUENCES
-
-    def describe_head(self):
-        labels = self.data.labels
-        return head_labels.Head(self.target.name, labels, len(labels), self.settings.crf)
-
-    def create_head(self):
-        return tagging_target.create_head(len(self.data.labels), self.settings.crf)
-
-    def fields(self, seq_length, split="train"):
-        return tagging_data.feature_fields(seq_length)
-
-    def num_examples(self):
-        return len(self.data.splits["train"].sentences) if self.settings.do_train else 0
-
-    def num_train_steps(self):
-        return task.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
-
-    def describe(self):
-        return {"task": "ner", "labels": self.data.labels,
-                **describe_training_file(self.data),
-                **split_files.describe(self.settings, lambda: len(self.data.splits["dev"].sentences))}
-
-    # --- The run
-
-    def write_features(self, split, path):
-        tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
-                                   self.settings.features_cache)
-
-    def scores(self, split, inference):
-        return self._tag(split, inference)[1]
-
-    def _tag(self, split, inference):
-        """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
-        `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags."""
-        data, rows = self.data, list(inference.rows())
-        predicted = tagging_data.merge_windows(rows, data.splits[split].sentences, data.labels, data.scheme)
-        if not data.splits[split].is_tagged:
-            return predicted, None
-        return predicted, scores_of(data, split, predicted, {
-            "eval_loss": sum(row["loss"] for row in rows) / sum(
-                sum(window.tag_mask) for window in self.windows[split]),
-            "global_step": inference.step})
-
-    def write(self, split, inference):
-        settings, file = self.settings, self.data.splits[split]
-        logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
-        predicted, scores = self._tag(split, inference)
-        if split == "test":
-            write_predictions(settings, file, predicted)
-        if scores:
-            write_scores(settings, self.data, split, predicted, scores)
-        write_table(settings, split, file, predicted)
-        if split == "dev":
-            write_report(settings, file, predicted, scores, self.shown)
-
-
-# --- The results -----------------------------------------------------------------------------------------
-
-
-def write_predictions(settings, file, predicted):
-    """Writes the test file with the predicted tags. In a file in CoNLL columns, the tag of a word is added
-    at the end of the word's line.
-
-    Args:
-      settings: a `Settings`.
-      file: see `Data.splits`.
-      predicted: list with a `tagging_data.Prediction` for each sentence.
-    """
-    is_json = isinstance(file, tagged_json_lines.JsonLinesFile)
-    path = os.path.join(settings.results_dir, _JSON_PREDICTIONS if is_json else _PREDICTIONS)
-    if is_json:
-        files.write_text(path, tagged_json_lines.add_predictions(file, predicted))
-        logging.info('The predicted tags are in the key "predicted_tags" in each line of %s.', path)
-        return
-    tags = [prediction.tags for prediction in predicted]
-    files.write_text(path, tagging_data.add_prediction_column(file, tags))
-    logging.info("The predicted tags are in the last column of %s.", path)
-
-
-def write_scores(settings, data, split, predicted, scores):
-    """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains the
-    support of each type, which is the number of entities of this type in the data."""
-    name, sentences = _RESULTS[split], data.splits[split].sentences
-    counts, of_types = tagging_data.count_types(sentences), {}
-    for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
-        of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"] for metric in ("precision", "recall", "f1")}
-        of_types[kind]["support"] = counts.get(kind, 0)
-    results.write_metrics(settings, split, name, scores, {"labels": of_types})
-    warning = tagging_metrics.no_entity_warning([sentence.tags for sentence in sentences],
-                                             [prediction.tags for prediction in predicted])
-    if warning:
-        logging.warning("%s.txt: %s", name, warning)
-
-
-def write_table(settings, split, file, predicted):
-    """Writes the table of the words and their predicted tags."""
-    name = f"{_TABLES[split]}.{settings.predictions_format}"
-    # For JSON Lines, `write_predictions` has already written test_predictions.jsonl, with the same tags and
-    # probabilities.
-    if name == _JSON_PREDICTIONS and isinstance(file, tagged_json_lines.JsonLinesFile):
-        return
-    path = os.path.join(settings.results_dir, name)
-    prediction_files.write_predictions(path, tagging_rows.WordRows(file.sentences, predicted),
-                                       settings.predictions_format, settings.csv_safe)
-    logging.info("Table of the words and their predictions: %s.", path)
-
-
-def write_report(settings, file, predicted, scores, shown):
-    """Writes the report of the evaluation; see `results.write_report`."""
-    tags = [prediction.tags for prediction in predicted]
-
-    def write(path, facts):
-        tagging_report.write_report(path, facts, file.sentences, tags)
-
-    results.write_report(settings, _REPORT, write, "Tagging", scores, file.path, shown)
-
-
-def scores_of(data, split, predicted, others):
-    """Returns {name: value}: the scores of the predicted tags of a split, and the entries of `others`.
-
-    If the split has tags that the model does not know, eval_loss is left out, because an unknown tag has no
-    loss.
-
-    Args:
-      data: the data of the run. `data.splits[split]` contains the right tags.
-      split: name of the split.
-      predicted: list of a `tagging_data.Prediction` for each sentence of the split.
-      others: {name: value}, with eval_loss.
-    """
-    sentences = data.splits[split].sentences
-    scores = tagging_metrics.score_tags([sentence.tags for sentence in sentences],
-                                        [prediction.tags for prediction in predicted])
-    evaluation = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
-    if set(tagging_data.collect_labels(sentences)) - set(data.labels):
-        del evaluation["eval_loss"]
-    return evaluation
+    def __iter__(self):
+        pairs = zip(self._sentences, self._predictions, strict=True)
+        for number, (sentence, prediction) in enumerate(pairs, 1):
+            labels = sentence.tags or [None] * len(sentence.words)
+            words = zip(sentence.lines, sentence.words, labels, *prediction, strict=True)
+            for line, word, label, tag, probability in words:
+                yield PredictedRow(line, {"sentence": str(number), "word": word}, (word,), label, tag,
+                                   {"": probability}, None if label is None else label == tag)
