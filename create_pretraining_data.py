@@ -277,17 +277,19 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
       ValueError: an instance has more tokens than max_seq_length, or more predictions than
         max_predictions_per_seq.
     """
-    serialize = pretraining_data.Serializer(max_seq_length, max_predictions_per_seq)
+    fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq)
 
-    def pack(numbers, length):
-        if len(numbers) > length:
-            raise ValueError(f"An instance has {len(numbers)} tokens or predictions, but at most {length} "
-                             "can be written. Pass the max_seq_length and the max_predictions_per_seq with "
-                             "which the instances were created.")
-        return example_encoding.varints([*numbers, *[0] * (length - len(numbers))])
-
-    def pack_tokens(tokens, length):
-        return pack(tokenizer.convert_tokens_to_ids(tokens), length)
+    def encode(instance):
+        row = {"input_ids": tokenizer.convert_tokens_to_ids(instance.tokens),
+               "input_mask": [1] * len(instance.tokens),
+               "segment_ids": instance.segment_ids,
+               "masked_lm_positions": instance.masked_lm_positions,
+               "masked_lm_ids": tokenizer.convert_tokens_to_ids(instance.masked_lm_labels),
+               "masked_lm_weights": [1.0] * len(instance.masked_lm_positions),
+               "next_sentence_labels": [int(instance.is_random_next)]}
+        return example_encoding.encode_example(fields, {
+            field.name: [*row[field.name], *[0] * (field.shape[0] - len(row[field.name]))]
+            for field in fields})
 
     with contextlib.ExitStack() as stack:
         partial = [stack.enter_context(files.atomic_replacement(path)) for path in output_files]
@@ -295,12 +297,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
         for index, (instance, writer) in enumerate(zip(instances, itertools.cycle(writers))):
             if index < pretraining_data.LOGGED_INSTANCES:
                 logging.info("Instance %d:\n%s", index, instance)
-            positions, second = instance.masked_lm_positions, sum(instance.segment_ids)
-            writer.write(serialize(
-                pack_tokens(instance.tokens, max_seq_length), len(instance.tokens) - second, second,
-                pack(positions, max_predictions_per_seq),
-                pack_tokens(instance.masked_lm_labels, max_predictions_per_seq),
-                len(positions), bool(instance.is_random_next)))
+            writer.write(encode(instance))
     logging.info("Wrote %d instances.", len(instances))
 
 

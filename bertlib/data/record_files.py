@@ -4,9 +4,9 @@ The first call that needs TensorFlow imports TensorFlow. Worker processes only c
 import it.
 """
 
-import functools
 import itertools
-import math
+
+import numpy as np
 
 from bertlib.data import example_encoding
 from bertlib.system import files
@@ -24,35 +24,28 @@ def open_writer(path):
     return _tensorflow().io.TFRecordWriter(path)
 
 
-def read_first_records(path, number):
-    """Returns the first records of a file, at most `number`, as a list of bytes.
+def read_records(path, limit=None):
+    """Yields the records (bytes) of a file. If `limit` is an int, at most this number of records.
 
     Raises:
       ValueError: the file contains no TFRecords, or is damaged.
     """
-    return list(_first_records(path, number))
-
-
-def count_records(path, limit):
-    """Returns the number of records in a file, or `limit` if the file has more records.
-
-    Raises:
-      ValueError: see `read_first_records`.
-    """
-    return sum(1 for _ in _first_records(path, limit))
-
-
-def _first_records(path, number):
     tf = _tensorflow()
     try:
-        yield from itertools.islice(tf.compat.v1.io.tf_record_iterator(path), number)
+        yield from itertools.islice(tf.compat.v1.io.tf_record_iterator(path), limit)
     except tf.errors.DataLossError as error:
         raise ValueError(f"{path} contains no TFRecords, or is damaged ({error.message}).") from error
 
 
+def count_records(path, limit):
+    """Returns the number of records in a file, or `limit` if the file has more records. For the errors, see
+    `read_records`."""
+    return sum(1 for _ in read_records(path, limit))
+
+
 def parse_features(record):
     """Returns the features {name: `tf.train.Feature`} of a serialized `tf.train.Example`."""
-    return _tensorflow().train.Example.FromString(record).features.feature
+    return example_encoding.Example.FromString(record).features.feature
 
 
 def find_problem(record, fields):
@@ -63,9 +56,6 @@ def find_problem(record, fields):
       record: bytes.
       fields: list of the `Field`s that the record must have.
     """
-    # The import is here and not at the top, because worker processes do not need NumPy.
-    import numpy as np
-
     try:
         features = parse_features(record)
     except Exception:  # the class of this error depends on the implementation of protobuf
@@ -124,28 +114,10 @@ def float_feature(values):
 
 
 def encode_example(fields, row):
-    """Returns a serialized `tf.train.Example`.
-
-    Args:
-      fields: list of `Field`.
-      row: {name: values}. The values of a field are a flat sequence of numbers, or a single number.
-
-    Raises:
-      ValueError: a field does not have the declared number of values.
-    """
-    # The import is here and not at the top, because worker processes do not need NumPy: they encode lists
-    # with `example_encoding.Encoder`.
-    import numpy as np
-
-    values = {field.name: np.asarray(row[field.name]).reshape(-1).tolist() for field in fields}
-    for field in fields:
-        if len(values[field.name]) != math.prod(field.shape):
-            raise ValueError(f"Field {field.name} has {len(values[field.name])} values, but is declared "
-                             f"with {math.prod(field.shape)} values.")
-    return _encoder(tuple(fields))(values)
-
-
-_encoder = functools.lru_cache(example_encoding.Encoder)
+    """Returns a serialized `tf.train.Example`; see `example_encoding.encode_example`. Here, the values of a
+    field are numbers or arrays of any shape."""
+    return example_encoding.encode_example(
+        fields, {field.name: np.ravel(row[field.name]).tolist() for field in fields})
 
 
 def write_records(path, fields, rows):

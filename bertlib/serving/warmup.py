@@ -3,7 +3,7 @@ the first request of a client is not slower than later requests.
 
 The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). The
 classes of these messages are in the package tensorflow-serving-api, which this project does not require. So
-this module encodes the messages byte by byte, like `example_encoding`. Only these fields are needed:
+this module encodes the messages byte by byte. Only these fields are needed:
 
     PredictionLog { 6: PredictLog { 1: PredictRequest } }
     PredictRequest { 1: ModelSpec { 3: signature name }, 2: map from the name of an input to its TensorProto }
@@ -11,7 +11,7 @@ this module encodes the messages byte by byte, like `example_encoding`. Only the
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import record_files
 
 FILE = "tf_serving_warmup_requests"
 # TensorFlow Serving accepts at most this number of warm-up requests.
@@ -21,7 +21,15 @@ MAX_REQUESTS = 1000
 def _field(number, content):
     """Returns a field of a Protobuf message, encoded as bytes. `number` is the number of the field. `content`
     is its value in bytes: a text, or an encoded message."""
-    return example_encoding.varints([number << 3 | 2, len(content)]) + content
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(number):
+    """Encodes a number from 0: 7 bits in each byte, the lowest bits first. The highest bit of a byte is 1 if
+    another byte follows."""
+    if number < 0x80:
+        return bytes([number])
+    return bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
 
 
 def _entry(name, tensor):

@@ -30,7 +30,6 @@ def cluster():
     {}, *(pytest.param(change, marks=pytest.mark.slow(reason="one more pipeline of Beam"))
           for change in ({"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}))])
 def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
-    monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
     monkeypatch.setattr(grpc, "server", None)  # nothing opens a port
     found = []
     for name, where in (("here", None), ("beam", cluster())):
@@ -95,18 +94,18 @@ def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
         patch.setattr(pretraining_stream._Output, "append", die)
         with pytest.raises(KeyboardInterrupt):
             stream(tmp_path, texts, recipe, **arguments)
-    # The first two files are from attempts that were killed. The third one belongs to another program.
-    for path in ("out-0.beam-1", "out-1.beam-2", "out-1.beam"):
+    # The first file is from an attempt that was killed. The second one belongs to another program.
+    for path in ("out-0.beam-1", "out-0.beam"):
         (tmp_path / path).write_bytes(b"half a record")
     paths, _ = stream(tmp_path, texts, recipe, cluster=cluster(), **arguments)
     assert contents(paths) == contents(expected)
     assert sorted(os.listdir(tmp_path)) == [
-        "corpus.txt", "out-0", "out-0.manifest.json", "out-1", "out-1.beam", "whole-0",
+        "corpus.txt", "out-0", "out-0.beam", "out-0.manifest.json", "out-1", "whole-0",
         "whole-0.manifest.json", "whole-1"]
     # All files are complete. So neither a local run nor a run on a cluster does anything. Other settings are
     # refused.
     before = os.stat(paths[0]).st_mtime_ns
-    monkeypatch.setattr(pretraining_beam.Cluster, "write", None)
+    monkeypatch.setattr(pretraining_beam.Cluster, "make_blocks", None)
     for where in (None, cluster()):
         stream(tmp_path, texts, recipe, cluster=where, **arguments)
         with pytest.raises(ValueError, match="random_seed was 12345 and is now 1"):
@@ -162,12 +161,11 @@ def test_an_error_on_a_worker_is_one_message(tmp_path, monkeypatch, capfd):
     assert not capfd.readouterr().err.strip()
 
 
-@pytest.mark.parametrize("lost", ["_records_of_block", "_parts_of_files"])
-def test_what_a_runner_loses_is_missed(tmp_path, lost, monkeypatch):
-    whole = getattr(pretraining_beam, lost)
-    monkeypatch.setattr(pretraining_beam, lost, lambda *arguments: list(whole(*arguments))[1:])
-    with pytest.raises(ChildProcessError, match="lost documents, .* [049] of 9 documents, .* Run the "
-                                                "command"):
+def test_what_a_runner_loses_is_missed(tmp_path, monkeypatch):
+    whole = pretraining_beam._parts_of_file
+    monkeypatch.setattr(pretraining_beam, "_parts_of_file",
+                        lambda *arguments, **others: list(whole(*arguments, **others))[1:])
+    with pytest.raises(ChildProcessError, match="it read 4 of 9 documents, and made 1 of 2 blocks"):
         stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(), shuffle_buffer_documents=5)
     assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
 

@@ -1,7 +1,9 @@
 """Makes pre-training records with Apache Beam. The work is done by the workers of a Beam runner. The workers
 can run on other machines.
 
-    files → numbers of documents → parts of blocks --group by block--> records --group by output file--> files
+    files → numbers of documents → parts of blocks --group by block--> a file with the records of each block
+
+The command reads the files of the blocks, and writes their records into the output files.
 
 A block is the unit of work, as in `pretraining_stream`. The documents of a block, the random numbers used for
 the block and the positions of its records depend only on the positions of the documents in the text. So the
@@ -14,7 +16,6 @@ module. All functions that the workers run are in this module. Importing this mo
 """
 
 import builtins
-import collections
 import contextlib
 import functools
 import glob
@@ -29,11 +30,7 @@ from bertlib.data import record_files
 from bertlib.system import files, quiet_tensorflow
 from bertlib.tasks.pretraining import corpus
 
-# The worker that makes records sends them to the worker that writes them. Each message contains at most this
-# number of records.
-_RECORDS_AT_A_TIME = 1024
-# Part of the names of temporary files. A temporary file is in the directory of its output file, and its name
-# begins with "<output file>.beam-".
+# Part of the names of temporary files. The name of a temporary file begins with "<first output file>.beam-".
 _TEMPORARY_SUFFIX = ".beam-"
 # The local runner of Beam that is written in Python. Beam's default local runner is not used, because it
 # would download a program that is written in Go.
@@ -126,14 +123,13 @@ class Cluster:
 
     # --- Pipelines ---------------------------------------------------------------------------------------
 
-    def survey(self, input_files, tokenizer, output_files):
+    def survey(self, input_files, tokenizer, output_file):
         """Reads all input once.
 
         Args:
           input_files: list of paths, which the workers must be able to read.
           tokenizer: see `corpus.read_documents`.
-          output_files: list of paths. The workers write their results into a temporary file in the directory
-            of the first output file.
+          output_file: path of the first output file. The workers write temporary files in its directory.
 
         Returns:
           list of `corpus.Survey`, one for each file.
@@ -148,77 +144,59 @@ class Cluster:
                     | "Survey" >> self._beam.Map(_survey_file, tokenizer))
 
         surveys = {}
-        results = sorted(self._results(build, output_files), key=lambda result: result[0])
-        for index, counts, problem in results:
+        for index, counts, problem in sorted(self._results(build, output_file)):
             if problem:
                 raise OSError(problem)
             surveys[index] = corpus.Survey(*counts)
         return [surveys[index] for index in range(len(input_files))]
 
-    def write(self, input_files, documents, tokenizer, make_block, size, output_files):
-        """Makes and writes all records.
+    def make_blocks(self, input_files, documents, tokenizer, make_block, size, output_file):
+        """Makes all records on the workers. Yields (records, {name: count}) for each block, in their order.
 
         Args:
-          input_files: list of paths.
+          input_files, tokenizer, output_file: see `survey`.
           documents: list of the number of documents in each file, computed by `survey`.
-          tokenizer: see `corpus.read_documents`.
           make_block: picklable function that takes a pair (index of a block, documents) and returns a pair
             (records, {name: count}).
           size: number of documents in a block.
-          output_files: list of paths. The workers write temporary files in the directories of these files.
-            The output files themselves are not changed.
-
-        Returns:
-          a pair: a list of temporary files, each of which contains the records of one output file; and {name:
-          sum of the counts of all blocks}.
 
         Raises:
           OSError: a file cannot be read or written.
           RuntimeError: the pipeline failed.
-          ChildProcessError: documents or records are missing in the output.
+          ChildProcessError: documents or blocks are missing in the output.
         """
         beam = self._beam
         ends = list(itertools.accumulate(documents))
         inputs = [(path, end - count, end) for path, count, end in zip(input_files, documents, ends)]
-        cut = functools.partial(_parts_of_file, tokenizer=tokenizer, size=size,
-                                blocks=corpus.count_blocks(ends[-1], size))
+        blocks = corpus.count_blocks(ends[-1], size)
 
         def build(pipeline):
-            made = (pipeline | "Files" >> beam.Create(inputs) | "Spread files" >> beam.Reshuffle()
-                    | "Cut into blocks" >> beam.FlatMap(cut) | "Blocks" >> beam.GroupByKey()
-                    | "Make records" >> beam.FlatMap(functools.partial(_records_of_block, make_block)))
-            starts = (made | "Count" >> beam.Map(lambda part: (0, (part[0], len(part[2]))))
-                      | "Counts" >> beam.GroupByKey() | "Starts" >> beam.Map(_first_records))
-            written = (made | "Deal out" >> beam.FlatMap(_parts_of_files, len(output_files),
-                                                         beam.pvalue.AsSingleton(starts))
-                       | "Output files" >> beam.GroupByKey()
-                       | "Write" >> beam.Map(_write_file, output_files))
-            statistics = (made | "Statistics" >> beam.Map(lambda part: part[3])
-                          | "Sum" >> beam.CombineGlobally(_sum_counts)
-                          | "Of all" >> beam.Map(lambda counts: ("statistics", counts)))
-            return (written, statistics) | "Results" >> beam.Flatten()
+            return (pipeline | "Files" >> beam.Create(inputs) | "Spread files" >> beam.Reshuffle()
+                    | "Cut into blocks" >> beam.FlatMap(functools.partial(
+                        _parts_of_file, tokenizer=tokenizer, size=size, blocks=blocks))
+                    | "Blocks" >> beam.GroupByKey()
+                    | "Make records" >> beam.Map(_write_block, make_block, output_file))
 
-        results = dict(self._results(build, output_files))
-        counts, written = results.pop("statistics"), sum(records for _, records in results.values())
-        read, instances = counts.get("documents", 0), counts.get("instances", 0)
-        if (read, instances) != (ends[-1], written) or len(results) < len(output_files):
-            _remove_temporary_files(output_files)
-            raise ChildProcessError("The pipeline lost documents, instances or files: it read "
-                                    f"{read} of {ends[-1]} documents, made {instances} instances, and wrote "
-                                    f"{written} instances to {len(results)} of {len(output_files)} files. "
-                                    "Run the command again.")
-        return [results[index][0] for index in range(len(output_files))], counts
+        with contextlib.ExitStack() as stack:
+            results = self._results(build, output_file)
+            stack.callback(_remove_temporary_files, output_file)
+            read = sum(statistics["documents"] for _, _, statistics in results)
+            if (read, len(results)) != (ends[-1], blocks):
+                raise ChildProcessError(f"The pipeline lost documents: it read {read} of {ends[-1]} "
+                                        f"documents, and made {len(results)} of {blocks} blocks. Run the "
+                                        "command again.")
+            for _, path, statistics in sorted(results):
+                yield record_files.read_records(path), statistics
 
-    def _results(self, build, output_files):
+    def _results(self, build, output_file):
         """Runs a pipeline. Returns a list of the elements in the last collection of the pipeline.
 
         Args:
           build: function that takes a new pipeline, adds the steps to it, and returns the last collection.
-          output_files: see `write`.
+          output_file: see `survey`.
         """
-        _remove_temporary_files(output_files)
-        path = f"{output_files[0]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
-
+        _remove_temporary_files(output_file)
+        path = _temporary_path(output_file)
         try:
             with _shorten_errors(), _without_logging() if self._is_local else contextlib.nullcontext():
                 pipeline = self._beam.Pipeline(self._runner(), self._options())
@@ -226,20 +204,23 @@ class Cluster:
                  | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
                 pipeline.run().wait_until_finish()
         except BaseException:
-            _remove_temporary_files(output_files)
+            _remove_temporary_files(output_file)
             raise
         results = json.loads(files.read_bytes(path))
         files.remove(path)
         return results
 
 
-def _remove_temporary_files(output_files):
-    """Removes the temporary files in the directories of the output files. Killed runs and repeated attempts
-    of a worker leave such files."""
-    for path in output_files:
-        folder, name = os.path.split(path)
-        for temporary in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
-            files.remove(temporary)
+def _temporary_path(output_file):
+    """Returns a new path. If Beam repeats the work of a worker, each attempt writes to a different path."""
+    return f"{output_file}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
+
+
+def _remove_temporary_files(output_file):
+    """Removes all temporary files. Killed runs and repeated attempts of a worker leave such files."""
+    folder, name = os.path.split(output_file)
+    for temporary in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
+        files.remove(temporary)
 
 
 @contextlib.contextmanager
@@ -328,92 +309,29 @@ def parts_of_blocks(path, documents, first, end, size, blocks):
                          "Run the command again.")
 
 
-def _records_of_block(make_block, grouped):
-    """Makes the records of a block, and yields them in parts. A part is (block, first, records, statistics).
-
-    `block` is the index of the block. `first` is the index of the part's first record among all records of
-    the block. In the first part, `statistics` contains the statistics of the whole block. In the other
-    parts, it is {}.
+def _write_block(grouped, make_block, output_file):
+    """Makes the records of a block, and writes them into a temporary file. Returns [index of the block, path
+    of the file, statistics].
 
     Args:
-      make_block: see `Cluster.write`.
       grouped: (block, list of the parts that `parts_of_blocks` yields for this block).
+      make_block, output_file: see `Cluster.make_blocks`.
     """
     block, parts = grouped
     documents = [document for _, part in sorted(parts) for document in part]
     records, statistics = make_block((block, documents))
-    for first in range(0, len(records) or 1, _RECORDS_AT_A_TIME):
-        yield block, first, records[first:first + _RECORDS_AT_A_TIME], {} if first else dict(statistics)
-
-
-def _first_records(counts):
-    """Returns {block: number of records in all earlier blocks}.
-
-    Args:
-      counts: (0, list of (block, number of records in a part of this block)). The 0 is the key by which Beam
-        collects all counts in one list.
-    """
-    of_block = collections.Counter()
-    for block, count in counts[1]:
-        of_block[block] += count
-    blocks = sorted(of_block)
-    return dict(zip(blocks, itertools.accumulate((of_block[block] for block in blocks), initial=0)))
-
-
-def _parts_of_files(part, number, starts):
-    """Distributes the records of a part of a block to the output files, in round-robin order.
-
-    Args:
-      part: see `_records_of_block`.
-      number: number of output files.
-      starts: see `_first_records`.
-
-    Yields:
-      (index of an output file, (position, records for this file)). The position is (index of the block, index
-      of the part's first record in the block). It is the key by which the parts of a file are sorted later.
-    """
-    block, first, records, _ = part
-    for file in range(number):
-        share = records[(file - starts[block] - first) % number::number]
-        # The first part of the first block yields a result for each file, even if the part has no record for
-        # this file. Without such a result, a file that gets no record from any part would not be written.
-        if share or not block and not first:
-            yield file, ((block, first), share)
-
-
-def _write_file(grouped, output_files):
-    """Writes the records of an output file into a temporary file. Returns [index of the output file, [path of
-    the temporary file, number of records]].
-
-    Args:
-      grouped: (index of the output file, list of the parts that `_parts_of_files` yields for this file).
-      output_files: list of paths.
-    """
-    index, parts = grouped
     # The writer loads TensorFlow, which would print messages on stderr. `quiet_tensorflow` loads it first,
     # without these messages.
     quiet_tensorflow.load()
-    # If Beam calls this function again for the same file, the new call writes to a different path.
-    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
-    written = 0
-    with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:
-        for _, records in sorted(parts, key=lambda part: part[0]):
-            for record in records:
-                writer.write(record)
-            written += len(records)
-    return [index, [path, written]]
-
-
-def _sum_counts(counts):
-    """Adds several dicts of counts. Returns a dict with the sum for each key."""
-    total = collections.Counter()
-    for part in counts:
-        total.update(part)
-    return dict(total)
+    path = _temporary_path(output_file)
+    with files.translate_disk_errors(output_file), record_files.open_writer(path) as writer:
+        for record in records:
+            writer.write(record)
+    return [block, path, dict(statistics)]
 
 
 def _write_report(grouped, path):
     _, results = grouped
-    aside = f"{path}-{uuid.uuid4().hex}"
+    aside = _temporary_path(path)
     files.write_text(aside, json.dumps(list(results)))
     files.move(aside, path)

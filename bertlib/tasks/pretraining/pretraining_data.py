@@ -14,15 +14,12 @@ text. Worker processes import this module, so it does not load TensorFlow.
 """
 
 import collections
-import functools
 
 from bertlib.data import example_encoding
 import tokenization
 
 # Number of instances that are written to the log: the first instances of a run.
 LOGGED_INSTANCES = 2
-# A `Serializer` has several caches of encoded fields. Each cache contains at most this number of entries.
-_CACHED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(
     "Recipe",
@@ -192,51 +189,3 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
         example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,), (0, float("inf"))),
         example_encoding.Field("next_sentence_labels", "int64", (1,), (0, 1)),
     ]
-
-
-class Serializer:
-    """Serializes instances as `tf.train.Example`s.
-
-    The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`, but this class is
-    faster. Apart from the ids, positions and labels, the bytes of an example depend only on a few lengths. So
-    these other bytes are computed once for each combination of lengths, and then reused.
-    """
-
-    def __init__(self, max_seq_length, max_predictions_per_seq):
-        fields = {field.name: field for field in feature_fields(max_seq_length, max_predictions_per_seq)}
-        self._ids, self._labels, self._positions = (
-            example_encoding.Prefixes(fields[name])
-            for name in ("input_ids", "masked_lm_ids", "masked_lm_positions"))
-        self._mask = example_encoding.Encoder([fields["input_mask"]])
-        self._weights_and_label = example_encoding.Encoder([fields["masked_lm_weights"],
-                                                            fields["next_sentence_labels"]])
-        self._segments = example_encoding.Encoder([fields["segment_ids"]])
-        remember = functools.lru_cache(_CACHED_LENGTHS)
-        self._mask_of, self._label_of, self._segments_of = map(
-            remember, (self._mask_of, self._label_of, self._segments_of))
-
-    def __call__(self, ids, first, second, positions, labels, predictions, is_random_next):
-        """Returns a record as bytes.
-
-        Args:
-          ids, positions, labels: bytes, the padded lists as packed varints.
-          first, second: numbers of tokens in the two segments.
-          predictions: number of masked positions, without padding.
-          is_random_next: bool.
-        """
-        # Each argument contains one or more encoded fields of the record. The fields are in the alphabetical
-        # order of their names.
-        return example_encoding.join_encoded_fields(
-            self._ids[len(ids)], ids, self._mask_of(first + second), self._labels[len(labels)], labels,
-            self._positions[len(positions)], positions, self._label_of(predictions, is_random_next),
-            self._segments_of(first, second))
-
-    def _mask_of(self, length):
-        return self._mask.fields_part({"input_mask": b"\1" * length})
-
-    def _label_of(self, predictions, is_random_next):
-        return self._weights_and_label.fields_part({"masked_lm_weights": [1.0] * predictions,
-                                                    "next_sentence_labels": [is_random_next]})
-
-    def _segments_of(self, first, second):
-        return self._segments.fields_part({"segment_ids": bytes(first) + b"\1" * second})

@@ -17,7 +17,7 @@ import shutil
 from absl import logging
 import numpy as np
 
-from bertlib.data import record_files, record_manifests, unknown_tokens
+from bertlib.data import example_encoding, record_files, record_manifests, unknown_tokens
 from bertlib.system import files, fingerprints, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data
 
@@ -50,8 +50,7 @@ class _BlockMaker:
         self._is_special[[self._cls, self._sep]] = True
         if recipe.do_whole_word_mask:
             self._continues[self._word_ids] = list(map(continues, words))
-        self._pack_rows = _RowPacker(max(by_id.shape[1], recipe.max_seq_length))
-        self._serialize = pretraining_data.Serializer(recipe.max_seq_length, recipe.max_predictions_per_seq)
+        self._fields = pretraining_data.feature_fields(recipe.max_seq_length, recipe.max_predictions_per_seq)
 
     def __reduce__(self):
         return _BlockMaker, self._arguments
@@ -154,12 +153,15 @@ class _BlockMaker:
         kept = int(np.sum(outputs == labels))
         statistics.update(instances=len(batch), random_next=sum(is_random_next), tokens=int(totals.sum()),
                           predictions=len(rows), masked=masked, kept=kept, replaced=len(rows) - masked - kept)
+        is_second = np.zeros_like(present)
         if recipe.next_sentence:
-            second = lengths[1::2] + 1
-        else:
-            second = np.zeros_like(totals)
-        return list(map(self._serialize, self._pack_rows(ids), (totals - second).tolist(), second.tolist(),
-                        *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
+            is_second = present & (np.arange(recipe.max_seq_length) >= (lengths[::2] + 2)[:, None])
+        columns = {"input_ids": ids, "input_mask": present, "segment_ids": is_second,
+                   "masked_lm_positions": padded[0], "masked_lm_ids": padded[1],
+                   "masked_lm_weights": is_prediction,
+                   "next_sentence_labels": np.array(is_random_next)[:, None]}
+        rows = zip(*[column.astype(int).tolist() for column in columns.values()])
+        return [example_encoding.encode_example(self._fields, dict(zip(columns, row))) for row in rows]
 
     def _choose(self, ids, present, totals, rng):
         """Chooses the tokens that the model learns to predict, by the rules of
@@ -236,33 +238,6 @@ def _random_numbers(rng, count):
     return np.frombuffer(rng.randbytes(4 * count), "<u4")
 
 
-class _RowPacker:
-    """Encodes rows of numbers as packed varints, the format of int64 lists in protocol buffers."""
-
-    def __init__(self, limit):
-        """Encodes each number from 0 to `limit` - 1 in advance. Later calls only copy the stored bytes."""
-        shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
-        has_next_byte = np.arange(limit) >> shifts + 7 > 0
-        # An array of uint8 with the shape [number of bytes of the longest varint, limit]. Column n contains
-        # the bytes of the varint of n. If this varint is shorter than the longest one, zeros follow.
-        self._bytes = (np.arange(limit) >> shifts & 0x7F | has_next_byte << 7).astype(np.uint8)
-        self._sizes = 1 + has_next_byte.sum(0)
-
-    def __call__(self, numbers):
-        """Encodes an array. Returns a list with the bytes of each row."""
-        flat = numbers.reshape(-1)
-        ends = np.cumsum(self._sizes.take(flat))
-        starts = ends - self._sizes.take(flat)
-        packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # The loop writes each number with as many bytes as the longest varint has. The extra bytes of a
-        # shorter varint overwrite bytes of the next numbers. For this reason, the loop goes from the last
-        # byte of the varints to the first byte: the overwritten bytes are written again in a later pass.
-        for place in reversed(range(len(self._bytes))):
-            packed[starts + place] = self._bytes[place].take(flat)
-        packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
-        return [packed[start:end] for start, end in zip([0, *ends], ends)]
-
-
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
@@ -335,7 +310,7 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
                   num_workers, tokenizer_settings, cluster, vocabulary):
     """Does the work of `write_training_data`. The caller has already locked the output files."""
     if cluster:
-        surveys = cluster.survey(input_files, tokenizer, output_files)
+        surveys = cluster.survey(input_files, tokenizer, files.resolve_links(output_files[0]))
         text = corpus.merge_surveys(input_files, surveys)
     else:
         text = corpus.survey(input_files, tokenizer)
@@ -355,9 +330,10 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
     make_block = _BlockMaker(tokenizer, recipe, random_seed)
     if output.done < blocks and cluster:
-        output.replace(*cluster.write(input_files, [survey.documents for survey in surveys], tokenizer,
-                                      make_block, shuffle_buffer_documents,
-                                      list(map(files.resolve_links, output_files))))
+        with contextlib.closing(cluster.make_blocks(
+                input_files, [survey.documents for survey in surveys], tokenizer, make_block,
+                shuffle_buffer_documents, files.resolve_links(output_files[0]))) as results:
+            output.write_all(results)
     elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
@@ -507,17 +483,22 @@ class _Output:
         total.update(statistics)
         self._write_manifest(self.done + 1, sizes, total)
 
-    def replace(self, paths, statistics):
-        """Replaces the partial files by files that contain the records of all blocks.
+    def write_all(self, blocks):
+        """Writes the records of all blocks. Earlier records in the partial files are replaced.
 
         Args:
-          paths: list of the new files. They are moved to the paths of the partial files.
-          statistics: {name: count}.
+          blocks: iterable of (records, statistics), one for each block.
         """
-        for path, source in zip(self._paths, paths):
-            files.move(source, record_manifests.partial_path(path))
-        sizes = [files.size(record_manifests.partial_path(path)) for path in self._paths]
-        self._write_manifest(self._manifest["blocks"], sizes, statistics)
+        total = collections.Counter()
+        partial = [record_manifests.partial_path(path) for path in self._paths]
+        with files.translate_disk_errors(self._paths[0]), contextlib.ExitStack() as stack:
+            writers = itertools.cycle([stack.enter_context(record_files.open_writer(path))
+                                       for path in partial])
+            for records, statistics in blocks:
+                total.update(statistics)
+                for record, writer in zip(records, writers):
+                    writer.write(record)
+        self._write_manifest(self._manifest["blocks"], list(map(files.size, partial)), total)
 
     def _write_manifest(self, blocks_done, sizes, statistics):
         self._manifest.update(blocks_done=blocks_done, sizes=sizes, statistics=dict(statistics))

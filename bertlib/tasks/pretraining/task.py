@@ -193,7 +193,7 @@ def check_records(settings, flag, paths, config):
                                              config.vocab_size, config.type_vocab_size)
     for path in paths:
         try:
-            records = record_files.read_first_records(path, _CHECKED_RECORDS)
+            records = list(record_files.read_records(path, _CHECKED_RECORDS))
         except ValueError as error:
             raise ValueError(f"--{flag}: {error}") from error
         for number, record in enumerate(records):
