@@ -38,13 +38,8 @@ def vocabulary(*words):
     return {token: index for index, token in enumerate(tokens)}
 
 
-def run(check, count):
-    settings(max_examples=count, derandomize=True, database=None, deadline=None,
-             suppress_health_check=list(HealthCheck))(check)()
-
-
-thirty_or_300 = pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow(
-    reason="the same property with ten times the cases"))])
+repeatable = settings(max_examples=30, derandomize=True, database=None, deadline=None,
+                      suppress_health_check=list(HealthCheck))
 
 
 def characters(tokens):
@@ -85,13 +80,13 @@ def test_each_token_has_its_place(text, expected):
     assert parts(tokenizer, text) == expected
 
 
-@thirty_or_300
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_part_of_the_text_gives_its_tokens_again(lower, count):
+def test_a_part_of_the_text_gives_its_tokens_again(lower):
     vocab = vocabulary("ς", *VISIBLE, *map(chr, range(33, 127)))
     for word in ("the", "##ff", "un", "##able", "日", "##本", "ος", "\u1161\u11ab", "##\u1161\u11ab\u1100"):
         vocab.setdefault(word, len(vocab))
 
+    @repeatable
     @given(texts | st.lists(st.sampled_from(VISIBLE + BETWEEN), max_size=30).map("".join),
            st.booleans())
     def check(text, protects):
@@ -118,7 +113,7 @@ def test_a_part_of_the_text_gives_its_tokens_again(lower, count):
             else:
                 assert characters(group) == characters(tokenizer.basic_tokenizer.tokenize(part))
 
-    run(check, count)
+    check()
 
 
 class Digits(tokenization.FullTokenizer):
@@ -172,11 +167,11 @@ def learn_and_answer(path, tokenizer, max_seq_length=64, doc_stride=16):
     return learned, prediction.answer
 
 
-@thirty_or_300
 @pytest.mark.parametrize("lower", [True, False])
-def test_an_answer_is_learned_and_found_at_its_place(lower, count, tmp_path):
+def test_an_answer_is_learned_and_found_at_its_place(lower, tmp_path):
     tokenizer = tokenization.FullTokenizer(vocabulary("ς", *VISIBLE[:-1]), lower)
 
+    @repeatable
     @given(st.lists(st.tuples(st.sampled_from(BETWEEN), st.sampled_from(VISIBLE)), min_size=1, max_size=40),
            st.sampled_from(BETWEEN), st.integers(0, 39), st.integers(1, 4))
     def check(pieces, end_of_context, first, size):
@@ -193,7 +188,7 @@ def test_an_answer_is_learned_and_found_at_its_place(lower, count, tmp_path):
         assert (found.start, found.end) == (start, start + len(answer))
         assert found.text == re.sub("[ \t\r\n\u202f]+", " ", answer)
 
-    run(check, count)
+    check()
 
 
 @pytest.mark.parametrize("context, answer, start", [

@@ -14,6 +14,7 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
+from texts import texts
 
 import tokenization
 
@@ -147,20 +148,6 @@ def test_chinese_blocks(first, last):
         assert not is_chinese(outside)
 
 
-def test_clean_text():
-    clean = tokenization.BasicTokenizer()._clean_text
-    assert clean("a\x00b\ufffdc\u200bd\x07e") == "abcde"
-    assert clean("a\tb\nc\rd\u00a0e\u3000f") == "a b c d e f"
-
-
-def test_split_on_punctuation():
-    split = tokenization.BasicTokenizer()._run_split_on_punc
-    assert split("a.b") == ["a", ".", "b"]
-    assert split("..a!") == [".", ".", "a", "!"]
-    assert split("ab") == ["ab"]
-    assert split("") == []
-
-
 def test_steps_can_be_overridden():
     class Spaced(tokenization.BasicTokenizer):
         def _run_split_on_punc(self, text):
@@ -240,8 +227,9 @@ def tokenizer_with(**options):
 
 
 @repeatable
-@given(st.lists(st.sampled_from([*"abZ!.,中文ก가éΣς$_ \t\n\x0b\x0c\x1c\x85\xa0\u2028\u3000\u0301\u200b\xad",
-                                 "\ufffd", "[MASK]", "dog", "unaffable", "😀"]), max_size=80).map("".join),
+@given(texts | st.lists(st.sampled_from(
+    [*"abZ!.,中文ก가éΣς$_ \t\n\x0b\x0c\x1c\x85\xa0\u2028\u3000\u0301\u200b\xad",
+     "\ufffd", "[MASK]", "dog", "unaffable", "😀"]), max_size=80).map("".join),
        st.sampled_from([{}, {"never_split": "[MASK]"}, {"tokenize_chinese_chars": False},
                         {"do_lower_case": False}]))
 def test_the_cache_changes_no_token(text, options):

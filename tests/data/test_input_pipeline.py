@@ -170,21 +170,6 @@ def test_a_failed_write_leaves_nothing_and_an_earlier_file_as_it_was(path, earli
         assert pathlib.Path(path).read_bytes() == earlier
 
 
-def test_a_row_of_another_size_is_not_written(path):
-    row = {**make_rows(1)[0], "input_ids": [1, 2, 3]}
-    with pytest.raises(ValueError, match="input_ids has 3 values, but is declared with 4"):
-        record_files.write_records(path, FIELDS, [row])
-    assert not os.path.exists(path)
-
-
-def test_serialized_records_are_written_like_rows(path):
-    record_files.write_records(path, FIELDS, make_rows(3))
-    expected = pathlib.Path(path).read_bytes()
-    records = (record_files.encode_example(FIELDS, row) for row in make_rows(3))
-    assert record_files.write_serialized(path, records) == 3
-    assert pathlib.Path(path).read_bytes() == expected
-
-
 def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
     files.write_text(str(tmp_path / "results.txt"), "first")
     with pytest.raises(UnicodeEncodeError):

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
-from texts import CASES, texts
 
 from bertlib.data import example_encoding, record_files
 from bertlib.data.example_encoding import Field
@@ -40,24 +39,6 @@ def tokenizers():
 
 
 # --- Tokens ----------------------------------------------------------------------------------------------
-
-
-def assert_same_tokens(text, tokenizers):
-    for tokenizer in tokenizers:
-        assert tokenizer.tokenize(text) == tokenizer.tokenize_plainly(text)
-
-
-@repeatable
-@given(text=texts)
-def test_random_texts(text, tokenizers):
-    assert_same_tokens(text, tokenizers)
-
-
-@pytest.mark.parametrize("before, after",
-                         [("", ""), ("un", "able."), (" ", "Σ "), ("[MASK]", "\x1f"), ("日", "\u0301")])
-def test_each_special_case(before, after, tokenizers):
-    for case in CASES:
-        assert_same_tokens(before + case + after, tokenizers)
 
 
 def test_recorded_strings():

@@ -332,17 +332,6 @@ def test_whole_words_are_masked(tmp_path, pieces):
     assert several > 100 and full > 100
 
 
-def test_chinese_and_case(tmp_path):
-    texts = [["Été 日本語", "日本"], ["語 été", "Été"], ["日 語", "été"]]
-    vocabulary = {token: index for index, token in enumerate(
-        [*SPECIAL, "日", "本", "語", "ete", "Été", "été"])}
-    for lower, expected in ((True, {"日", "本", "語", "ete"}), (False, {"日", "本", "語", "Été", "été"})):
-        tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=lower)
-        paths, _ = stream(tmp_path, texts, name=str(lower), tokenizer=tokenizer)
-        assert {token for instance in read(paths, tokenizer) for text in instance.texts
-                for token in text} == expected
-
-
 # --- Streamed: blocks, processes, killing ----------------------------------------------------------------
 
 

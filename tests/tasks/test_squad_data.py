@@ -13,11 +13,10 @@ from helpers import DATA, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
-import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-from bertlib.data import input_pipeline, record_files
+from bertlib.data import record_files
 from bertlib.tasks.squad import squad_data
 import tokenization
 
@@ -249,18 +248,6 @@ def test_fields_have_the_published_names():
     assert names == ["unique_ids", "input_ids", "input_mask", "segment_ids"]
     assert [field.name for field in squad_data.feature_fields(8, True)] == [
         *names, "start_positions", "end_positions", "is_impossible"]
-
-
-def test_files_are_read_back(graph, tmp_path, tokenizer):
-    examples = squad_data.read_squad_examples(str(SAMPLES / "dev-v1.1.json"), False)
-    write(tmp_path / "eval.tf_record", examples, tokenizer, LENGTHS(64, 16, 16), False)
-    features = list(squad_data.generate_features(iter(examples), tokenizer, *LENGTHS(64, 16, 16), False))
-    dataset = input_pipeline.record_dataset(str(tmp_path / "eval.tf_record"),
-                                            squad_data.feature_fields(64, False), 256, False, False)
-    with tf.Session() as session:
-        batch = session.run(tf.data.make_one_shot_iterator(dataset).get_next())
-    assert batch["unique_ids"].tolist() == [feature.unique_id for feature in features]
-    assert batch["input_ids"].tolist() == [feature.input_ids for feature in features]
 
 
 def test_a_failure_leaves_no_file(tmp_path, tokenizer):

@@ -1,5 +1,4 @@
-"""tagging.py: the loss over tagged tokens with and without a CRF, micro-batches, training, and predictions.
-"""
+"""tagging_head.py: the loss over tagged tokens with and without a CRF, micro-batches, and predictions."""
 
 import itertools
 
@@ -9,10 +8,8 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.estimator import estimator
-from bertlib.tasks.tagging import tagging_data, tagging_head, tagging_metrics
-from bertlib.tasks.tagging.tagging_data import Sentence
+from bertlib.tasks.tagging import tagging_head, tagging_metrics
 import modeling
-import tokenization
 
 LABELS = ["B-A", "B-B", "O"]
 CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
@@ -125,24 +122,3 @@ def test_the_loss_is_a_mean_over_the_tagged_tokens_of_the_step(use_crf, monkeypa
     assert found["loss"] == pytest.approx(sum(losses) / example()[3]["tag_mask"].sum(), rel=1e-5)
     found, _ = built(estimator.ModeKeys.TRAIN, use_crf, 4, tag_mask_total=np.int32(30))
     assert found["loss"] == pytest.approx(4 * sum(losses) / 30, rel=1e-5)
-
-
-# --- Training --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def sentences():
-    """Sentences in which the tag depends only on the word."""
-    chance, tags = np.random.RandomState(1), {"sees": "B-A", "song": "B-A", "the": "B-B"}
-    found = [chance.choice(["sees", "song", "the", "cats", "breads"], chance.randint(1, 14)).tolist()
-             for _ in range(64)]
-    return [Sentence(words, [tags.get(word, "O") for word in words], []) for words in found]
-
-
-@pytest.fixture(scope="module")
-def records(sentences, tiny_model, tmp_path_factory):
-    tokenizer = tokenization.FullTokenizer(str(tiny_model.vocab))
-    made = tagging_data.make_windows(sentences, LABELS, tokenizer, tiny.SEQ_LENGTH)
-    path = str(tmp_path_factory.mktemp("records") / "train.tf_record")
-    tagging_data.write_windows(list(itertools.chain.from_iterable(made)), tiny.SEQ_LENGTH, path)
-    return path
