@@ -13,7 +13,6 @@ import contextlib
 import functools
 import os
 import threading
-import weakref
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -44,12 +43,6 @@ _SORTED_BATCHES = 64
 # Batches are read before they are needed, but fewer than 64 of them wait at the same time. So if the input
 # fails because of a bad record, this record is in one of the last 64 batches that were read.
 _SUSPECTED_BATCHES = 64
-# {RecordFile: its open file}, in the order of the last use. At most `_MAX_OPEN_FILES` files of this process
-# are open at the same time, because the operating system limits the number of open files (`ulimit -n`).
-_open_files = weakref.WeakKeyDictionary()
-_open_files_lock = threading.Lock()
-_MAX_OPEN_FILES = 128
-
 
 # --- Reading ---------------------------------------------------------------------------------------------
 
@@ -82,7 +75,6 @@ class RecordFile(object):
             # Records are read with Python's `open`. For each record, TensorFlow's reader would fill a large
             # buffer and discard it.
             self._reader = None
-            self._open()
 
     def __len__(self):
         return len(self._offsets) - 1
@@ -117,28 +109,14 @@ class RecordFile(object):
             with self._lock:
                 return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
                                 dtype=object)
-        # While this variable refers to the file, the file stays open, even if another thread removes it from
-        # `_open_files`.
-        file = self._open()
         starts, ends = self._offsets[indices], self._offsets[np.asarray(indices) + 1]
-        return np.array([os.pread(file.fileno(), end - start - _HEADER_BYTES - _FOOTER_BYTES,
-                                  start + _HEADER_BYTES)
-                         for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
-
-    def _open(self):
-        """Returns the open file. Opens it if it is not in `_open_files`. If too many files are then open, the
-        least recently used file is closed when its last reader has finished."""
-        with _open_files_lock:
-            file = _open_files.pop(self, None)
-            if file is None:
-                file = open(self.path, "rb", buffering=0)  # noqa: SIM115  (it stays open)
-                if os.fstat(file.fileno()).st_size != self._offsets[-1]:
-                    raise ValueError(f"{self.path} was changed while it was in use. Start this command "
-                                     "again, and do not change the file during the run.")
-            _open_files[self] = file
-            while len(_open_files) > _MAX_OPEN_FILES:
-                del _open_files[next(iter(_open_files))]
-        return file
+        with open(self.path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != self._offsets[-1]:
+                raise ValueError(f"{self.path} was changed while it was in use. Start this command again, "
+                                 "and do not change the file during the run.")
+            return np.array([os.pread(file.fileno(), end - start - _HEADER_BYTES - _FOOTER_BYTES,
+                                      start + _HEADER_BYTES)
+                             for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
     def describe_position(self, index):
         """Returns the path of the file and the index of a record, as text."""

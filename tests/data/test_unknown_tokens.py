@@ -67,24 +67,6 @@ def test_a_stream_of_texts_is_counted_until_the_sample_is_complete(tokenizer, ca
     assert len(warnings_of(caplog, answer)) == 1
 
 
-def test_lines_of_a_corpus_are_sampled_at_equal_distances(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(f"line {number:06d}" for number in range(200_000)))
-    lines = corpus.sample_lines([str(path)], 100)
-    assert len(lines) == 100 and len(set(lines)) == 100 and lines == sorted(lines)
-    assert lines[0] < "line 000010" and lines[-1] > "line 190000"
-    path.write_text("a\n\nb\n")
-    assert corpus.sample_lines([str(path)] * 3, 2) == ["a", "a"]
-
-
-@pytest.mark.parametrize("text, expected", [
-    (b"a b\rc\r\rd\r", ["a b", "c", "", "d"]), (b"a b\rc\r\rd\n", ["a b", "c", "", "d"]),
-    (b"a\r\nb\r\n", ["a", "b"]), (b"a\rb\nc\n", ["a\rb", "c"]), (b"a", ["a"]), (b"\n", [""]), (b"", [])])
-def test_a_corpus_may_have_the_line_ends_of_old_macs(text, expected, tmp_path):
-    (tmp_path / "text.txt").write_bytes(text)
-    assert list(corpus.read_lines(str(tmp_path / "text.txt"))) == expected
-
-
 @pytest.mark.parametrize("path", ["pretraining/train.txt", "pretraining/dev.txt"])
 def test_no_warning_for_a_sample_of_this_project(path, caplog):
     own = tokenization.FullTokenizer(str(ROOT / "samples/pretraining/vocab.txt"))

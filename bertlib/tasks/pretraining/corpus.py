@@ -20,8 +20,6 @@ from bertlib.system import files
 
 # A warning is logged if at least this fraction of the documents in a file have only one sentence.
 _SUSPICIOUS_FRACTION = 0.9
-# `sample_lines` reads files up to this size whole. From larger files, it reads pieces of this size.
-_SMALL_BYTES, _SAMPLED_BYTES = 1 << 20, 1 << 12
 
 
 def find_input_files(patterns, flag="input_file"):
@@ -65,11 +63,7 @@ def read_lines(path):
             file = stack.enter_context(gzip.open(file))
         number = 0
         try:
-            first = file.readline()
-            second = file.readline()
-            # A file with a single line may have the line ends of old Macs, which are carriage returns.
-            lines = itertools.chain([first, second], file) if second else first.rstrip(b"\r\n").split(b"\r")
-            for line in lines if first else ():
+            for line in file:
                 number += 1
                 yield line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
@@ -82,23 +76,9 @@ def read_lines(path):
 
 
 def sample_lines(paths, count):
-    """Returns about `count` lines (list of str) that are spread over text files. From a compressed or remote
-    file, the first lines are taken."""
-    lines = []
-    for path in paths[::-(-len(paths) // count)]:
-        number = -(-count // len(paths))
-        if path.endswith(".gz") or files.is_remote(path):
-            lines += itertools.islice(read_lines(path), number)
-        elif files.size(path) <= _SMALL_BYTES:
-            whole = list(read_lines(path))
-            lines += whole[::-(-len(whole) // number) or 1]
-        else:
-            with files.open_file(path, "rb") as file:
-                for part in range(number):
-                    file.seek(files.size(path) * part // number)
-                    file.readline(_SAMPLED_BYTES)  # the rest of a line
-                    lines.append(file.readline(_SAMPLED_BYTES).decode("utf-8", "ignore").strip())
-    return lines
+    """Returns about `count` lines (list of str): the first lines of text files."""
+    number = -(-count // len(paths))
+    return [line for path in paths[:count] for line in itertools.islice(read_lines(path), number)]
 
 
 def read_documents(path, tokenizer):

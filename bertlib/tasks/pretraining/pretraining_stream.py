@@ -372,7 +372,6 @@ def _check_output_files(input_files, output_files, remote=False):
     """
     named = collections.Counter(map(files.file_identity, [*input_files, *output_files]))
     for path in output_files:
-        directory = os.path.dirname(path) or "."
         if files.is_remote(path) and not remote:
             raise ValueError(f"Output file {path} is not a local file. Output is written in parts, which "
                              "is possible only for local files. Name a local file, and copy it afterwards.")
@@ -384,17 +383,7 @@ def _check_output_files(input_files, output_files, remote=False):
         if files.is_special(path):
             raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
                              "written in parts, so that a killed run can be continued.")
-        if files.is_remote(path):
-            files.make_directories(directory)
-            continue
-        try:
-            os.makedirs(directory, exist_ok=True)
-        except OSError as error:
-            raise type(error)(f"Output file {path} cannot be written, because the directory {directory} "
-                              f"does not exist and cannot be created ({error.strerror}).") from error
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(f"Output file {path} cannot be written: there is no permission to write "
-                                  f"in {directory}.")
+        files.make_directories(os.path.dirname(path) or ".")
 
 
 class _Output:
