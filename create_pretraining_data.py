@@ -330,19 +330,14 @@ def load_tokenizer(settings):
 
 
 def check_predictions(settings):
-    """Warns if --max_predictions_per_seq is far from --max_seq_length times --masked_lm_prob."""
-    length, fraction, most = (
-        settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    """Warns if --max_predictions_per_seq is below --max_seq_length times --masked_lm_prob."""
+    length, fraction = settings.max_seq_length, settings.masked_lm_prob
     expected = max(1, round(length * fraction))
-    if most < expected:
+    if settings.max_predictions_per_seq < expected:
         logging.warning("--max_predictions_per_seq=%d is too low for --masked_lm_prob=%g: in an instance of "
                         "%d tokens, %d tokens should be masked. To mask all of them, pass "
-                        "--max_predictions_per_seq=%d.", most, fraction, length, expected, expected)
-    elif most > 2 * expected:
-        logging.warning("--max_predictions_per_seq=%d is higher than needed: with --masked_lm_prob=%g, an "
-                        "instance of %d tokens has %d masked tokens. The unused predictions cost time in "
-                        "training. Pass --max_predictions_per_seq=%d.", most, fraction, length, expected,
-                        expected)
+                        "--max_predictions_per_seq=%d.", settings.max_predictions_per_seq, fraction, length,
+                        expected, expected)
 
 
 def create_cluster(settings):

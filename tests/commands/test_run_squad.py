@@ -10,9 +10,7 @@ from outputs import table
 import pytest
 from rows import ROWS
 
-from bertlib.runs.settings import Settings
 from bertlib.tasks.squad import squad_data, squad_metrics
-from bertlib.tasks.squad import task as question_answering
 
 ROW = ROWS["SQuAD 2.0"]
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",
@@ -31,27 +29,6 @@ def read(path):
 
 def paragraphs_of(work):
     return read(work.directory / "data" / "dev.json")["data"][0]["paragraphs"]
-
-
-@pytest.mark.parametrize("batch, steps, questions, windows, logged", [
-    (12, 44, 264, 2285, "44 steps with a batch size of 12 read 528 of 2,285 windows. --num_train_epochs "
-     "counts questions, as in the published code, but a long context has several windows. With "
-     "--num_train_epochs=8.69, the training reads all windows."), (4, 6, 12, 24, None)])
-def test_the_log_says_how_many_windows_a_training_sees(batch, steps, questions, windows, logged, caplog):
-    settings = Settings({"train_batch_size": batch, "max_steps": None})
-    with caplog.at_level("INFO", "absl"):
-        question_answering.log_windows_seen(settings, steps, questions, windows)
-    assert [record.getMessage() for record in caplog.records] == ([logged] if logged else [])
-    if logged:  # the epochs in the advice are enough
-        assert int(questions / batch * 8.69) * batch >= windows > int(questions / batch * 8.6) * batch
-
-
-def test_the_advice_about_windows_names_the_limit_of_the_steps(caplog):
-    with caplog.at_level("INFO", "absl"):
-        question_answering.log_windows_seen(Settings({"train_batch_size": 12, "max_steps": 4}), 7, 30, 328)
-    (record,) = caplog.records
-    assert "4 steps with a batch size of 12 read 48 of 328 windows." in record.getMessage()
-    assert "With --num_train_epochs=11.2 and without --max_steps, the training" in record.getMessage()
 
 
 def test_the_written_files_belong_together(workspaces):

@@ -556,14 +556,12 @@ def files(tmp_path):
 def test_script(scripts, files):
     write(files / "more.txt", [[sentence] for sentence in itertools.chain(*corpus(60, 6, 6))])
     flags = ["--input_file=corpus.txt, mor*.txt", "--output_file=a,b", "--vocab_file=vocab.txt",
-             "--max_seq_length=32", "--dupe_factor=2"]
+             "--max_seq_length=32", "--dupe_factor=2", "--max_predictions_per_seq=4"]
     done = scripts.run("create_pretraining_data.py", *flags, cwd=files)
     done.assert_success()
     assert "more.txt: 360 of its 360 documents have only one sentence" in done.err
     assert "corpus.txt:" not in done.err
-    assert ("--max_predictions_per_seq=20 is higher than needed: with --masked_lm_prob=0.15, an instance of "
-            "32 tokens has 5 masked tokens."
-            in done.err)
+    assert "--max_predictions_per_seq=4 is too low for --masked_lm_prob=0.15" in done.err
     assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
     written = contents([files / "a", files / "b"])
     assert all(written)

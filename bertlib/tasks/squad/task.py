@@ -1,6 +1,5 @@
 """Contains the task of run_squad.py: its flags and data, and the answers of a model with their scores."""
 
-import math
 import os
 
 from absl import logging
@@ -18,7 +17,7 @@ from bertlib.runs import (
     run_record,
     task,
 )
-from bertlib.runs.settings import last_training_step, require_file, sample_path
+from bertlib.runs.settings import require_file, sample_path
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.squad import (
     squad_answers,
@@ -47,28 +46,6 @@ def draw_questions(settings, split, examples):
     """
     return example_limits.draw_examples(settings, split, examples, lambda example: fingerprints.hash_texts(
         [example.question_text, example.orig_answer_text, *example.doc_tokens]))
-
-
-def log_windows_seen(settings, num_train_steps, questions, windows):
-    """Logs the number of windows that the training reads, if it does not read all windows.
-
-    Args:
-      settings: a `Settings`.
-      num_train_steps: number of steps of the schedule.
-      questions: number of questions in --train_file.
-      windows: number of windows of these questions.
-    """
-    batch = settings.train_batch_size
-    steps = last_training_step(settings, num_train_steps)
-    seen = steps * batch
-    if seen >= windows:
-        return
-    epochs = math.ceil(math.ceil(windows / batch) * batch / questions * 100) / 100
-    limit = " and without --max_steps" if steps < num_train_steps else ""
-    logging.info("%s steps with a batch size of %d read %s of %s windows. --num_train_epochs counts "
-                 "questions, as in the published code, but a long context has several windows. With "
-                 "--num_train_epochs=%g%s, the training reads all windows.", f"{steps:,}", batch,
-                 f"{seen:,}", f"{windows:,}", epochs, limit)
 
 
 class QuestionAnswering(task.Task):
@@ -199,14 +176,12 @@ class QuestionAnswering(task.Task):
     # --- The run
 
     def write_features(self, split, path):
-        settings, examples, is_training = self.settings, self.examples[split], split == "train"
+        settings, examples = self.settings, self.examples[split]
         windows = squad_data.file_based_convert_examples_to_features(
-            examples, self.tokenizer, *self._lengths, is_training, path, settings.num_workers,
+            examples, self.tokenizer, *self._lengths, split == "train", path, settings.num_workers,
             settings.features_cache)
         logging.info("%s: %s, %s.", path, terminal.counted(len(examples), "question"),
                      terminal.counted(windows, "window"))
-        if is_training:
-            log_windows_seen(settings, self.num_train_steps(), len(examples), windows)
 
     @property
     def _lengths(self):
