@@ -60,7 +60,7 @@ def encode_example(fields, row):
 
     Args:
       fields: list of `Field`.
-      row: {name: list of the values of a field}.
+      row: {name: values}. The values of a field are a number, a list, or an array of any shape.
 
     Raises:
       ValueError: a field does not have the declared number of values.
@@ -68,6 +68,10 @@ def encode_example(fields, row):
     example = Example()
     for field in fields:
         values = row[field.name]
+        if hasattr(values, "tolist"):  # an array of NumPy, which worker processes do not import
+            values = values.reshape(-1).tolist()
+        elif not isinstance(values, list):
+            values = [values]
         if len(values) != math.prod(field.shape):
             raise ValueError(f"Field {field.name} has {len(values)} values, but is declared with "
                              f"{math.prod(field.shape)} values.")

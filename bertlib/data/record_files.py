@@ -6,8 +6,6 @@ import it.
 
 import itertools
 
-import numpy as np
-
 from bertlib.data import example_encoding
 from bertlib.system import files
 
@@ -56,6 +54,9 @@ def find_problem(record, fields):
       record: bytes.
       fields: list of the `Field`s that the record must have.
     """
+    # The import is here and not at the top, because worker processes do not need NumPy.
+    import numpy as np
+
     try:
         features = parse_features(record)
     except Exception:  # the class of this error depends on the implementation of protobuf
@@ -113,13 +114,6 @@ def float_feature(values):
     return train.Feature(float_list=train.FloatList(value=list(values)))
 
 
-def encode_example(fields, row):
-    """Returns a serialized `tf.train.Example`; see `example_encoding.encode_example`. Here, the values of a
-    field are numbers or arrays of any shape."""
-    return example_encoding.encode_example(
-        fields, {field.name: np.ravel(row[field.name]).tolist() for field in fields})
-
-
 def write_records(path, fields, rows):
     """Writes rows to a TFRecord file. An old file is replaced when the new file is complete.
 
@@ -131,7 +125,7 @@ def write_records(path, fields, rows):
     Returns:
       the number of records.
     """
-    return write_serialized(path, (encode_example(fields, row) for row in rows))
+    return write_serialized(path, (example_encoding.encode_example(fields, row) for row in rows))
 
 
 def write_serialized(path, records):

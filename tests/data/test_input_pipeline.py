@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import input_pipeline, record_files
+from bertlib.data import example_encoding, input_pipeline, record_files
 from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order
 from bertlib.data.input_pipeline import Field
 from bertlib.estimator import estimator, run_config
@@ -262,9 +262,9 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
      "values, not 4"),
     (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is not a tf.train")])
 def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
-    last = record_files.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
-    record_files.write_serialized(path,
-                                  [*(record_files.encode_example(FIELDS, row) for row in make_rows(3)), last])
+    last = example_encoding.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
+    record_files.write_serialized(
+        path, [*(example_encoding.encode_example(FIELDS, row) for row in make_rows(3)), last])
     dataset = input_pipeline.record_dataset(path, BOUNDED, 2, is_training=False, drop_remainder=False)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
         batches(dataset)

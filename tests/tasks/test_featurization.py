@@ -19,7 +19,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding
 from bertlib.data.example_encoding import Field
 from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_data
@@ -147,7 +147,7 @@ def test_rows_are_encoded_as_by_tensorflow(weights, ids, label, long):
         values.extend(row[field.name])
     encoded = example_encoding.encode_example(FIELDS, row)
     assert encoded == example.SerializeToString(deterministic=True)
-    assert encoded == record_files.encode_example(FIELDS, {
+    assert encoded == example_encoding.encode_example(FIELDS, {
         **row, "ids": np.reshape(ids, (2, 2)), "label": label})
 
 
@@ -177,7 +177,7 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
         tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
     record = list(FeatureRecords(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
-    assert record == record_files.encode_example(fields, {
+    assert record == example_encoding.encode_example(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
         "segment_ids": [0] * 4 + [1] * 3 + [0], "label_ids": 0, "is_real_example": 1})
 

@@ -18,7 +18,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 
-from bertlib.data import record_files
+from bertlib.data import example_encoding
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining.corpus import find_input_files, make_blocks, read_documents, survey
 from bertlib.tasks.pretraining.pretraining_data import Recipe
@@ -65,7 +65,7 @@ def read(paths, tokenizer):
             values = {name: np.array(feature.int64_list.value or feature.float_list.value)
                       for name, feature in features.items()}
             fields = pretraining_data.feature_fields(len(values["input_ids"]), len(values["masked_lm_ids"]))
-            assert record == record_files.encode_example(fields, values)
+            assert record == example_encoding.encode_example(fields, values)
             length, predictions = int(values["input_mask"].sum()), int(values["masked_lm_weights"].sum())
             ids = values["input_ids"].copy()
             positions = values["masked_lm_positions"][:predictions]

@@ -373,7 +373,7 @@ class FeatureRecords:
 
 
 def _serialized(fields, features):
-    return record_files.encode_example(fields, {
+    return example_encoding.encode_example(fields, {
         "input_ids": features.input_ids,
         "input_mask": features.input_mask,
         "segment_ids": features.segment_ids,

@@ -290,7 +290,7 @@ class _Converter:
         for name in SEQUENCES:
             row[name] = [value for sequence in sequences for value in
                          sequence[name] + [0] * (self._length - len(sequence[name]))]
-        return record_files.encode_example(self._fields, row), longest
+        return example_encoding.encode_example(self._fields, row), longest
 
 
 def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=None):

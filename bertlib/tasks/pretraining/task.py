@@ -41,7 +41,7 @@ class Pretraining(task.Task):
     command, noun = "run_pretraining.py", "file"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-    inferred = "dev",
+    records, inferred = {}, ("dev",)  # the data are features already
     needs_do_eval = False
 
     def __init__(self, settings):

@@ -673,7 +673,7 @@ class FeatureWriter:
         """Writes one window. All windows must have the same length."""
         with files.translate_disk_errors(self.filename):
             fields = feature_fields(len(feature.input_ids), self.is_training)
-            self._writer.write(record_files.encode_example(fields, _row(feature)))
+            self._writer.write(example_encoding.encode_example(fields, _row(feature)))
         self.num_features += 1
 
     def close(self):

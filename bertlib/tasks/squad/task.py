@@ -28,11 +28,11 @@ from bertlib.tasks.squad import (
     squad_target,
 )
 
-RESULTS, REPORT = "eval_results.json", "eval_report.html"
+RESULTS = "eval_results.json"
 # Names of all files that an evaluation or a prediction writes.
 RESULT_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json",
-                *(f"{split}_predictions.{ending}" for split in ("eval", "test")
-                  for ending in prediction_files.FORMATS), RESULTS, REPORT)
+                *(f"{name}.{ending}" for name in task.TABLES.values() for ending in prediction_files.FORMATS),
+                RESULTS, task.REPORT)
 
 
 def draw_questions(settings, split, examples):
@@ -214,13 +214,11 @@ class QuestionAnswering(task.Task):
         logging.info("Answers: %s.", path("predictions.json"))
         scores = {} if gold is None else self._scores_of(predictions, texts, threshold)
         self._write_scores(path(RESULTS), scores, texts, inference.step)
-        table = path(f"{'test' if gold is None else 'eval'}_predictions.{settings.predictions_format}")
-        prediction_files.write_predictions(
-            table, predicted_rows(examples, predictions, threshold, gold, version_2),
-            settings.predictions_format, settings.csv_safe, prediction_files.ANSWER_SEPARATOR)
-        logging.info("Table of the questions and their answers: %s.", table)
+        self.write_table(task.TABLES["test" if gold is None else "dev"],
+                         predicted_rows(examples, predictions, threshold, gold, version_2),
+                         prediction_files.ANSWER_SEPARATOR)
         results.write_report(
-            settings, REPORT, lambda path, facts: squad_report.write_report(
+            settings, task.REPORT, lambda path, facts: squad_report.write_report(
                 path, facts, examples, predictions, gold, threshold),
             f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
 
