@@ -11,8 +11,6 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
-import os
-import threading
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -21,6 +19,7 @@ from bertlib.data import record_files
 from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order  # noqa: F401  a public name
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
+from bertlib.system import files
 
 # Number of files that are verified at the same time.
 _FILES_AT_A_TIME = 8
@@ -63,18 +62,12 @@ class RecordFile(object):
         """
         self.path = path
         self._fields = fields
-        self._lock = threading.Lock()
-        if not tf.gfile.Exists(path):
+        if not files.exists(path):
             raise FileNotFoundError(f"There is no file {path}.")
-        self._reader = tensorflow_internals.open_records(path)
         self._offsets = self._scan()
         if not len(self):
             raise ValueError(f"{path} is empty: it contains no record.")
-        self._check_fields(self._reader.read(0)[0])
-        if "://" not in path:
-            # Records are read with Python's `open`. For each record, TensorFlow's reader would fill a large
-            # buffer and discard it.
-            self._reader = None
+        self._check_fields(self.read([0])[0])
 
     def __len__(self):
         return len(self._offsets) - 1
@@ -82,11 +75,12 @@ class RecordFile(object):
     def _scan(self):
         """Returns an int64 array with the offsets of all records and the offset of the file's end, in
         bytes."""
-        size = tf.gfile.Stat(self.path).length
-        offsets, offset = [], 0
+        size = files.size(self.path)
+        # Records are not read with this reader later, because it would fill a large buffer for each record.
+        reader, offsets, offset = tensorflow_internals.open_records(self.path), [], 0
         while offset < size:
             try:
-                _, following = self._reader.read(offset)
+                _, following = reader.read(offset)
             except (tf.errors.DataLossError, IndexError) as error:
                 raise ValueError(f"{self.path} is damaged or truncated at record {len(offsets)} (byte "
                                  f"{offset} of {size}). Delete this file, and write it again.") from error
@@ -105,18 +99,16 @@ class RecordFile(object):
 
     def read(self, indices):
         """Returns the serialized records at these indices as an object array of bytes."""
-        if self._reader is not None:
-            with self._lock:
-                return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
-                                dtype=object)
-        starts, ends = self._offsets[indices], self._offsets[np.asarray(indices) + 1]
-        with open(self.path, "rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size != self._offsets[-1]:
-                raise ValueError(f"{self.path} was changed while it was in use. Start this command again, "
-                                 "and do not change the file during the run.")
-            return np.array([os.pread(file.fileno(), end - start - _HEADER_BYTES - _FOOTER_BYTES,
-                                      start + _HEADER_BYTES)
-                             for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
+        if files.size(self.path) != self._offsets[-1]:
+            raise ValueError(f"{self.path} was changed while it was in use. Start this command again, and do "
+                             "not change the file during the run.")
+        records = []
+        with files.open_file(self.path, "rb") as file:
+            for index in indices:
+                start, end = self._offsets[index:index + 2].tolist()
+                file.seek(start + _HEADER_BYTES)
+                records.append(file.read(end - _FOOTER_BYTES - start - _HEADER_BYTES))
+        return np.array(records, dtype=object)
 
     def describe_position(self, index):
         """Returns the path of the file and the index of a record, as text."""
