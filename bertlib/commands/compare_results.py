@@ -3,7 +3,7 @@
     python compare_results.py output/a output/b
 
 Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. Both
-models must have been evaluated on the same examples. If both arguments are directories with a sweep.csv, the
+models must have been evaluated on the same examples. If both arguments are directories of sweeps, the
 command compares the two sweeps. A run of the first sweep and a run of the second sweep form a pair if they
 differ only in the compared settings. For example, both runs have the same seed.
 """
@@ -12,8 +12,9 @@ import os
 
 from bertlib.command_line import common_flags
 
-from bertlib.comparison import paired_predictions, paired_sweeps, paired_tests
+from bertlib.comparison import paired_predictions, paired_tests
 from bertlib.flag_table import entries
+from bertlib.sweeps import paired_sweeps, sweep_directory
 from bertlib.system import files
 
 TAKES_PATHS = True
@@ -46,13 +47,14 @@ def find_tables(paths):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
     if files.file_identity(paths[0]) == files.file_identity(paths[1]):
         raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings.")
-    if all(files.exists(os.path.join(path, paired_sweeps.TABLE)) for path in paths):
+    if all(files.exists(os.path.join(path, sweep_directory.RECORD)) for path in paths):
         return "sweeps", paths
     found = [paired_predictions.find_table(path) for path in paths]
     if None in found:
         raise ValueError(f"{paths[found.index(None)]} contains no {paired_predictions.TABLE}.csv and no "
                          f"{paired_predictions.TABLE}.jsonl, and the arguments are not two directories with "
-                         f"{paired_sweeps.TABLE}. Evaluate the model with --do_eval=true, or name a table.")
+                         f"{sweep_directory.RECORD}. Evaluate the model with --do_eval=true, or name a "
+                         "table.")
     return "predictions", found
 
 

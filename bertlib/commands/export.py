@@ -8,10 +8,11 @@ Each command writes a new version to a folder in the model's directory. The firs
 to export/. The inputs of this SavedModel are token ids, tf.Examples or both. The second command writes a
 SavedModel to export_text/. Its inputs are texts, which the exported graph tokenizes. A program that loads
 this graph needs the package tensorflow-text. docs/howto/serving.md describes the inputs and outputs of a
-SavedModel, and how to serve it.
+SavedModel, and how to serve it. The third command writes an ONNX file to export_onnx/; see
+docs/howto/onnx.md.
 
-The third command writes an ONNX file to export_onnx/, and compares the answers of this file with the answers
-of the model in TensorFlow; see docs/howto/onnx.md.
+The second and the third command also compare the answers of the export with the answers of the model in
+TensorFlow.
 """
 
 import os
@@ -57,12 +58,9 @@ ENTRIES = entries.section("Model", None, [
                  "export_text_vectors/ with both flags, export_onnx/ with --format=onnx, and export_tflite/ "
                  "with --format=tflite."),
     entries.Path("compare_file", None,
-                 "File for a comparison. With --text, each line contains a text, and the command compares "
-                 "the tokens of the exported graph with the tokens of the Python tokenizer. The default is "
-                 "the training data, if it still exists. With --format=onnx or --format=tflite, the file has "
-                 "the form of an input file of predict.py, and the command compares the answers of the "
-                 "exported file with the answers of the model. The default is the development set, if it "
-                 "still exists."),
+                 "With --text, --format=onnx or --format=tflite: input file in the form that predict.py "
+                 "reads. The command compares the answers of the exported model with the answers of the "
+                 "model. The default is the development set, if it still exists."),
     entries.Integer("compare_examples", 1000,
                     "Largest number of examples for the comparison of answers. If there are more examples, "
                     "the command compares examples that are evenly spaced in the data.", least=1),
@@ -74,25 +72,42 @@ ENTRIES = entries.section("Model", None, [
 
 
 def main(_):
-    """Exports the model."""
+    """Exports the model. If the export answers texts or is a file, compares its answers with the answers of
+    the model."""
     settings = common_flags.read_settings("model_dir")
-    _check_flags(settings)
-    model = model_directory.read(settings.model_dir, settings.weights)
-    if settings.format == SAVED_MODEL:
-        _export_saved_model(settings, model)
-    else:
-        _export_file(settings, model)
-
-
-def _check_flags(settings):
-    """Raises a ValueError if flags exclude each other, and an OSError if --compare_file is not a file."""
     is_file = settings.format != SAVED_MODEL
+    _check_flags(settings, is_file)
+    model = model_directory.read(settings.model_dir, settings.weights)
+    if not (is_file or settings.text):
+        _export(settings, model, is_file)
+        return
+    with serving.load(settings.model_dir, settings.task, weights=settings.weights) as expected:
+        inputs, labels, source = _inputs(settings, model, expected)
+        path = _export(settings, model, is_file)
+        answers = _answer(expected, inputs)
+    if is_file:
+        with serving.load(path) as exported:
+            others = _answer(exported, inputs)
+    else:
+        others = export_text.answer(path, inputs)
+    title = f"{portable_model.FORMATS[settings.format].TITLE} file" if is_file else "SavedModel"
+    logging.info("The %s compared with the model in TensorFlow (fp32), on %s: %s.", title, source,
+                 answer_differences.compare(answers, others, labels))
+
+
+def _answer(predictor, inputs):
+    return predictor.answer([predictor.prepare(*texts) for texts in inputs])
+
+
+def _check_flags(settings, is_file):
+    """Raises a ValueError if flags exclude each other, and an OSError if --compare_file is not a file."""
     formats = " or ".join(f"--format={name}" for name in portable_model.FORMATS)
     # {flag: (whether it has an effect, the flags that it needs)}
     needs = {"text": (not is_file, f"--format={SAVED_MODEL}"),
              "warmup_requests": (not is_file, f"--format={SAVED_MODEL}"),
-             "quantize": (is_file, formats), "compare_examples": (is_file, formats),
-             "compare_file": (is_file or settings.text, f"--text, or {formats}")}
+             "quantize": (is_file, formats),
+             **dict.fromkeys(("compare_file", "compare_examples"),
+                             (is_file or settings.text, f"--text, or {formats}"))}
     for name, (has_effect, needed) in needs.items():
         if settings.is_given(name) and not has_effect:
             raise ValueError(f"--{name} needs {needed}. Pass {needed}, or leave --{name} out.")
@@ -100,29 +115,20 @@ def _check_flags(settings):
         require_file(settings, "compare_file")
 
 
-def _export_saved_model(settings, model):
-    name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
-    name += targets.find_answers(settings.task).folder_suffix if settings.task else ""
-    directory = settings.output_dir or os.path.join(settings.model_dir, name)
-    write = export_text.export if settings.text else export_model.export
-    path = write(model, directory, settings.task, settings.warmup_requests)
-    final_export.log(path, model)
-    if settings.text:
-        _compare(settings, model, path)
-
-
-def _export_file(settings, model):
-    """Exports an ONNX or TFLite file, and logs how its answers differ from the answers of the model."""
-    directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
-    with serving.load(settings.model_dir, settings.task, weights=settings.weights) as expected:
-        inputs, labels, source = _inputs(settings, model, expected)
-        path = portable_model.export(model, directory, settings.format, settings.task,
+def _export(settings, model, is_file):
+    """Writes the export, and returns its directory."""
+    if is_file:
+        directory = portable_model.default_directory(settings.model_dir, settings.format)
+        path = portable_model.export(model, settings.output_dir or directory, settings.format, settings.task,
                                      settings.quantize == "int8")
-        final_export.log(path, model)
-        with serving.load(path) as other:
-            differences = answer_differences.compare(expected, other, inputs, labels)
-    logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
-                 portable_model.FORMATS[settings.format].TITLE, source, differences)
+    else:
+        name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
+        name += targets.find_answers(settings.task).folder_suffix if settings.task else ""
+        write = export_text.export if settings.text else export_model.export
+        path = write(model, settings.output_dir or os.path.join(settings.model_dir, name), settings.task,
+                     settings.warmup_requests)
+    final_export.log(path, model)
+    return path
 
 
 def _inputs(settings, model, expected):
@@ -150,11 +156,9 @@ def _inputs(settings, model, expected):
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
-    # The development set of a tagger consists of lists of words. If a tagger is exported for another task,
-    # such as vectors, each input must be a text. So the words of a list are joined.
+    # If a tagger is exported for another task, such as vectors, each input must be a text.
     if not expected.answers.takes_words:
-        found = [(tuple(" ".join(text) if isinstance(text, list) else text for text in texts), label)
-                 for texts, label in found]
+        found = [(tuple(map(export_text.join_words, texts)), label) for texts, label in found]
     usable = [(texts, label) for texts, label in found if _is_usable(expected, texts)]
     if not usable:
         raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
@@ -165,11 +169,12 @@ def _inputs(settings, model, expected):
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns up to 40 inputs without labels, in the form of `recorded_data.read_dev_set`. Each text of the
-    first input consists of one word of the vocabulary, each text of the second input consists of two words,
-    and so on."""
+    """Returns up to 40 inputs without labels, in the form of `recorded_data.read_dev_set`. After [MASK], each
+    text of the first input has one word of the vocabulary, each text of the second input two words, and so
+    on."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
-    return [((" ".join(words[:count]),) * expected.required, None) for count in range(1, len(words) + 1)]
+    return [((" ".join(["[MASK]", *words[:count]]),) * expected.required, None)
+            for count in range(1, len(words) + 1)]
 
 
 def _is_usable(expected, texts):
@@ -179,31 +184,3 @@ def _is_usable(expected, texts):
     except ValueError:
         return False
     return True
-
-
-def _compare(settings, model, path):
-    """Compares the tokens of the exported graph with the tokens of the tokenizer. The compared texts are
-    those of --compare_file, or by default the texts of the training. Logs the number of texts with different
-    tokens, and examples of such texts.
-
-    Args:
-      settings: a `Settings`.
-      model: the `model_directory.ModelDirectory` that was exported.
-      path: the directory of the exported version.
-    """
-    try:
-        texts = recorded_data.read_lines(settings.compare_file) if settings.compare_file else (
-            recorded_data.read_training_texts(model))
-        compared, number, first = export_text.compare_export(model, path, texts)
-    except (OSError, ValueError) as error:
-        if settings.compare_file:
-            raise
-        logging.warning("The tokens of the graph were not compared with the tokens of the tokenizer, because "
-                        "the training data cannot be used: %s Name a file of texts with "
-                        "--compare_file.", error)
-        return
-    log = logging.warning if number else logging.info
-    log("The tokens of the graph differ from the tokens of the tokenizer in %d of %d texts.%s",
-        number, compared,
-        "".join(f"\n  {text!r:.200}\n    {' '.join(expected):.200}\n    {' '.join(actual):.200}"
-                for text, expected, actual in first))

@@ -1,4 +1,4 @@
-"""Compares the answers of two predictors to the same inputs."""
+"""Compares the answers of two models to the same inputs."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ _PREDICTIONS = ("label", "labels", "tags", "answer")
 
 
 class Differences(NamedTuple):
-    """The differences between the answers of two predictors.
+    """The differences between the answers of two models.
 
     Attributes:
       inputs: number of inputs.
@@ -19,7 +19,7 @@ class Differences(NamedTuple):
       largest, mean: largest and mean absolute difference of the scores in the answers, such as
         probabilities. The scores of entities are compared only if both answers have the same number of
         entities.
-      right: pair of ints, how many labels of each predictor are correct. None if the correct labels are
+      right: pair of ints, how many labels of each model are correct. None if the correct labels are
         unknown.
     """
 
@@ -42,33 +42,28 @@ class Differences(NamedTuple):
         return f"{text}; accuracy {second:.3f} instead of {first:.3f}"
 
 
-def compare(expected, other, inputs, labels=None):
-    """Returns the `Differences` between the answers of two predictors.
+def compare(expected, other, labels=None):
+    """Returns the `Differences` between two lists of answers; see `Predictor`.
 
     Args:
-      expected, other: the two `Predictor`s. They must have the same task.
-      inputs: list of tuples. Each tuple contains the texts of one input.
+      expected, other: the answers of the two models to the same inputs. `other` may lack some keys.
       labels: list of the correct label of each input; None if they are unknown.
-
-    Raises:
-      ValueError: an input cannot be used.
     """
-    prepared = [expected.prepare(*texts) for texts in inputs]
-    num_predictions, differing, distances = 0, 0, []
-    answers = [predictor.answer(prepared) for predictor in (expected, other)]
-    for ours, theirs in zip(*answers):
+    num_predictions, differing, distances = 0, 0, [np.zeros(0)]
+    for ours, theirs in zip(expected, other):
         for name in _PREDICTIONS:
             if name in ours:
                 pairs = zip(ours[name], theirs[name]) if name == "tags" else [(ours[name], theirs[name])]
                 equal = [one == two for one, two in pairs]
                 num_predictions, differing = num_predictions + len(equal), differing + equal.count(False)
-        distances.append(np.abs(np.subtract(_numbers(ours), _numbers(theirs)))
-                         if len(_numbers(ours)) == len(_numbers(theirs)) else np.zeros(0))
-    distances = np.concatenate(distances) if distances else np.zeros(0)
+        numbers = _numbers(ours), _numbers(theirs)
+        if len(numbers[0]) == len(numbers[1]):
+            distances.append(np.abs(np.subtract(*numbers)))
+    distances = np.concatenate(distances)
     largest, mean = (float(distances.max()), float(distances.mean())) if distances.size else (0.0, 0.0)
     right = None if labels is None else tuple(
-        sum(answer["label"] == label for answer, label in zip(found, labels)) for found in answers)
-    return Differences(len(inputs), num_predictions, differing, largest, mean, right)
+        sum(answer["label"] == label for answer, label in zip(found, labels)) for found in (expected, other))
+    return Differences(len(expected), num_predictions, differing, largest, mean, right)
 
 
 def _numbers(answer):

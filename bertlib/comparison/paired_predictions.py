@@ -1,13 +1,11 @@
 """Compares two tables of predictions for the same examples: pairs their rows, and computes their metrics."""
 
-import math
 import os
-import re
 
-from absl import logging
 import numpy as np
 
 from bertlib.comparison import paired_tests
+from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.reports import prediction_files
 from bertlib.reports.prediction_tables import Table
@@ -18,8 +16,6 @@ from bertlib.tasks import targets
 TABLE = "eval_predictions"
 _OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
          "f1", "null_odds")
-# Largest difference between a metric of a table and the same metric in eval_results.json, as a fraction.
-_TOLERANCE = 1e-4
 _FIX = "Evaluate both models on the same file, in the same order."
 
 
@@ -43,14 +39,16 @@ def read_tables(paths):
     --results_dir, the run.json of the other table is used.
 
     Raises:
-      ValueError: a file is not a table of predictions with labels.
+      ValueError: a file is not a table of predictions with labels, or no run.json describes it.
     """
     records = [OutputDirectory(os.path.dirname(path) or ".").record for path in paths]
-    return [_read_table(*each) for each in zip(paths, records, records[::-1])]
+    if not any(records):
+        raise ValueError(f"There is no {output_files.RECORD} beside {' or '.join(paths)}. Copy the "
+                         f"{output_files.RECORD} of the training into the directory of the table.")
+    return [_read_table(path, record or next(filter(None, records))) for path, record in zip(paths, records)]
 
 
-def _read_table(path, own_record, other_record):
-    record = own_record or other_record
+def _read_table(path, record):
     rows = list(map(_without_apostrophes, read_rows(path)))
     if not rows:
         raise ValueError(f"{path} is not a table of predictions: it has no rows.")
@@ -58,17 +56,12 @@ def _read_table(path, own_record, other_record):
         if missing := [name for name in ("label", "prediction") if name not in row]:
             raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
                              f"row {number}.")
-    target = _find_target(rows, record)
+    target = targets.find(record["task_type"])
     if not target.may_lack_label(rows[0]) and any(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
-    labels = None
-    if target.has_label_columns:
-        labels = (own_record or {}).get("labels") or _labels_of_columns(rows) or (record or {}).get("labels")
-    if labels:
-        labels = list(map(prediction_files.remove_apostrophe, labels))  # as in `_without_apostrophes`
-    separator = target.answer_separator or (
-        record or {"settings": {}})["settings"].get("label_separator", ",")
-    return Table(path, target, record and record["task"], labels, rows, separator)
+    labels = list(map(prediction_files.remove_apostrophe, record["labels"] or ()))
+    separator = target.answer_separator or record["settings"].get("label_separator", ",")
+    return Table(path, target, record["task"], labels, rows, separator)
 
 
 def read_rows(path):
@@ -109,18 +102,6 @@ def _without_apostrophes(row):
     return {plain(name): plain(value) for name, value in row.items()}
 
 
-def _find_target(rows, record):
-    if record:
-        return targets.find(record["task_type"])
-    return next(target for target in targets.find_all() if target.recognizes(rows))
-
-
-def _labels_of_columns(rows):
-    """Returns the labels in the names of the columns of probabilities, a list."""
-    of_columns = [name.removeprefix("probability_") for name in rows[0] if name.startswith("probability_")]
-    return of_columns or list(rows[0].get("probabilities") or ())
-
-
 # --- Pairs -----------------------------------------------------------------------------------------------
 
 
@@ -131,8 +112,8 @@ def check_pairs(first, second):
       ValueError: the tables differ. The message names the first row that differs.
     """
     if first.target != second.target:
-        raise ValueError(f"{first.path} belongs to the task {first.task or first.target.name}, and "
-                         f"{second.path} to the task {second.task or second.target.name}. Only predictions "
+        raise ValueError(f"{first.path} belongs to the task {first.task}, and {second.path} to the "
+                         f"task {second.task}. Only predictions "
                          "of one task can be compared.")
     names = [name for name in first.rows[0] if name in second.rows[0] and name not in _OURS
              and not name.startswith("probability_")]
@@ -181,30 +162,6 @@ def explain_difference(name, meanings):
 # --- The comparison --------------------------------------------------------------------------------------
 
 
-def _check_results(table, scored):
-    """Checks that the metrics of a table are those in the eval_results.json or eval_results.txt of the same
-    evaluation.
-
-    Raises:
-      ValueError: a metric differs, so the files belong to different evaluations.
-    """
-    match = re.fullmatch(r"(eval|test)_predictions(.*)\.\w+", os.path.basename(table.path))
-    if not match:
-        return
-    name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
-    stored = OutputDirectory(os.path.dirname(table.path) or ".").results(name) or {}
-    unit = 100 / table.target.full_score  # the scores of SQuAD are already in percent
-    for metric, function in scored.metrics.items():
-        expected = stored.get(metric)
-        if not isinstance(expected, int | float) or not math.isfinite(expected):
-            continue
-        found = function(np.arange(scored.count)) / unit
-        if abs(found - expected) * unit > 100 * _TOLERANCE:
-            raise ValueError(f"{table.path}: {metric} is {found:.6g} in this table, but {expected:.6g} in "
-                             f"{name} in the same directory. The files belong to different evaluations. "
-                             "Evaluate the model again.")
-
-
 def _choose_metrics(metric, scored, tables_):
     """Returns (list with the names of the compared metrics, {name: reason} of metrics that cannot be
     compared).
@@ -250,19 +207,7 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     """
     first, second = read_tables(paths)
     check_pairs(first, second)
-    if first.target.has_label_columns:
-        seen = {str(label) for table in (first, second) for row in table.rows
-                for name in ("label", "prediction") for label in (
-                    row[name] if isinstance(row[name], list) else [row[name]])}
-        first, second = (table._replace(labels=table.labels or sorted(seen)) for table in (first, second))
     scored = [table.target.score_table(table) for table in (first, second)]
-    for table, one in zip((first, second), scored):
-        _check_results(table, one)
-    if first.task is None:
-        logging.warning("There is no run.json beside %s and %s, so the type of the task is guessed from the "
-                        "columns: %s, with the metrics %s. If this guess is wrong, copy the run.json of the "
-                        "training into the directory of the first table.", *paths, first.target.name,
-                        ", ".join(scored[0].metrics))
     names, refused = _choose_metrics(metric, scored[0], (first, second))
     count = scored[0].count
     if count < 2:

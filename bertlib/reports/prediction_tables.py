@@ -11,11 +11,9 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      target: class of the target, see `bertlib.tasks.targets`. If no run.json describes the table, the target
-        is guessed from the columns of the table.
-      task: name of the task; None if no run.json describes the table.
-      labels: list of str, in the order of the model's outputs; None if the task has no labels, or if they are
-        unknown.
+      target: class of the target, see `bertlib.tasks.targets`.
+      task: name of the task.
+      labels: list of str, in the order of the model's outputs; empty if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
       separator: the text between the labels of a row that has several labels.
     """

@@ -8,21 +8,17 @@ SavedModel, not even the signatures without this op.
 The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text in the same way as
 Python, and independently of the locale. The graph finds white space, punctuation and accents with the Unicode
 tables of the libraries ICU and RE2. These tables may contain newer characters than Python's Unicode tables.
-For these characters, the tokens of the graph may differ from the tokens of `FullTokenizer`. `compare_export`
-counts the texts with such differences.
+For these characters, the tokens of the graph may differ from the tokens of `FullTokenizer`.
 """
 
 import functools
-import itertools
 import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.serving import export_model
-from bertlib.serving.session import ENCODER_INPUTS
 from bertlib.tasks import answers
-from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.tagging import tagging_data
 import tokenization
 
@@ -39,11 +35,7 @@ _PUNCTUATION = r"([!-/:-@\[-`{-~]|\p{P})"
 _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
 _MAX_BYTES = 4  # largest number of bytes of a character in UTF-8
-_COMPARED_AT_A_TIME = 1000
-_MOST_SHOWN = 3  # largest number of texts with different tokens in the log
-# Beginning of the names of graph collections. Each contains one input of the encoder in each signature, in
-# the order in which the signatures are built.
-_COMPARED = "text_export/"
+_BATCH_SIZE = 32
 
 
 def import_tensorflow_text():
@@ -217,11 +209,8 @@ def _encoder_inputs(model, first, second=None):
     ids = tf.concat(parts, axis=1)
     longest = tf.maximum(tf.reduce_max(_lengths(ids)), 2)
     shape = tf.stack([-1, longest])
-    inputs = {"input_ids": ids.to_tensor(shape=shape), "segment_ids": segments.to_tensor(shape=shape),
-              "input_mask": tf.sequence_mask(_lengths(ids), longest, tf.int32)}
-    for name, tensor in inputs.items():
-        tf.add_to_collection(_COMPARED + name, tensor)
-    return inputs
+    return {"input_ids": ids.to_tensor(shape=shape), "segment_ids": segments.to_tensor(shape=shape),
+            "input_mask": tf.sequence_mask(_lengths(ids), longest, tf.int32)}
 
 
 # --- Signatures ------------------------------------------------------------------------------------------
@@ -332,71 +321,53 @@ def export(model, directory, task=None, warmup_requests=1):
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)
 
 
-# --- Comparison ------------------------------------------------------------------------------------------
+# --- Answers ---------------------------------------------------------------------------------------------
 
 
-def compare_export(model, directory, texts):
-    """Compares the tokens that the encoder gets in an exported graph with those in `predict.py`, for each
-    text.
-
-    These are the tokens after the truncation. The texts of a batch differ in length, as on a server. For all
-    models except taggers, each text is also compared in a pair: the second text is the text that follows.
+def answer(directory, inputs):
+    """Answers inputs with an exported model.
 
     Args:
-      model: the `model_directory.ModelDirectory` that was exported.
-      directory: the directory of the exported version.
-      texts: iterable of str.
+      directory: the directory of an exported version.
+      inputs: list of tuples of texts, the form that `Predictor.prepare` takes.
 
     Returns:
-      (number of texts, number of texts for which the tokens differ, list of (text, tokens in `predict.py`,
-      tokens of the graph) for the first such texts). If the tokens differ only in a pair, the text in the
-      list consists of both texts, separated by " ||| ".
+      list of dicts, one for each input. They have those keys of the answers of `Predictor` that a SavedModel
+      has: "label", "labels", "probabilities", "score", "tags" and "vector".
     """
-    # The GPU may be in use by another process.
-    config = tf.ConfigProto(device_count={"GPU": 0})
-    with tf.Graph().as_default(), tf.Session(config=config) as session:
+    found = []
+    # The session uses no GPU, because another process may use the GPU.
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         loaded = tf.saved_model.loader.load(session, [tf.saved_model.tag_constants.SERVING], directory)
-        inputs = loaded.signature_def[export_model.DEFAULT_SIGNATURE].inputs
-        feeds = [inputs[name].name for name in sorted(inputs)]
-        # The default signature is built first.
-        ids, mask, segments = (tf.get_collection(_COMPARED + name)[0] for name in ENCODER_INPUTS)
-
-        def compare_rows(rows):
-            given = {feed: [(*row, "")[place].encode("utf-8", "replace") for row in rows]
-                     for place, feed in enumerate(feeds)}
-            arrays = session.run([ids, mask * (1 - segments), mask * segments], given)
-            return [(" ||| ".join(row), _expected_tokens(model, row, is_tagged=len(feeds) == 1),
-                     _joined(*(model.tokenizer.convert_ids_to_tokens(all_ids[part > 0].tolist())
-                               for part in parts)))
-                    for row, all_ids, *parts in zip(rows, *arrays)]
-
-        def compare(batch):
-            alone = compare_rows([(text,) for text in batch])
-            pairs = compare_rows(list(zip(batch, batch[1:]))) if len(feeds) > 1 else []
-            equal = [expected == found for _, expected, found in alone]
-            return [pair if pair and all(equal[index:index + 2]) else row
-                    for index, (row, pair) in enumerate(itertools.zip_longest(alone, pairs))]
-
-        compared, different, texts = 0, [], iter(texts)
-        while batch := list(itertools.islice(texts, _COMPARED_AT_A_TIME)):
-            compared += len(batch)
-            different += [row for row in compare(batch) if row[1] != row[2]]
-        return compared, len(different), different[:_MOST_SHOWN]
+        signature = loaded.signature_def[export_model.DEFAULT_SIGNATURE]
+        feeds = [signature.inputs[name].name for name in sorted(signature.inputs)]
+        outputs = {name: output.name for name, output in signature.outputs.items()}
+        for start in range(0, len(inputs), _BATCH_SIZE):
+            # An empty second text means that the input has only one text.
+            rows = [(*map(join_words, texts), "") for texts in inputs[start:start + _BATCH_SIZE]]
+            arrays = session.run(outputs, {feed: [row[place].encode("utf-8", "replace") for row in rows]
+                                           for place, feed in enumerate(feeds)})
+            found += [_to_answer({name: array[index] for name, array in arrays.items()})
+                      for index in range(len(rows))]
+    return found
 
 
-def _expected_tokens(model, texts, is_tagged):
-    """Returns the tokens of one or two texts in `predict.py`, in the form of `_joined`. If these are several
-    windows, returns the tokens of the first one."""
-    if is_tagged:
-        sentence = tagging_data.Sentence(tagging_data.split_words(*texts), None, None)
-        (window, *_), = tagging_data.make_windows([sentence], model.labels, model.tokenizer,
-                                                  model.max_seq_length)
-        return model.tokenizer.convert_ids_to_tokens(window.input_ids)
-    example = classifier_features.InputExample("", *texts)
-    windows, _ = classifier_features.make_windows(example, model.max_seq_length, model.tokenizer)
-    return _joined(*windows[0])
+def join_words(text):
+    """Returns a text. For a tagger, `text` may be a list of words."""
+    return " ".join(text) if isinstance(text, list) else text
 
 
-def _joined(first, second):
-    """Returns the tokens of both segments as a list. The string "|||" separates them."""
-    return [*first, *(["|||", *second] if second else [])]
+def _to_answer(outputs):
+    """Returns the answer in a row of the outputs, {name: array}."""
+    found = {name: np.asarray(outputs[name]).tolist() for name in ("score", "vector") if name in outputs}
+    if "label" in outputs:
+        found["label"] = outputs["label"].decode()
+    if "tags" in outputs:
+        found["tags"] = tagging_data.convert_scheme([tag.decode() or "O" for tag in outputs["tags"]])
+    if "probabilities" in outputs:
+        labels = [label.decode() for label in outputs["labels"]]
+        found["probabilities"] = dict(zip(labels, outputs["probabilities"].tolist()))
+        if "predicted" in outputs:
+            found["labels"] = [label for label, is_predicted in zip(labels, outputs["predicted"])
+                               if is_predicted]
+    return found

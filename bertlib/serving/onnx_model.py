@@ -52,8 +52,8 @@ def convert(model, task):
       task: the `answers.Answers` of the model.
 
     Raises:
-      ValueError, OSError: the weights are damaged or too large for an ONNX file, or the graph has ops that
-        ONNX does not have. The message names these ops.
+      ValueError, OSError: the weights are damaged or too large for an ONNX file, or tf2onnx cannot convert
+        the graph.
       ImportError: a package is not installed.
     """
     for name in _PACKAGES:
@@ -74,7 +74,6 @@ def convert(model, task):
              **{tensor.name: name for name, tensor in weights.items()}}
     converted = _convert_graph(graph, [tensor.name for tensor in [*inputs.values(), *weights.values()]],
                                [tensor.name for tensor in outputs.values()])
-    _check_ops(converted)
     _rename(converted, names)
     _set_weights(converted, {name: checkpoint.read(name) for name in weights})
     return converted
@@ -96,7 +95,7 @@ def _convert_graph(graph, inputs, outputs):
     tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
     logger = logging.getLogger("tf2onnx")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # hides messages about problems that `_check_ops` reports in one error
+    logger.setLevel(logging.CRITICAL)  # hides several messages about one problem
     try:
         with tf.Graph().as_default() as copy, tf.Session(graph=copy):
             tf.import_graph_def(graph.as_graph_def(), name="")
@@ -108,16 +107,6 @@ def _convert_graph(graph, inputs, outputs):
                          "--format=saved_model.") from error
     finally:
         logger.setLevel(level)
-
-
-def _check_ops(converted):
-    """Raises a ValueError if the graph has ops that ONNX does not have."""
-    onnx = import_package("onnx")
-    unknown = sorted({node.op_type for node in _all_nodes(converted.graph.node)
-                      if not node.domain and not onnx.defs.has(node.op_type)})
-    if unknown:
-        raise ValueError(f"ONNX does not have the op{'s' * (len(unknown) > 1)} {', '.join(unknown)}, which "
-                         "the graph of this model needs. Export the model with --format=saved_model.")
 
 
 def _all_nodes(nodes):

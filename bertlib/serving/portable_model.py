@@ -119,21 +119,11 @@ def _write_description(directory, description):
 
 def find(path):
     """Returns the directory of an export. `path` may be this directory or the model's file in this directory.
-    Returns None for any other path.
-
-    Raises:
-      ValueError: the path is a model's file, but its directory is not an export.
-    """
+    Returns None for any other path."""
     if files.is_directory(path):
         return path if files.exists(os.path.join(path, DESCRIPTION)) else None
-    if not path.endswith(tuple(f".{file_format}" for file_format in FORMATS)) or not files.exists(path):
-        return None
-    directory = os.path.dirname(path) or "."
-    if not files.exists(os.path.join(directory, DESCRIPTION)):
-        raise ValueError(f"{path}: {directory} has no {DESCRIPTION}, so this file was not written by "
-                         "export.py. Pass the directory of an export, which also contains the tokenizer and "
-                         "the labels.")
-    return directory
+    is_export = path.endswith(tuple(f".{file_format}" for file_format in FORMATS)) and files.exists(path)
+    return os.path.dirname(path) or "." if is_export else None
 
 
 def read(directory, task=None):
@@ -164,14 +154,14 @@ def read(directory, task=None):
 
 
 def _read_description(directory):
-    """Returns the content of an export's export.json. Raises a ValueError if the file is damaged."""
+    """Returns the content of an export's export.json. Raises a ValueError if the file is missing, or its
+    format is unknown."""
     path = os.path.join(directory, DESCRIPTION)
-    description = files.read_json_object(path)
-    if (description.get("format") != _DESCRIPTION_FORMAT or description.get("file_format") not in FORMATS
-            or description.get("task") not in targets.ANSWERS
-            or not isinstance(description.get("files"), dict)):
-        raise ValueError(f"{path} is not a description of format {_DESCRIPTION_FORMAT}, the only format that "
-                         "this version reads. Export the model again.")
+    description = files.read_json_object(path) if files.exists(path) else {}
+    if description.get("format") != _DESCRIPTION_FORMAT:
+        raise ValueError(f"{path} does not exist, or does not have the format {_DESCRIPTION_FORMAT}, which "
+                         "this version reads. Pass a directory that export.py has written, or export the "
+                         "model again.")
     return description
 
 

@@ -48,21 +48,20 @@ class SweepDirectory:
         self._script, self._runs = script, {}
         record = os.path.join(path, RECORD)
         if files.exists(record):
-            self._check(record, files.read_json_object(record))
+            self._check(_read_record(record))
 
-    def _check(self, path, stored):
+    @classmethod
+    def read(cls, path):
+        """Returns the `SweepDirectory` of an existing sweep. Raises a ValueError or an OSError if its
+        sweep.json cannot be read."""
+        stored = _read_record(os.path.join(path, RECORD))
+        return cls(path, stored["script"], _absolute(stored["flags"], stored["working_directory"]))
+
+    def _check(self, stored):
         """Checks that the stored sweep and this object have the same training command. Then reads the runs of
-        the stored sweep.
-
-        Args:
-          path: path of sweep.json, for messages.
-          stored: dict, the content of sweep.json.
-        """
-        if stored.get("format") != _FORMAT:
-            raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the "
-                             f"format {_FORMAT}. Pass another --sweep_dir.")
-        directory = stored.get("working_directory", os.getcwd())
-        before = {"the command": stored["script"], **_absolute(stored["flags"], directory)}
+        the stored sweep. `stored` is the content of sweep.json."""
+        flags = _absolute(stored["flags"], stored["working_directory"])
+        before = {"the command": stored["script"], **flags}
         now = {"the command": self._script, **_absolute(self.base, os.getcwd())}
         changed = [f"{name if name == 'the command' else f'--{name}'}: {before.get(name, 'not given')} -> "
                    f"{now.get(name, 'not given')}"
@@ -162,6 +161,15 @@ class SweepDirectory:
         for run, _ in ended:
             if self.output_dir(run) != kept:
                 _remove_checkpoints(self.output_dir(run))
+
+
+def _read_record(path):
+    """Returns the content of sweep.json."""
+    stored = files.read_json_object(path)
+    if stored.get("format") != _FORMAT:
+        raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the format "
+                         f"{_FORMAT}. Name the directory of another sweep.")
+    return stored
 
 
 def _absolute(flags, directory):

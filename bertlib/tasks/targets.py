@@ -112,8 +112,6 @@ class Target:
       more_settings: tuple of entries of the table of flags, for the settings in run.json that are not flags.
       fractions: regular expression for the names of metrics that are fractions from 0 to 1; None if there are
         none.
-      full_score: the best value of the main metrics.
-      has_label_columns: whether a table of predictions has a column of probabilities for each label.
       answer_separator: the text between several right answers in a table of predictions; None for the value
         of --label_separator.
       planned: name of the task in plan_memory.py, or None.
@@ -121,11 +119,10 @@ class Target:
 
     name = title = problem_type = architecture = fractions = planned = None
     noun = "head"
-    has_labels = is_score = is_multilabel = has_label_columns = is_pretraining = False
+    has_labels = is_score = is_multilabel = is_pretraining = False
     takes_modules = False
     variables = optional_variables = more_settings = ()
     usual_answers = labels = size = None
-    full_score = 1
     answer_separator = None
 
     # --- Records
@@ -163,24 +160,18 @@ class Target:
         return
 
     @classmethod
-    def read_texts(cls, model, path_of):
-        """Returns an iterable of the texts of a model's training data, each a str.
+    def read_dev_set(cls, model, path_of):
+        """Returns the development set of a model as a list of pairs: the texts of an input, a tuple in the
+        form that `Predictor.prepare` takes, and the right answer or None.
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          path_of: function that takes names of flags, and returns the path that run.json records for the
-            first of these flags that has one.
+          path_of: function that takes the name of a flag, and returns the path that run.json records for it.
 
         Raises:
-          ValueError, OSError: the files are unknown, missing or damaged.
+          ValueError, OSError: the file is unknown, missing or damaged.
         """
-        raise NotImplementedError
-
-    @classmethod
-    def read_dev_set(cls, model, path_of):
-        """Returns the development set of a model as a list of pairs: the texts of an input, a tuple in the
-        form that `Predictor.prepare` takes, and the right answer or None. See `read_texts`."""
-        raise NotImplementedError
+        raise ValueError(f"the development set of {cls.title} cannot be read again.")
 
     # --- The model
 
@@ -191,13 +182,6 @@ class Target:
         raise NotImplementedError
 
     # --- Tables of predictions
-
-    @classmethod
-    def recognizes(cls, rows):
-        """Returns whether a table of predictions belongs to this target, judged by its rows. The targets are
-        asked in the order of `NAMES`, and only if no run.json describes the table."""
-        del rows
-        return False
 
     @classmethod
     def may_lack_label(cls, row):

@@ -3,7 +3,6 @@
 import csv
 import itertools
 import json
-import shutil
 
 import model_directories
 import numpy as np
@@ -12,16 +11,25 @@ from scipy import stats
 from sklearn import metrics
 
 from bertlib.commands import compare_results
-from bertlib.comparison import paired_predictions, paired_sweeps
+from bertlib.comparison import paired_predictions
+from bertlib.sweeps import grid, paired_sweeps, run_rows, sweep_directory
 
 CHANCE = np.random.default_rng(3)
 LABELS = ["no", "yes"]
 COUNT = 60
 
 
-def write(directory, rows, as_json=False):
-    """Writes eval_predictions.csv or eval_predictions.jsonl, and returns the directory."""
+def record(directory, labels=LABELS, task_type="classification", **more):
+    """Writes the run.json of run_classifier.py."""
+    (directory / "run.json").write_text(json.dumps(
+        model_directories.record(labels, task_type, **{"task": "own data", **more})))
+
+
+def write(directory, rows, as_json=False, **described):
+    """Writes a run.json, see `record`, and eval_predictions.csv or eval_predictions.jsonl. Returns the
+    directory."""
     directory.mkdir(parents=True, exist_ok=True)
+    record(directory, **described)
     if as_json:
         (directory / "eval_predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         return directory
@@ -117,7 +125,8 @@ def test_other_tasks_have_their_metrics(tmp_path):
     scores[1:] = scores[0] + scores[1:] * [[0.5], [2.0]]
     for name, predicted in (("a", scores[1]), ("b", scores[2])):
         write(tmp_path / name, [{"text": f"t{number}", "label": right, "prediction": value, "is_right": ""}
-                                for number, (right, value) in enumerate(zip(scores[0], predicted))])
+                                for number, (right, value) in enumerate(zip(scores[0], predicted))],
+              labels=None, task_type="regression")
     found = compare(tmp_path / "a", tmp_path / "b")
     assert [entry["metric"] for entry in found["metrics"]] == ["eval_pearson", "eval_spearman"]
     assert found["metrics"][1]["values"] == pytest.approx(
@@ -129,7 +138,8 @@ def test_other_tasks_have_their_metrics(tmp_path):
         write(tmp_path / name, [
             {"sentence": number, "word": f"w{place}", "label": tag,
              "prediction": changed if (number, place) == (1, 1) else tag, "is_right": ""}
-            for number, sentence in enumerate(tags) for place, tag in enumerate(sentence)])
+            for number, sentence in enumerate(tags) for place, tag in enumerate(sentence)],
+            task_type="tagging")
     found = compare(tmp_path / "c", tmp_path / "d")
     assert found["unit"] == "sentences" and found["n"] == 3
     assert found["metrics"][0]["values"] == pytest.approx([80.0, 100.0])
@@ -138,7 +148,7 @@ def test_other_tasks_have_their_metrics(tmp_path):
     for name, values in (("e", [0.25, 1, 0]), ("f", [0.5, 1, 1])):
         write(tmp_path / name, [{"id": number, "question": "q", "label": "x", "prediction": "y",
                                  "exact_match": float(value == 1), "f1": value}
-                                for number, value in enumerate(values)])
+                                for number, value in enumerate(values)], labels=None, task_type="questions")
     found = compare(tmp_path / "e", tmp_path / "f")
     assert {entry["metric"]: entry["values"] for entry in found["metrics"]} == {
         "f1": pytest.approx([125 / 3, 250 / 3]), "exact_match": pytest.approx([100 / 3, 200 / 3])}
@@ -146,41 +156,24 @@ def test_other_tasks_have_their_metrics(tmp_path):
     for name, value in (("g", ["x"]), ("h", ["x", "y"])):
         write(tmp_path / name, [
             {"text": "1", "label": ["x", "y"], "prediction": value, "probabilities": {"x": 0.9, "y": 0.6}},
-            {"text": "2", "label": [], "prediction": [], "probabilities": {"x": 0.1, "y": 0.2}}], True)
+            {"text": "2", "label": [], "prediction": [], "probabilities": {"x": 0.1, "y": 0.2}}],
+            True, labels=["x", "y"], task_type="multilabel")
     found = compare(tmp_path / "g", tmp_path / "h")
     assert {entry["metric"]: entry["values"] for entry in found["metrics"]} == {
         "eval_f1_micro": pytest.approx([200 / 3, 100]), "eval_f1_macro": [50.0, 100.0]}
 
 
-def record(directory, labels, task_type="classification", **more):
-    """Writes the run.json of run_classifier.py."""
-    (directory / "run.json").write_text(json.dumps(
-        model_directories.record(labels, task_type, **{"task": "own data", **more})))
-
-
-def test_run_json_decides_the_task_and_not_the_names_of_the_columns(tmp_path):
+def test_run_json_decides_the_task(tmp_path):
     for name, predicted in (("a", ["no", "no", "yes"]), ("b", ["no", "yes", "yes"])):
         write(tmp_path / name, [
             {"sentence": f"a {word}", "word": word, "label": label, "prediction": answer}
             for word, label, answer in zip("xyz", ["no", "yes", "yes"], predicted)])
-        record(tmp_path / name, LABELS)
-    found = compare(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "run.json").unlink()  # as in a --results_dir
+    found = compare("a", "b")
     assert found["unit"] == "rows" and found["metrics"][0]["metric"] == "eval_accuracy"
     assert found["metrics"][0]["values"] == pytest.approx([200 / 3, 100])
-
-
-def test_a_guessed_task_is_said_and_a_prediction_of_nan_is_an_error(tmp_path, caplog):
-    rows = [{"text": "t", "label": number / 2, "prediction": number, "is_right": None} for number in range(4)]
-    for name, last in (("a", 3.0), ("b", 2.5), ("nan", None)):
-        write(tmp_path / name, [*rows[:3], {**rows[3], "prediction": last}], True)
-    with caplog.at_level("INFO", logger="absl"):
-        compare("a", "b")
-    assert "is guessed from the columns: regression, with the metrics eval_pearson, " in caplog.text
-    caplog.clear()
-    record(tmp_path / "a", None, "regression")
-    compare("a", "b")
-    assert "guessed" not in caplog.text
-    assert "nan/eval_predictions.jsonl: the prediction None in row 4 is not a finite" in refused("a", "nan")
+    (tmp_path / "a" / "run.json").unlink()
+    assert "There is no run.json beside a/eval_predictions.csv or b/eval_predictions" in refused("a", "b")
 
 
 def test_a_metric_with_another_meaning_is_not_compared(tmp_path):
@@ -190,7 +183,7 @@ def test_a_metric_with_another_meaning_is_not_compared(tmp_path):
     for name, order in (("a", ["no", "yes"]), ("b", ["no", "yes", "maybe"])):
         rows = [{"text": str(number), "label": label, "prediction": answer}
                 for number, (label, answer) in enumerate(zip(right, answers[name]))]
-        record(write(tmp_path / name, rows), order)
+        write(tmp_path / name, rows, labels=order)
     found = compare("a", "b")
     values = {entry["metric"]: entry["values"] for entry in found["metrics"]}
     assert values == {"eval_accuracy": [50, 100], "eval_matthews": [0, 100]}
@@ -204,46 +197,30 @@ def test_several_labels_of_models_with_other_labels(tmp_path):
                                 ("b", ["z", "y", "x"], ["x", "y,x", ""])):
         rows = [{"text": str(number), "label": label, "prediction": "x"}
                 for number, label in enumerate(right)]
-        record(write(tmp_path / name, rows), labels, "multilabel")
+        write(tmp_path / name, rows, labels=labels, task_type="multilabel")
     found = compare("a", "b")
     assert [entry["metric"] for entry in found["metrics"]] == ["eval_f1_micro"]
     assert "eval_f1_macro is the mean of the F1 of x, y for" in found["refused"]["eval_f1_macro"]
-    write(tmp_path / "b", [{"text": "0", "label": "x", "prediction": "w"}] * 2)
+    write(tmp_path / "b", [{"text": "0", "label": "x", "prediction": "w"}] * 2, task_type="multilabel")
     assert "'text' contains" in refused("b", "a")
 
 
 def test_labels_and_texts_are_not_compared_as_numbers(tmp_path):
     for name, label in (("a", "1"), ("b", "01")):
         rows = [{"text": str(number), "label": label, "prediction": label} for number in range(3)]
-        record(write(tmp_path / name, rows), ["01", "1"])
+        write(tmp_path / name, rows, labels=["01", "1"])
     assert "the column 'label' contains '1' in the first file, and '01' in" in refused("a", "b")
     # A score is a number, in CSV and in JSON Lines.
-    write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": label} for label in (1, 2.50, 3)])
+    score = {"labels": None, "task_type": "regression"}
+    write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": label} for label in (1, 2.50, 3)],
+          **score)
     write(tmp_path / "d", [{"text": "1e3", "label": label, "prediction": label} for label in (1.0, 2.5, 3.0)],
-          True)
-    for name in "cd":
-        record(tmp_path / name, None, "regression")
+          True, **score)
     found = compare("c", "d")
     assert [entry["values"] for entry in found["metrics"]] == [pytest.approx([100, 100])] * 2
     write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": answer}
-                           for label, answer in ((1, 1), (2.5, "nan"), (3, 2))])
+                           for label, answer in ((1, 1), (2.5, "nan"), (3, 2))], **score)
     assert "the prediction 'nan' in row 2 is not a finite number" in refused("c", "d")
-
-
-def test_the_metrics_are_those_of_the_evaluation(two, tmp_path):
-    """A table and eval_results.json of different evaluations are refused."""
-    a, b, right, first, _ = two
-    shutil.copytree(a, tmp_path / "a")
-    good = {"eval_accuracy": metrics.accuracy_score(right, first),
-            "eval_f1": metrics.f1_score(right, first, pos_label="yes"), "eval_recall_bad": 0.5}
-    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
-    found = compare("a", b)
-    assert found["metrics"][1]["values"][0] == pytest.approx(100 * good["eval_f1"])
-    assert "Other metrics cannot be computed from a table of predictions" in refused("a", b,
-                                                                                     metric="recall_bad")
-    good["eval_f1"] -= 0.01
-    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
-    assert "files belong to different evaluations. Evaluate the model again." in refused("a", b)
 
 
 def write_sweep(directory, settings, runs, flags=None, **described):
@@ -251,22 +228,21 @@ def write_sweep(directory, settings, runs, flags=None, **described):
 
     Args:
       directory: the new directory.
-      settings: names of the columns that are settings.
-      runs: {column: value} for each run.
+      settings: names of the values that are settings. The others are metrics.
+      runs: {name: value} for each run. A run with the value None has failed.
       flags: {flag: value}, the flags of all runs.
     """
-    outputs = [directory / "runs" / str(number) for number in range(1, len(runs) + 1)]
-    for output in outputs:
-        output.mkdir(parents=True)
-        record(output, **{"labels": LABELS, **described})
-    with open(directory / "sweep.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, ["run", *runs[0], "status", "seconds", "message", "directory"])
-        writer.writeheader()
-        for number, (run, output) in enumerate(zip(runs, outputs), 1):
-            writer.writerow({"run": number, "status": "failed" if None in run.values() else "finished",
-                             "seconds": 1, "directory": output, **run})
-    (directory / "sweep.json").write_text(json.dumps(
-        {"flags": flags or {}, "runs": [{name: str(run[name]) for name in settings} for run in runs]}))
+    sweep = sweep_directory.SweepDirectory(str(directory), "run_classifier.py", flags or {})
+    added = [grid.make_run({name: str(values[name]) for name in settings}) for values in runs]
+    directory.mkdir()
+    sweep.add(added)
+    for run, values in zip(added, runs):
+        output = directory / "runs" / run.name
+        output.mkdir()
+        record(output, **described)
+        sweep.write_row(run, run_rows.Row(
+            run.settings, run_rows.FAILED if None in values.values() else run_rows.DONE,
+            {name: value for name, value in values.items() if name not in settings}))
     return directory
 
 
@@ -348,7 +324,7 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record(tmp_path):
         write_sweep(tmp_path / name, ["num_warmup_steps", "log_steps"], [
             {"num_warmup_steps": 0, "log_steps": number, "eval_mae": value, "HasAns_f1": 10 * value}
             for number, value in enumerate(values)], {"learning_rate": rate, "data_dir": "d"})
-        write(tmp_path / name / "runs" / "1", rows)
+        write(min((tmp_path / name / "runs").iterdir()), rows)
         return tmp_path / name
 
     rows = classified(LABELS, ["no", "no"])
@@ -365,8 +341,8 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record(tmp_path):
 
     c = written("c", "5e-05", high, [{"text": "t", "label": "no", "prediction": "no"}] * 2)
     assert "are not predictions for the same examples" in refused(a, c)
-    (tmp_path / "c" / "sweep.json").write_text('{"flags": 3}')
-    assert "is not the record of a sweep. Restore the file." in refused(a, c)
+    (tmp_path / "c" / "sweep.json").write_text("{}")
+    assert "c/sweep.json has the format None, but this version reads the format 1." in refused(a, c)
 
 
 def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
@@ -386,21 +362,21 @@ def test_tables_that_cannot_be_compared_are_refused(two, tmp_path):
     assert "in row 1, the column 'label' contains " in refused(a, turned)
     for name, content in (("latin_1", b"label,prediction,text\nno,no,\xff\n"),
                           ("quote", b'label,prediction,text\nno,no,"a"b\n')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "eval_predictions.csv").write_bytes(content)
+        (write(tmp_path / name, rows) / "eval_predictions.csv").write_bytes(content)
         assert f"{name}/eval_predictions.csv:2: " in refused(a, tmp_path / name)
-    (tmp_path / "cut" / "eval_predictions.csv").parent.mkdir()
-    (tmp_path / "cut" / "eval_predictions.csv").write_text("text,label,prediction\na,no,no\nb,no\n")
+    (write(tmp_path / "cut", rows) / "eval_predictions.csv").write_text(
+        "text,label,prediction\na,no,no\nb,no\n")
     assert "cut/eval_predictions.csv:3: the row has more or fewer fields than the header" in (
         refused(tmp_path / "cut", a))
     key = write(tmp_path / "key", [{"text": "a", "label": "no", "prediction": "no"},
                                    {"text": "b", "label": "no"}], True)
     assert "the column 'prediction' is missing in row 2" in refused(key, a)
-    scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}])
-    assert "belongs to the task classification, and " in refused(a, scores)
+    scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}],
+                   labels=None, task_type="regression", task="stars")
+    assert "belongs to the task own data, and " in refused(a, scores)
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
         refused(a, b, metric="bleu"))
-    assert "are not two directories with sweep.csv" in refused(a, sweep(tmp_path / "sweep", 1, [1, 2]))
+    assert "are not two directories with sweep.json" in refused(a, sweep(tmp_path / "sweep", 1, [1, 2]))
     assert "no matching metric in common" in refused(
         sweep(tmp_path / "d", 2, [1, 2]), tmp_path / "sweep", metric="f1")
     assert "only one pair of finished runs with the same settings" in refused(

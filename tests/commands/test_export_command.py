@@ -87,16 +87,19 @@ QUESTION = {"id": "1", "question": "here ?", "context": "the cat sees a dog",
             "answers": [{"text": "dog", "answer_start": 15}]}
 
 
-@pytest.mark.parametrize(("kind", "name", "text", "texts"), [
-    ("tagging", "data.conll", "the O\ncat B-ANIMAL\n", ["the cat"]),
-    ("questions", "data.json", json.dumps(QUESTION), ["here ?", "the cat sees a dog"])])
-def test_the_texts_of_a_training_are_found_again(kind, name, text, texts, tmp_path):
+@pytest.mark.parametrize(("kind", "name", "text", "flag", "found"), [
+    ("tagging", "data.conll", "the O\ncat B-ANIMAL\n", "dev_file", [((["the", "cat"],), ["O", "B-ANIMAL"])]),
+    ("questions", "data.json", json.dumps(QUESTION), "predict_file",
+     [(("here ?", "the cat sees a dog"), None)])])
+def test_the_development_set_is_found_again(kind, name, text, flag, found, tmp_path):
     (tmp_path / name).write_text(text)
-    record = {"files": {"train_file": str(tmp_path / name)}, "settings": {}}
+    record = {"files": {flag: str(tmp_path / name)}, "settings": {}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
-    assert list(recorded_data.read_training_texts(model)) == texts
+    assert recorded_data.read_dev_set(model) == found
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name} does not exist any more"):
-        recorded_data.read_training_texts(model)
-    with pytest.raises(ValueError, match="out does not name the file of the training data"):
-        recorded_data.read_training_texts(model._replace(record={"files": {}}))
+        recorded_data.read_dev_set(model)
+    with pytest.raises(ValueError, match="out does not name the file of the development set"):
+        recorded_data.read_dev_set(model._replace(record={"files": {}}))
+    with pytest.raises(ValueError, match="set of multiple choice cannot be read again"):
+        recorded_data.read_dev_set(model._replace(kind="multiple_choice"))

@@ -20,7 +20,7 @@ import tiny
 from bertlib.data import record_files
 from bertlib.output_directory import model_directory
 from bertlib.serving import export_model, export_text, session, warmup
-from bertlib.tasks import answers, targets
+from bertlib.tasks import answers
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
@@ -348,92 +348,7 @@ def test_questions_are_not_exported_with_text(tmp_path, tiny_model):
         export_text.export(questions, str(tmp_path / "export"))
 
 
-OF_TEXTS = tuple(name for name in MODELS
-                 if targets.find_answers(task_of(name)).exports_texts and name not in QUICK)
-
-
-@pytest.fixture(scope="module")
-def of_texts(tmp_path_factory, tiny_model):
-    """A function of the name of a model in `QUICK` or `OF_TEXTS`. The export of this model takes text.
-
-    The function returns (`Exported`, outputs of each signature).
-    """
-    made = {}
-
-    def found(name):
-        names = QUICK if name in QUICK else OF_TEXTS
-        if names not in made:
-            made[names] = export_texts_and_run(names, tmp_path_factory.mktemp("texts"), tiny_model)
-        return made[names][name]
-    return found
-
-
-def export_texts_and_run(names, directory, tiny_model):
-    """Exports some models with text as input. Returns {name: (`Exported`, outputs of each signature)}."""
-    made, calls = {}, []
-    for name in names:
-        one = made[name] = Exported(name, directory, tiny_model)
-        path = export_text.export(one.model, str(directory / name / "export_text"))
-        if one.task == "tagging":
-            inputs = {"text": [text for text, in one.texts]}
-            words = [text.split() for text, in one.texts]
-            longest = max(map(len, words)) + 1
-            inputs["words"] = [row + [""] * (longest - len(row)) for row in words]
-        else:
-            inputs = {name: [(*texts, "")[place] for texts in one.texts]
-                      for place, name in enumerate(("text_a", "text_b"))}
-        single = "words" if one.task == "tagging" else "text_a"
-        calls += [(name, [path, signature, inputs]) for signature in ("serving_default", single)]
-    results = iter(run_plainly([call for _, call in calls], directory, "tensorflow_text"))
-    return {name: (one, next(results), next(results)) for name, one in made.items()}
-
-
-needs_package = pytest.mark.slow(reason="graphs and SavedModels of two heads, and an interpreter that loads "
-                                 "two packages of ops")
-
-
-def with_heads(*names):
-    """Returns parameters of tests: names of heads. Those that are not in `QUICK` run only with `make soak`.
-    """
-    more = pytest.mark.soak(reason="more heads of the same texts")
-    return [name if name in QUICK else pytest.param(name, marks=more) for name in names]
-
-
-@needs_package
-@pytest.mark.parametrize("name", with_heads("classification", "multilabel", "regression"))
-def test_text_in_gives_what_the_predictor_gives(of_texts, name):
-    one, pairs, single = of_texts(name)
-    lone = [index for index, texts in enumerate(one.texts) if len(texts) == 1]
-    assert 10 < len(lone) < EXAMPLES - 10
-    assert tiny.SEQ_LENGTH in [len(row["input_ids"]) for row in one.rows]  # some texts were truncated
-    for index in range(EXAMPLES):
-        COMPARE[name](one, index, pairs)
-    for index in lone:
-        COMPARE[name](one, index, single)
-
-
-@needs_package
-@pytest.mark.parametrize("name", with_heads("tagging", "tagging_crf"))
-def test_words_in_give_the_predictors_tags(of_texts, name):
-    one, of_text, of_words = of_texts(name)
-    compared = 0
-    for (text,), row, words, tags in zip(one.texts, of_text["words"], of_words["tags"], of_text["tags"]):
-        asked_about = text.split()
-        assert row[:len(asked_about)] == asked_about and words[:len(tags)] == tags
-        assert not set(words[len(asked_about):]) - {""}
-    task, place = answers.create(one.model, "tagging"), 0
-    for (text,), tags in zip(one.texts, of_text["tags"]):
-        windows = len(task.windows(text)[0])
-        if windows == 1 and place < EXAMPLES:
-            compared += 1
-            expected = one.expected[place]
-            assert tags[:expected["num_words"]] == [
-                one.model.labels[tag] for tag in expected["tags"][:expected["num_words"]]]
-        place += windows
-    assert compared > 20
-
-
-@needs_package
+@pytest.mark.slow(reason="loads the package of ops")
 def test_tokens_in_the_graph_are_the_tokenizers(tmp_path):
     words = [*"aéeß2².中文ςσiİ$x", *tiny.VOCABULARY[:5], "##b", "ss", "fi", "ﬁ", "中文", "ΑΣ", "##x"]
     texts = ["ab É e\u0301", "ß ﬁ ²", "中文.$", "ΑΣ ΑΣ. σς", "İ i\u0307", "", " ", "\x00a\ufffd", "[MASK]",

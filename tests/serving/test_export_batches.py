@@ -9,6 +9,7 @@ from test_export import MODELS, task_of, written
 import tiny
 
 from bertlib import serving
+from bertlib.comparison import answer_differences
 from bertlib.serving import export_text
 from bertlib.tasks import targets
 from bertlib.tasks.tagging import tagging_data
@@ -121,15 +122,14 @@ def test_an_empty_batch_has_an_empty_answer(name, classifier, tmp_path, tiny_mod
         assert answer and {len(values) for values in answer.values()} == {0}
 
 
-def test_the_comparison_after_an_export_sees_the_truncation(classifier):
-    chance, length = random.Random(0), tiny.SEQ_LENGTH
-    texts = [" ".join(words_of(chance)) for _ in range(40)]
-    assert export_text.compare_export(classifier.model, classifier.path, texts) == (40, 0, [])
-    record = classifier.model.record
-    other = classifier.model._replace(record={
-        **record, "settings": {**record["settings"], "max_seq_length": length - 1}})
-    _, number, first = export_text.compare_export(other, classifier.path, texts)
-    assert 0 < number < 40
-    for _, expected, exported in first:
-        sizes = [len(tokens) - ("|||" in tokens) for tokens in (expected, exported)]
-        assert sizes == [length - 1, length]
+@pytest.mark.parametrize("name", ["classification", *(pytest.param(name, marks=pytest.mark.slow(
+    reason="one more export")) for name in ("multilabel", "regression", "tagging"))])
+def test_an_export_has_the_answers_of_the_model(name, classifier, tmp_path, tiny_model):
+    export = classifier if name == "classification" else Export(name, tmp_path, tiny_model)
+    chance = random.Random(0)
+    inputs = [(words,) if name == "tagging" else (" ".join(words),) for _ in range(40) if (
+        words := words_of(chance)[:tiny.SEQ_LENGTH // 3])]
+    expected = [export.predictor(*texts) for texts in inputs]
+    found = answer_differences.compare(expected, export_text.answer(export.path, inputs))
+    assert found.inputs > 20 and found.differing == 0 and found.largest < 1e-5
+    assert found.predictions or name == "regression"

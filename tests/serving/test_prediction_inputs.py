@@ -77,15 +77,6 @@ def test_lines_are_read_no_sooner_than_needed():
 # --- Columns ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("input_format, separator", [("tsv", "\t"), ("csv", ","), ("csv", ";")])
-def test_a_header_names_the_columns_of_the_training(input_format, separator):
-    lines = separator.join(["id", " reply ", "question"]) + "\n" + separator.join(["7", "b", "a"]) + "\n"
-    found = read(lines, input_format, OWN, required=2)
-    assert values(found) == [("a", "b")]
-    assert found[0].line == 2
-    assert found[0].fields == {"id": "7", "reply": "b", "question": "a"}
-
-
 @pytest.mark.parametrize("lines, expected", [
     ("question\treplies\na\tb\n", "lines:1: there is no column 'reply' (--text_column); the "
      "columns are question, replies"),

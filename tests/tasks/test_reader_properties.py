@@ -43,7 +43,7 @@ def tokenizer(directory):
 def model(kind, settings, path, tokenizer, labels=None):
     """Returns the `ModelDirectory` of a training with these settings on this file."""
     record = {"task": row_examples.TASK, "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
-              "files": {"train_file": path}}
+              "files": {"dev_file": path}}
     config = modeling.BertConfig.from_dict(tiny.CONFIG)
     return model_directory.ModelDirectory("out", kind.replace(" ", "_"), config, None, tokenizer, labels,
                                           record)
@@ -97,8 +97,8 @@ def readers_of_rows(table, path, tokenizer, **more):
         # A training records the columns that its reader found. The readers below get these columns as flags.
         settings.setdefault("text_column", ",".join(table.texts))
         settings.setdefault("label_column", table.label)
-        found["export"] = lambda: list(recorded_data.read_training_texts(
-            model(table.kind, settings, path, tokenizer, labels)))
+        found["export"] = lambda: recorded_data.read_dev_set(
+            model(table.kind, settings, path, tokenizer, labels))
     its_model = model(table.kind, settings, path, tokenizer, labels)
     task = answers.create(its_model, its_model.kind)
     return {**found, "prediction": lambda: asked(task, its_model, path, 1000),
@@ -114,7 +114,7 @@ def write(directory, table, data):
 def expected(examples, name):
     """Returns the examples as the reader with this name returns them."""
     if name == "export":
-        return [text for _, texts, *_ in examples for text in texts]
+        return [(texts, label) for _, texts, label in examples]
     return [example[:2] for example in examples] if name.startswith("prediction") else examples
 
 
@@ -246,7 +246,7 @@ def readers_of_sentences(path, flags, tokenizer):
     its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
     task = answers.create(its_model, "tagging")
     return {"training": read, "test data": lambda: read(tagged=None),
-            "export": lambda: list(recorded_data.read_training_texts(its_model)),
+            "export": lambda: recorded_data.read_dev_set(its_model),
             **{f"prediction {ahead}": lambda ahead=ahead: [
                 (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]
                for ahead in (0, 1000)}}
@@ -254,9 +254,9 @@ def readers_of_sentences(path, flags, tokenizer):
 
 def expected_sentences(found, firsts, name):
     words = [[word for word, _ in sentence] for sentence in found]
-    if name == "export":
-        return list(map(" ".join, words))
     tags = [[tag for _, tag in sentence] for sentence in found]
+    if name == "export":
+        return [((texts,), of_sentence) for texts, of_sentence in zip(words, tags)]
     if name == "test data" and not any(set(one) - {"O"} for one in tags):
         tags = [None] * len(tags)
     return list(zip(firsts, words)) if name.startswith("prediction") else list(zip(firsts, words, tags))

@@ -32,7 +32,6 @@ from collections.abc import Iterable
 import contextlib
 import functools
 import importlib
-import itertools
 import math
 
 from bertlib.data import example_encoding
@@ -73,13 +72,6 @@ class _TextTarget(targets.Target):
         return _module("classifier_data").is_compatible_task(task, trained)
 
     @classmethod
-    def read_texts(cls, model, path_of):
-        path = path_of("train_file", "data_dir")
-        examples = (model.processor.get_train_examples(path) if model.processor
-                    else _read_rows(model, path).rows)
-        return itertools.chain.from_iterable(map(_texts_of, examples))
-
-    @classmethod
     def read_dev_set(cls, model, path_of):
         if model.processor:
             examples = model.processor.get_dev_examples(path_of("data_dir"))
@@ -89,7 +81,8 @@ class _TextTarget(targets.Target):
             examples = split.dev.rows
         else:
             examples = _read_rows(model, path_of("dev_file")).rows
-        return [(_texts_of(example), example.label) for example in examples]
+        return [(tuple(filter(None, (example.text_a, example.text_b))), example.label)
+                for example in examples]
 
     @classmethod
     def of_model(cls, model):
@@ -139,7 +132,7 @@ class SingleLabel(_PublishedTarget):
     name = usual_answers = "classification"
     title, noun, planned = "a classifier", "classifier", "classifier"
     problem_type = "single_label_classification"
-    has_labels = has_label_columns = takes_class_weights = True
+    has_labels = takes_class_weights = True
     fractions = "eval_(accuracy|f1|matthews)"
     metric_names = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
@@ -195,10 +188,6 @@ class SingleLabel(_PublishedTarget):
         target = cls(["0", "1"])
         fields = functools.partial(_module("classifier_data").feature_fields, target=target)
         return target.create_head(), fields
-
-    @classmethod
-    def recognizes(cls, rows):
-        return True  # the last target that is asked
 
     @classmethod
     def describe_metric(cls, name, labels):
@@ -265,10 +254,6 @@ class Score(_PublishedTarget):
         return _module("classification_head").Regressor()
 
     @classmethod
-    def recognizes(cls, rows):
-        return all(row.get("is_right") in ("", None) for row in rows)
-
-    @classmethod
     def compared_label(cls, value, table):
         with contextlib.suppress(TypeError, ValueError):
             return repr(float(value))
@@ -285,7 +270,7 @@ class MultiLabel(_TextTarget):
 
     name = usual_answers = "multilabel"
     title, problem_type = "a multi-label classifier", "multi_label_classification"
-    has_labels = has_label_columns = is_multilabel = True
+    has_labels = is_multilabel = True
     fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
     metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
     output = "probabilities"
@@ -358,10 +343,6 @@ class MultiLabel(_TextTarget):
         return _module("classification_head").MultilabelClassifier(self.size)
 
     @classmethod
-    def recognizes(cls, rows):
-        return isinstance(rows[0]["label"], list)
-
-    @classmethod
     def may_lack_label(cls, row):
         return True
 
@@ -386,16 +367,12 @@ class MultiLabel(_TextTarget):
 
 
 def _read_rows(model, path):
-    """Returns the `row_examples.Split` of a file with the user's own data, see `read_texts`."""
+    """Returns the `row_examples.Split` of a file with the user's own data, see `read_dev_set`."""
     rows = _module("row_examples")
     if model.task != rows.TASK:
         raise ValueError(f"the data files of the task {model.task} have an unknown format.")
     return rows.create_reader(model.kind, model.setting, lambda flag: model.has_named_columns).read(
         path, known=model.labels)
-
-
-def _texts_of(example):
-    return tuple(filter(None, (example.text_a, example.text_b)))
 
 
 def create_target(label_list):

@@ -19,7 +19,6 @@ class Endings(targets.Target):
     title, planned = "multiple choice", "swag"
     variables = ("cls/multiple_choice/output_weights",)
     architecture = "BertForMultipleChoice"
-    has_label_columns = True
     fractions = "eval_accuracy"
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
                                      most=choice_data.MAX_CHOICES),)
@@ -30,13 +29,17 @@ class Endings(targets.Target):
 
     @classmethod
     def score_table(cls, table):
-        # The module loads NumPy, which processes that only make features do not need.
-        from bertlib.tasks.classification import classification_metrics
+        # Processes that only make features do not need NumPy.
+        import numpy as np
 
-        scored = classification_metrics.score_classes(table)
+        # This module loads NumPy, too.
+        from bertlib.reports.prediction_tables import Scored
+
         # A label is only the position of the right ending in the list of endings. So metrics that are
         # computed for each label, such as F1, have no meaning.
-        return scored._replace(metrics={"eval_accuracy": scored.metrics["eval_accuracy"]})
+        is_right = np.array([str(row["label"]) == str(row["prediction"]) for row in table.rows])
+        return Scored({"eval_accuracy": lambda rows: 100 * float(is_right[rows].mean())}, is_right.tolist(),
+                      len(is_right), "rows")
 
 
 class ChosenEnding(answers.Answers):

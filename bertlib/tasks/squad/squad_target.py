@@ -27,7 +27,6 @@ class Spans(targets.Target):
     title, planned = "question answering", "squad"
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
     architecture = "BertForQuestionAnswering"
-    full_score = 100
     answer_separator = prediction_files.ANSWER_SEPARATOR
 
     @classmethod
@@ -39,11 +38,6 @@ class Spans(targets.Target):
                                     "space for a context")
 
     @classmethod
-    def read_texts(cls, model, path_of):
-        examples = squad_data.read_squad_examples(path_of("train_file", "data_dir"), is_training=False)
-        return (text for example in examples for text in (example.question_text, example.context) if text)
-
-    @classmethod
     def read_dev_set(cls, model, path_of):
         examples = squad_data.read_squad_examples(path_of("predict_file"), is_training=False)
         return [((example.question_text, example.context), None) for example in examples]
@@ -51,10 +45,6 @@ class Spans(targets.Target):
     @classmethod
     def planned_model(cls):
         return create_head(), functools.partial(squad_data.feature_fields, is_training=True)
-
-    @classmethod
-    def recognizes(cls, rows):
-        return {"exact_match", "f1", "question"} <= set(rows[0])
 
     @classmethod
     def may_lack_label(cls, row):

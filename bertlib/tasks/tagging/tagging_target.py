@@ -27,27 +27,14 @@ class Tags(targets.Target):
         entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))
 
     @classmethod
-    def read_texts(cls, model, path_of):
-        sentences = cls._read(model, path_of("train_file", "data_dir"))
-        return (" ".join(sentence.words) for sentence in sentences)
-
-    @classmethod
     def read_dev_set(cls, model, path_of):
-        return [((list(sentence.words),), sentence.tags)
-                for sentence in cls._read(model, path_of("dev_file"))]
-
-    @classmethod
-    def _read(cls, model, path):
-        return tagged_json_lines.read_tagged(path, model.setting("token_column"),
-                                             model.setting("tag_column")).sentences
+        file = tagged_json_lines.read_tagged(path_of("dev_file"), model.setting("token_column"),
+                                             model.setting("tag_column"))
+        return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
 
     @classmethod
     def planned_model(cls):
         return create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
-
-    @classmethod
-    def recognizes(cls, rows):
-        return {"sentence", "word"} <= set(rows[0])
 
     @classmethod
     def score_table(cls, table):
