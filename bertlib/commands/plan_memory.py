@@ -2,7 +2,7 @@
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --card=rtx3060
 
-This command prints a table and a chart of the largest micro-batch for each sequence length and each mode of
+This command prints a table of the largest micro-batch for each sequence length and each mode of
 --recompute. For other cards, pass --gpu_memory_gb instead of --card. By default, a step has a single
 micro-batch. A training with several micro-batches also stores the sums of their gradients. To plan such a
 training, pass its --gradient_accumulation_steps. For your own model, pass --bert_config_file instead of
@@ -81,7 +81,7 @@ ENTRIES = entries.section("Model", None, [
                    "Memory in GB that TensorFlow cannot use: driver, CUDA context and the reserve for CUDA's "
                    "libraries.", least=0),
 ]) + entries.section("Output", None, [
-    entries.Path("output_file", None, "Write the chart also to this SVG file."),
+    entries.Path("output_file", None, "Write a chart of the table to this SVG file."),
 ])
 
 
@@ -218,7 +218,7 @@ def plan_row(usable, need_of_size, batch_size=None):
 
 
 def main(_):
-    """Prints the table and the chart."""
+    """Prints the table, and draws the chart."""
     settings = common_flags.read_settings()
     lengths = parse_lengths(settings)
     check_flags(settings)
@@ -248,8 +248,6 @@ def main(_):
             settings.phase), settings.batch_size)
         print(f"{step.max_seq_length:6} {step.recompute:>9} {size:11}   {memory}", flush=True)
         rows.append((f"{step.max_seq_length} {step.recompute}", size))
-    if not settings.batch_size:
-        print(f"\n{charts.text_bar_chart(rows)}")
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         files.make_directories(os.path.dirname(settings.output_file) or ".")

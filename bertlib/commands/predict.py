@@ -24,7 +24,6 @@ from bertlib import serving
 from bertlib.estimator import replica_sync
 from bertlib.flag_table import entries, shared
 from bertlib.output_directory import output_files
-from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
@@ -277,18 +276,6 @@ def answer_interactively(predictor):
             print(terminal.printable(json.dumps(result, ensure_ascii=False, indent=2)))
 
 
-def _log_columns(settings, directory):
-    """Logs the flags for columns that have their values from the training, and those that differ from it. The
-    run.json in `directory` contains these values. The columns themselves are found by
-    `prediction_inputs.InputReader`, which reads run.json in the same way.
-
-    If --text_column is on the command line, the input probably has other columns than the training file. So
-    --label_column and --header are not set to their values in the training.
-    """
-    without = ("label_column", "header") if settings.is_given("text_column") else ()
-    run_record.inherit_record(settings, OutputDirectory(directory), without)
-
-
 def _hash_model_files(directory):
     """Returns {name of a file: its fingerprint} for the files that describe the model and its tokenizer."""
     names = (*output_files.NAMES, output_files.RECORD, portable_model.DESCRIPTION)
@@ -326,9 +313,8 @@ def main(_):
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group, settings.weights, settings.engine) as predictor:
-        directory = portable_model.find(settings.model_dir) or settings.model_dir
-        _log_columns(settings, directory)
         if group:
+            directory = portable_model.find(settings.model_dir) or settings.model_dir
             run_record.check_replicas_agree(group, settings, dict(
                 _hash_model_files(directory), model=run_record.hash_checkpoint(predictor.checkpoint)))
         if settings.interactive:

@@ -41,7 +41,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     Returns:
       a dict that can be written as JSON: "same" (whether the repetition reached the last step, with the same
       losses, weights and results), "last_step", "reached_step" (the last step of the repetition), "losses",
-      "weights", "results", "data", "settings", "environment" and "unknown".
+      "weights", "results", "data", "settings" and "environment".
 
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
@@ -56,7 +56,6 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     if is_whole:
         weights += _compare_best(original, repeated)
         results = compare_results(results_dir or original, repeated, original)
-    differences, unknown = compare_environments(*records)
     data = _compare_dicts(*map(_describe_data, records))
     if None in data.get("dev_data", ()):  # one of the two has evaluated nothing
         del data["dev_data"]
@@ -67,7 +66,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     return {"same": same, "last_step": last_step, "reached_step": reached, "losses": losses,
             "weights": weights, "results": results, "data": data,
             "settings": _compare_dicts(*(record["settings"] for record in records), only_common=True),
-            "environment": differences, "unknown": unknown}
+            "environment": _compare_dicts(*map(_describe_environment, records))}
 
 
 def _compare_dicts(old, new, only_common=False):
@@ -244,19 +243,9 @@ def _describe_data(record):
     return {**{name: record.get(name) for name in _FIELDS_OF_DATA}, **fingerprints_of}
 
 
-def compare_environments(old, new):
-    """Compares the versions and the environments of two records.
-
-    Returns:
-      a pair. The first element is a dict, {name: [old value, new value]}, of the values that differ. The
-      second element is a list: the names of the values that are missing in the old record.
-    """
-    old, new = ({**{f"version of {name}": version for name, version in record.get("versions", {}).items()},
-                 **environment.flatten(record)} for record in (old, new))
-    # An environment variable that is missing was not set.
-    unknown = sorted(name for name in new if name not in old and not name.startswith("variable "))
-    differences = _compare_dicts(old, new)
-    return {name: differences[name] for name in sorted(differences) if name not in unknown}, unknown
+def _describe_environment(record):
+    versions = {f"version of {name}": version for name, version in record["versions"].items()}
+    return dict(sorted({**versions, **environment.flatten(record)}.items()))
 
 
 # --- Text ------------------------------------------------------------------------------------------------
@@ -277,8 +266,6 @@ def to_text(found, notes=(), overrides=()):
     for part in ("data", "settings", "environment"):
         lines.append(f"{part.title()}: " + ("these values differ" if found[part] else "no known difference"))
         lines += _changes_to_text(found[part])
-    if found["unknown"]:
-        lines.append("Unknown for the training: " + ", ".join(found["unknown"]))
     if overrides:
         lines.append(f"Flags passed after --: {' '.join(overrides)}")
     return "\n".join([*lines, *(f"Note: {note}" for note in notes)])

@@ -167,11 +167,6 @@ DATA = {
         Source(f"{_XNLI}/XNLI-MT-1.0.zip", "data/XNLI/multinli", _XNLI_TRAINING)),
         "XNLI_DIR", "data/XNLI"),
 }
-# Error messages for data sets that cannot be downloaded. A key is the name of a data set in lower case,
-# without - and _.
-_ELSEWHERE = {"conll2003": "CoNLL-2003 cannot be downloaded freely, because its English text belongs to "
-                           "Reuters. Request the text at https://trec.nist.gov/data/reuters/reuters.html. "
-                           "The tags are at https://www.clips.uantwerpen.be/conll2003/ner/."}
 
 
 def find_published(names, known):
@@ -191,8 +186,6 @@ def find_published(names, known):
             entries.update(GLUE)
         elif lower in by_lower_case:
             entries[by_lower_case[lower]] = known[by_lower_case[lower]]
-        elif known is DATA and lower.replace("-", "").replace("_", "") in _ELSEWHERE:
-            raise ValueError(_ELSEWHERE[lower.replace("-", "").replace("_", "")])
         else:
             close = difflib.get_close_matches(lower, by_lower_case, n=1, cutoff=0.5)
             hint = f"; did you mean {by_lower_case[close[0]]}?" if close else "."

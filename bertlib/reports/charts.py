@@ -1,4 +1,4 @@
-"""Draws charts as text and as SVG."""
+"""Draws charts as SVG."""
 
 import math
 import xml.sax.saxutils
@@ -6,7 +6,6 @@ import xml.sax.saxutils
 _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
 # Positions of the four edges of the plot area in the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
-_BAR = 50  # length of the longest bar of a text chart, in characters
 _LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels
 _MAX_LABEL = 44  # largest number of characters in the label of a group of numbers
 _MAX_POINTS = 2000  # largest number of points that a chart draws
@@ -28,18 +27,6 @@ def _svg(width, height, parts):
 def _text(x, y, content, anchor="start", color="black"):
     return (f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{color}">'
             f'{xml.sax.saxutils.escape(str(content))}</text>')
-
-
-def text_bar_chart(rows):
-    """Returns a bar chart as text.
-
-    Args:
-      rows: list of (label, value), one for each bar. A label is a str, and a value is a number of at least 0.
-    """
-    widest = max([len(label) for label, _ in rows])
-    largest = max([value for _, value in rows] + [1])
-    return "\n".join(f"{label:>{widest}} {'█' * round(_BAR * value / largest)} {value}"
-                     for label, value in rows)
 
 
 def bar_chart(title, rows):

@@ -284,7 +284,7 @@ def inherit_settings(settings, *kinds, without=()):
             record, trained.newest if trained is settings.directory else settings.init_checkpoint)
 
 
-def inherit_record(settings, trained, without=()):
+def inherit_record(settings, trained, without):
     """If a flag is not on the command line, sets it to its value in the record of a training. Logs these
     values.
 

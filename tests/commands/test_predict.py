@@ -117,7 +117,6 @@ def test_the_columns_of_a_training_are_found(predict, pair_dir):
     done, answers = predict("id; first ; second;kind\r\n1;the cat;a dog;yes\r\n", "one.CSV",
                             model_dir=pair_dir)
     done.assert_success()
-    assert "from the training" in done.err and "--text_column=first,second" in done.err
     assert (answers[0]["id"], answers[0]["first"], answers[0]["kind"]) == ("1", "the cat", "yes")
     done, plain = predict("the cat ||| a dog\n", model_dir=pair_dir)
     assert answers[0]["probabilities"] == plain[0]["probabilities"]

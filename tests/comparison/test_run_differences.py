@@ -104,12 +104,3 @@ def test_results_of_one_directory_are_named(tmp_path):
     text = run_differences.to_text(found)
     assert "Results: eval_results.txt: differs\n" in text
     assert "Results: test_results.tsv: not compared, because only one directory has this file\n" in text
-
-
-def test_a_variable_that_was_not_set_is_known():
-    new = {"versions": {"numpy": "2", "tf-keras": "2.21"}, "code": "ab", "environment": {
-        "cpu": "x", "git": {"commit": "c1", "clean": True}, "variables": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}}
-    old = json.loads(json.dumps({**new, "environment": {**new["environment"], "variables": {}, "git": None}}))
-    differences, unknown = run_differences.compare_environments(old, new)
-    assert differences == {"git commit": [None, "c1"], "unchanged checkout": [None, True],
-                           "variable ONEDNN_MAX_CPU_ISA": [None, "AVX2"]} and unknown == []
