@@ -35,24 +35,16 @@ RESULT_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json", 
                 RESULTS, task.REPORT)
 
 
-def draw_questions(settings, split, examples):
-    """Draws the questions for --max_train_examples or --max_eval_examples; see
-    `example_limits.draw_examples`.
-
-    Args:
-      settings: a `Settings`.
-      split: "train" or "dev".
-      examples: list of `SquadExample`.
-    """
-    return example_limits.draw_examples(settings, split, examples, lambda example: fingerprints.hash_texts(
-        [example.question_text, example.orig_answer_text, *example.doc_tokens]))
+def _hash(example):
+    """Returns the hash of a `SquadExample`, by which --max_train_examples and --max_eval_examples draw."""
+    return fingerprints.hash_texts([example.question_text, example.orig_answer_text, *example.doc_tokens])
 
 
 class QuestionAnswering(task.Task):
-    """Finds the answers to questions in paragraphs, as in SQuAD.
+    """Finds the answers to questions in paragraphs, as in SQuAD. The data of a split are a list of
+    `SquadExample`.
 
     Attributes:
-      examples: {"train" or "dev": list of `SquadExample`}, after `read`.
       gold: the right answers to the questions of "dev", see `squad_data.read_gold`; None without --do_eval.
     """
 
@@ -62,7 +54,7 @@ class QuestionAnswering(task.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.examples, self.gold = {}, None
+        self.gold = None
         exact = "exact" if settings.version_2_with_negative else "exact_match"
         self.shown = {"f1": "F1", exact: "exact match"}
 
@@ -130,25 +122,22 @@ class QuestionAnswering(task.Task):
     def read(self):
         settings, version_2 = self.settings, self.settings.version_2_with_negative
         if settings.do_train:
-            self.examples["train"] = draw_questions(settings, "train", squad_data.read_squad_examples(
-                settings.train_file, True, version_2))
+            examples = squad_data.read_squad_examples(settings.train_file, True, version_2)
+            self.data["train"] = example_limits.draw_examples(settings, "train", examples, _hash)
         if settings.do_predict or settings.do_eval:
-            self.examples["dev"] = squad_data.read_squad_examples(settings.predict_file, False, version_2)
+            self.data["dev"] = squad_data.read_squad_examples(settings.predict_file, False, version_2)
         if settings.do_eval:
             gold = squad_data.read_gold(settings.predict_file)
-            self.examples["dev"] = draw_questions(settings, "dev", self.examples["dev"])
-            self.gold = {example.qas_id: gold[example.qas_id] for example in self.examples["dev"]}
+            self.data["dev"] = example_limits.draw_examples(settings, "dev", self.data["dev"], _hash)
+            self.gold = {example.qas_id: gold[example.qas_id] for example in self.data["dev"]}
             unanswerable = sum(not answers for answers in self.gold.values())
             if unanswerable and not version_2:
                 logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for "
                                 "these questions counts as wrong. If the file has the format of SQuAD 2.0, "
                                 "pass --version_2_with_negative.", settings.predict_file, unanswerable,
                                 len(self.gold))
-        unknown_tokens.check(self.examples, lambda example: (example.question_text, example.doc_tokens),
+        unknown_tokens.check(self.data, lambda example: (example.question_text, example.doc_tokens),
                              self.tokenizer)
-
-    def splits(self):
-        return [split for split in self.examples if split != "train"]
 
     # --- The model
 
@@ -163,7 +152,7 @@ class QuestionAnswering(task.Task):
     def num_examples(self):
         # As in the published code, the number of steps depends on the number of questions, not on the number
         # of windows.
-        return len(self.examples.get("train", ()))
+        return len(self.data.get("train", ()))
 
     def describe(self):
         settings = self.settings
@@ -171,12 +160,12 @@ class QuestionAnswering(task.Task):
             "task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
             "train_data": run_record.hash_files([settings.train_file]) if settings.do_train else None,
             "dev_data": run_record.describe_dev_files(settings, [settings.predict_file],
-                                                      lambda: len(self.examples["dev"]))}
+                                                      lambda: len(self.data["dev"]))}
 
     # --- The run
 
     def write_features(self, split, path):
-        settings, examples = self.settings, self.examples[split]
+        settings, examples = self.settings, self.data[split]
         windows = squad_data.file_based_convert_examples_to_features(
             examples, self.tokenizer, *self._lengths, split == "train", path, settings.num_workers,
             settings.features_cache)
@@ -200,7 +189,7 @@ class QuestionAnswering(task.Task):
         def path(name):
             return os.path.join(settings.results_dir, name)
 
-        settings, gold, examples = self.settings, self.gold, self.examples[split]
+        settings, gold, examples = self.settings, self.gold, self.data[split]
         version_2 = settings.version_2_with_negative
         logging.info("Answering %d questions.", len(examples))
         predictions = squad_predictions.write_nbest(self._answers(split, inference),
@@ -248,20 +237,15 @@ class QuestionAnswering(task.Task):
             if "null_score_diff_threshold" in kept:
                 files.write_json(path, kept, indent=2)
 
-    def model_outputs(self, split, inference):
-        """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows. For
-        the arguments, see `scores`."""
-        outputs = (squad_answers.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
-                   for row in inference.rows())
-        features = squad_data.generate_features(self.examples[split], self.tokenizer, *self._lengths,
-                                                is_training=False, report=False)
-        return features, outputs
-
     def _answers(self, split, inference):
         """Yields the `Prediction` of each question."""
         settings = self.settings
+        features = squad_data.generate_features(self.data[split], self.tokenizer, *self._lengths,
+                                                is_training=False, report=False)
+        outputs = (squad_answers.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
+                   for row in inference.rows())
         return squad_answers.select_answers(
-            self.examples[split], *self.model_outputs(split, inference), settings.n_best_size,
+            self.data[split], features, outputs, settings.n_best_size,
             settings.max_answer_length, settings.do_lower_case, settings.version_2_with_negative,
             settings.verbose_logging, getattr(self.tokenizer, "basic_tokenizer", None),
             settings.trim_padding is not False)
