@@ -85,6 +85,8 @@ def main(_):
         inputs, labels, source = _inputs(settings, model, expected)
         path = _export(settings, model, is_file)
         answers = _answer(expected, inputs)
+    if not inputs:
+        return
     if is_file:
         with serving.load(path) as exported:
             others = _answer(exported, inputs)
@@ -135,13 +137,12 @@ def _inputs(settings, model, expected):
     """Returns the inputs for a comparison.
 
     The inputs are read from --compare_file. Without this flag, they are read from the development set of the
-    training. If the development set cannot be read, the inputs are short texts made of words of the
-    vocabulary.
+    training.
 
     Returns:
-      three values. The first is a list of at most --compare_examples inputs, each a tuple of texts. The
-      second is a list of their correct labels, or None if a label is unknown or the task is not
-      classification. The third is a name of their source for the log.
+      three values. The first is a list of at most --compare_examples inputs, each a tuple of texts. The list
+      is empty if the development set cannot be read. The second is a list of their correct labels, or None if
+      a label is unknown or the task is not classification. The third is a name of their source for the log.
 
     Raises:
       ValueError, OSError: no line of --compare_file can be used.
@@ -154,8 +155,9 @@ def _inputs(settings, model, expected):
         try:
             found = recorded_data.read_dev_set(model)
         except (OSError, ValueError) as error:
-            logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
-            found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
+            logging.warning("The answers are not compared, because the development set cannot be read: %s "
+                            "Name a file with --compare_file.", error)
+            return [], None, source
     # If a tagger is exported for another task, such as vectors, each input must be a text.
     if not expected.answers.takes_words:
         found = [(tuple(map(export_text.join_words, texts)), label) for texts, label in found]
@@ -166,15 +168,6 @@ def _inputs(settings, model, expected):
     inputs, labels = zip(*usable[::-(-len(usable) // settings.compare_examples)])
     has_labels = expected.answers.has_label and None not in labels
     return list(inputs), list(labels) if has_labels else None, source
-
-
-def _texts_of_vocabulary(model, expected):
-    """Returns up to 40 inputs without labels, in the form of `recorded_data.read_dev_set`. After [MASK], each
-    text of the first input has one word of the vocabulary, each text of the second input two words, and so
-    on."""
-    words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
-    return [((" ".join(["[MASK]", *words[:count]]),) * expected.required, None)
-            for count in range(1, len(words) + 1)]
 
 
 def _is_usable(expected, texts):

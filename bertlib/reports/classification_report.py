@@ -28,33 +28,26 @@ def write_report(path, facts, rows, labels, threshold=None):
       threshold: if a text can have several labels, a label counts as predicted if its probability is at least
         this number. Otherwise None.
     """
+    rows = list(rows)
     parts = (_regression_parts(facts, rows) if labels is None
              else _classification_parts(facts, rows, labels, threshold))
     report_page.write_page(path, facts.title, parts)
 
 
-def _scan(rows, measure):
-    """Reads the rows once. Returns three values: a list of (length, value), one for each row; the unit of the
-    lengths; and a list of (index, row) with at most `_MAX_ERRORS` errors, the worst first.
+def _worst(rows, sizes):
+    """Returns a list of (index, row) with at most `_MAX_ERRORS` errors, the worst first. `sizes` has the size
+    of the error in each row, or None if the prediction is right."""
+    errors = [(size, -index) for index, size in enumerate(sizes) if size is not None]
+    return [(-index, rows[-index]) for _, index in heapq.nlargest(_MAX_ERRORS, errors)]
 
-    Args:
-      rows: iterable of `PredictedRow`.
-      measure: function that takes a row. It returns the value whose mean is shown for each length, and the
-        size of the error, or None if the prediction is right.
-    """
-    by_length, unit = [], "tokens"
 
-    def errors():
-        nonlocal unit
-        for index, row in enumerate(rows):
-            value, error = measure(row)
-            length, unit = _length(row)
-            by_length.append((length, value))
-            if error is not None:
-                yield error, -index, row
-
-    shown = heapq.nlargest(_MAX_ERRORS, errors())
-    return by_length, unit, [(-index, row) for _, index, row in shown]
+def _length_section(heading, rows, values, measure, **options):
+    """Returns the section that shows how the values of the rows depend on the lengths of the texts; see
+    `report_sections.length_section`. If the number of tokens is unknown, the words are counted."""
+    is_known = bool(rows) and rows[0].length is not None
+    lengths = [row.length if is_known else sum(len(text.split()) for text in row.texts) for row in rows]
+    return report_sections.length_section(heading, list(zip(lengths, values)),
+                                          "tokens" if is_known else "words", measure, **options)
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
@@ -62,9 +55,8 @@ def _scan(rows, measure):
 
 def _classification_parts(facts, rows, labels, threshold):
     """Returns the parts of a report for a task with labels, as a list of `Html`."""
-    by_length, unit, shown = _scan(rows, lambda row: (
-        float(row.is_right), None if row.is_right else _confidence(row, threshold)))
-    count, right = len(by_length), sum(value > 0 for _, value in by_length)
+    shown = _worst(rows, [None if row.is_right else _confidence(row, threshold) for row in rows])
+    count, right = len(rows), sum(row.is_right for row in rows)
     wrong = count - right
     is_multilabel = threshold is not None
     heading = "Texts with wrong predictions" if is_multilabel else "Most confident errors"
@@ -80,20 +72,13 @@ def _classification_parts(facts, rows, labels, threshold):
     if not is_multilabel:
         parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
     measure = "all labels right" if is_multilabel else "accuracy"
-    parts += [report_sections.length_section("Accuracy by length", by_length, unit, measure),
+    parts += [_length_section("Accuracy by length", rows, [float(row.is_right) for row in rows], measure),
               report_sections.training_sections(facts)]
     if shown:
         more = f" Showing {len(shown)} of {wrong:,} errors." if wrong > len(shown) else ""
         parts.append(section(heading, paragraph(order + more), report_page.examples(
             shown, lambda item: _error(*item, facts.data_file, threshold), _MAX_ERRORS)))
     return parts
-
-
-def _length(row):
-    """Returns (length of an example, unit of the length)."""
-    if row.length is not None:
-        return row.length, "tokens"
-    return sum(len(text.split()) for text in row.texts), "words"
 
 
 def _confidence(row, threshold):
@@ -229,14 +214,9 @@ def _article(heading, index, row, data_file):
 
 def _regression_parts(facts, rows):
     """Returns the parts of a report for a regression, as a list of `Html`."""
-    points = []
-
-    def measure(row):
-        points.append((float(row.label), float(row.prediction)))
-        error = abs(row.prediction - row.label)
-        return error, error if math.isfinite(error) else math.inf
-
-    by_length, unit, shown = _scan(rows, measure)
+    points = [(float(row.label), float(row.prediction)) for row in rows]
+    errors = [abs(prediction - label) for label, prediction in points]
+    shown = _worst(rows, [error if math.isfinite(error) else math.inf for error in errors])
     drawn = [point for point in points if all(map(math.isfinite, point))]
     parts = [paragraph(f"{len(points):,} examples.", "summary"),
              report_sections.metrics_section(facts.metrics)]
@@ -245,8 +225,8 @@ def _regression_parts(facts, rows):
         note = "" if count == len(points) else paragraph(
             f"The chart shows {count:,} of {len(points):,} examples, evenly spread over the whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
-    parts += [report_sections.length_section("Mean absolute error by length", by_length, unit,
-                                             "mean absolute error", is_share=False),
+    parts += [_length_section("Mean absolute error by length", rows, errors, "mean absolute error",
+                              is_share=False),
               report_sections.training_sections(facts)]
     if shown:
         parts.append(section("Largest errors", report_page.examples(

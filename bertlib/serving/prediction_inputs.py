@@ -175,18 +175,7 @@ class InputReader:
                     texts = dict(zip(rows.text_places, self._fields))
                     names[width] = columns.field_names(rows.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
-            problem = row.problem
-            if problem is None and self._has_second_text(fields, rows):
-                problem = "the line has a text_b, but the model was trained on single texts; remove text_b."
-            yield Input(row.line, fields, row.texts, problem)
-
-    def _has_second_text(self, fields, rows):
-        """Returns whether a row has a text_b that would be ignored. This is true if the row has a text_b,
-        the model takes single texts, and the text of the model is read from the column text_a. `rows` is the
-        `columns.TextFile`."""
-        place, chosen = rows.place, rows.text_places
-        return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
-            [place.name_of(chosen[0])] == self._fields)
+            yield Input(row.line, fields, row.texts, row.problem)
 
 
 def _check_count(flag, number, fields, required):

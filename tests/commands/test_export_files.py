@@ -56,4 +56,4 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
     (tmp_path / "dev.csv").unlink()
     done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8", cwd=tmp_path)
     assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err
-    assert "on texts made of words of the vocabulary: 40 inputs: " in done.err.splitlines()[-1]
+    assert "The ONNX file compared" not in done.err

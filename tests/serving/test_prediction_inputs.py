@@ -88,8 +88,8 @@ def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines
 def test_names_of_the_fields_do_in_place_of_those_of_the_training():
     assert values(read("text_b,text_a,id\nb,a,7\n", "csv", OWN, required=2)) == [("a", "b")]
     assert values(read('{"text_a": "a", "text_b": "b"}\n', "jsonl", OWN, required=2)) == [("a", "b")]
-    assert "the line has a text_b" in values(read("text_a,text_b\na,b\n", "csv", {"text_column": "body"},
-                                              fields=("text_a",)))[0]
+    assert "lines:1: the model was trained on single texts. Remove the column text_b." in refusal(
+        "text_a,text_b\na,b\n", "csv", {"text_column": "body"}, fields=("text_a",))
 
 
 def test_files_of_a_model_whose_columns_are_not_known_have_to_name_them():

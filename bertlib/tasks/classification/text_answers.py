@@ -41,6 +41,11 @@ class Texts(answers.Answers):
                  "input_mask": [1] * len(first + second),
                  "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
 
+    @staticmethod
+    def find_unread(names, found):
+        is_unread = names and list(found) == ["text_a"] and "text_b" in names
+        return "the model was trained on single texts. Remove the column text_b." if is_unread else None
+
     def pooled(self, outputs):
         """Returns {name of an output: its mean over the windows}. A mean is an array or a number."""
         return window_pooling.pooled(outputs, [len(outputs)])[0]
