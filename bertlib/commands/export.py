@@ -26,7 +26,7 @@ from bertlib.comparison import answer_differences
 from bertlib.flag_table import entries, shared
 from bertlib.output_directory import model_directory
 from bertlib.runs import recorded_data
-from bertlib.runs.settings import require_file
+from bertlib.runs.settings import require_file, require_model
 from bertlib.serving import export_model, export_text, portable_model, warmup
 from bertlib.tasks import targets
 from bertlib.training import final_export
@@ -75,6 +75,7 @@ def main(_):
     """Exports the model. If the export answers texts or is a file, compares its answers with the answers of
     the model."""
     settings = common_flags.read_settings("model_dir")
+    require_model(settings)
     is_file = settings.format != SAVED_MODEL
     _check_flags(settings, is_file)
     model = model_directory.read(settings.model_dir, settings.weights)

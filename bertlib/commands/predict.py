@@ -28,7 +28,7 @@ from bertlib.replicas import replica_group
 from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
-from bertlib.runs.settings import refuse_directory, require_file
+from bertlib.runs.settings import refuse_directory, require_file, require_model
 from bertlib.serving import answer_tables, portable_model, prediction_inputs
 from bertlib.system import files, locks, terminal
 
@@ -303,6 +303,7 @@ def check_replicas(settings, group):
 def main(_):
     """Loads the model and answers the lines."""
     settings = common_flags.read_settings("model_dir")
+    require_model(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
     refuse_directory(settings, "output_file")

@@ -16,6 +16,7 @@ from bertlib.command_line import common_flags
 from bertlib import serving
 from bertlib.commands import predict
 from bertlib.flag_table import entries, shared
+from bertlib.runs.settings import require_model
 from bertlib.server import request_batches
 from bertlib.system import stopping
 
@@ -100,6 +101,7 @@ def check_flags(settings, is_loopback):
 def main(_):
     """Loads the model, and answers requests until a signal arrives."""
     settings = common_flags.read_settings("model_dir")
+    require_model(settings)
     http_app, http_server = _load_server()
     check_flags(settings, http_server.is_loopback(settings.host))
     limits = http_app.Limits(1024 * settings.max_body_kb, settings.max_texts, settings.request_timeout,

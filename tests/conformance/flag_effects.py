@@ -194,7 +194,8 @@ _EFFECTS = {
         "weights": Effect("last", "log", {"model_dir": "best_trained"}),
         "quantize": Effect("int8", "trained/export_onnx/*", _ONNX),
         "text": Effect(True, "trained/export_text/*"), "output_dir": Effect("exported", "exported/*"),
-        "compare_file": Effect("no/such", "message", _ONNX), "compare_examples": Effect(1, "log", _ONNX),
+        "compare_file": Effect("no/such", "message", _ONNX),
+        "compare_examples": Effect(1, "log", {**_ONNX, "compare_file": "lines.txt"}),
         "warmup_requests": Effect(0, "trained/export/*")},
     "extract_features": {
         "output_file": Effect("v.jsonl", "v.jsonl"), "output_format": Effect("npz", _VECTORS),
