@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from bertlib.server import request_batches
+from bertlib.serving import request_batches
 
 JSON = {"Content-Type": "application/json"}
 LIMITS = dict(body_bytes=10_000, texts=20, seconds=20.0, requests=50)
@@ -56,7 +56,7 @@ class Server:
 def running(predictor, token=None, batch_size=8, max_wait=0.0, max_queue=40, **limits):
     """A context manager that runs a `Server`. For the arguments, see `request_batches` and `http_app`."""
     # Imported here, because only the tests of this server need FastAPI.
-    from bertlib.server import http_app, http_server
+    from bertlib.serving import http_app, http_server
     limits = http_app.Limits(**{**LIMITS, **limits})
     stop, listener = threading.Event(), http_server.listen("127.0.0.1", 0)
     server = Server(listener.getsockname()[1], stop)

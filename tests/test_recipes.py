@@ -9,7 +9,7 @@ import shutil
 import pytest
 import tiny
 
-from bertlib.downloads import published_files
+from bertlib.commands import published_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STABLE = ROOT / "recipes" / "stable.flags"  # flags that can be added to each recipe

@@ -43,7 +43,7 @@ LAYERS = [
      "bertlib.tasks.pretraining"},
     {"bertlib.tasks.classification.task", "bertlib.tasks.multiple_choice", "bertlib.tasks.vectors"},
     {"bertlib.serving"},
-    {"bertlib.training", "bertlib.api", "bertlib.downloads", "bertlib.server", "bertlib.comparison"},
+    {"bertlib.training", "bertlib.api", "bertlib.comparison"},
     {"bertlib.sweeps", "bertlib.keras"},
     {"bertlib.command_line"},
     {"bertlib.commands"},
@@ -67,9 +67,9 @@ TABLE = {
     "tf1._check": {"tf1", "tf1._names", "tf1._run"},
     "bertlib": set(),
 }
-MOST_MODULES = 13
+MOST_MODULES = 15
 # Modules that need packages of an extra: they are imported only where these packages are installed.
-OPTIONAL = {"bertlib.server.http_app": ["fastapi"], "bertlib.server.http_server": ["uvicorn"]}
+OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"]}
 # Modules of google-research/bert. If a fork has a module with one of these names, Python finds the fork's
 # module.
 PUBLISHED = MODEL | PUBLISHED_COMMANDS

@@ -14,7 +14,7 @@ from absl import logging
 
 from bertlib.command_line import common_flags
 
-from bertlib.downloads import published_files
+from bertlib.commands import published_files
 from bertlib.flag_table import entries
 from bertlib.system import files, http_download
 

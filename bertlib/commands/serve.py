@@ -17,7 +17,7 @@ from bertlib import serving
 from bertlib.commands import predict
 from bertlib.flag_table import entries, shared
 from bertlib.runs.settings import require_model
-from bertlib.server import request_batches
+from bertlib.serving import request_batches
 from bertlib.system import stopping
 
 _TOKEN_CHARACTERS = 16
@@ -66,7 +66,7 @@ def _load_server():
     try:
         # These modules need FastAPI and uvicorn, which are optional packages. The import is here and not at
         # the top of the file, so that `--help` works without these packages.
-        from bertlib.server import http_app, http_server
+        from bertlib.serving import http_app, http_server
     except ImportError as error:
         raise ImportError("The server needs the packages fastapi and uvicorn, which cannot be imported "
                           f"({error}). Install them with `pip install -r requirements-serve.txt`. If you "

@@ -23,6 +23,7 @@ from bertlib.system import terminal
 # {path: (path of its complete temporary file, path that this file replaces), or None if the file was not
 # written}. The dict exists only in the block of `replace_together`.
 _group = None
+_MAX_LINKS = 40  # longest chain of symbolic links; the kernel does not follow longer chains
 _MAX_NAME_BYTES = 255  # longest name of a file or directory on common file systems
 _RETRY = "then run the same command again"
 # {errno: (problem, advice)} of the write errors whose cause the user can remove.
@@ -268,12 +269,26 @@ def is_special(path):
     """Returns whether a path leads to a special file, which can be written but is neither a regular file nor
     a directory.
 
-    Examples are a device (/dev/null) and a FIFO. Symbolic links are followed.
+    Examples are a device (/dev/null), a FIFO, and a path that names an open file of a process (/dev/stdout).
+    Symbolic links are followed.
     """
+    if is_remote(path):
+        return False
     with contextlib.suppress(OSError):
-        mode = os.stat(path).st_mode
-        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-    return False
+        if not stat.S_ISREG(mode := os.stat(path).st_mode):
+            return not stat.S_ISDIR(mode)
+    return any(re.match(r"/proc/[^/]+/(task/[^/]+/)?fd/", link) for link in _resolution_steps(path))
+
+
+def _resolution_steps(path):
+    """Yields the absolute form of a path. If this path is a symbolic link, also yields the target of the
+    link, and so on until the target is not a link."""
+    for _ in range(_MAX_LINKS):
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        yield path
+        if not os.path.islink(path):
+            return
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
 
 
 def resolve_links(path):

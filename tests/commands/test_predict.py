@@ -58,6 +58,8 @@ def test_a_bad_line_stops_it_after_the_answers_before_it(predict):
         "this line are answered. To write an error instead of the answer and continue, pass "
         "--skip_bad_lines=true.")
     assert [answer["id"] for answer in answers] == ["1", "2"]
+    done, to_device = predict(lines, "lines.tsv", output_file="/dev/stdout")
+    assert done.code == 1 and to_device == answers and "The lines before this line" in done.err
 
 
 def test_a_bad_line_leaves_an_older_file_of_answers_unchanged(predict, tmp_path):

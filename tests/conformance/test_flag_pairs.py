@@ -55,8 +55,8 @@ def expected_files(script, flags):
     if not any(name in flags for name in PHASES):
         phases.update(do_train=True, do_eval=True)
     table = [pattern for source in ("every training", script)
-             for flag, patterns in RESULT_FILES[source].items()
-             if {**flags, **phases}.get(flag) for pattern in patterns]
+             for names, patterns in RESULT_FILES[source].items()
+             if all({**flags, **phases}.get(flag) for flag in names.split(" and ")) for pattern in patterns]
     table = [pattern.format(predictions_format=flags.get("predictions_format", "csv")) for pattern in table]
     return ({pattern for pattern in table if not pattern.endswith("?")},
             {pattern.removesuffix("?") for pattern in table})

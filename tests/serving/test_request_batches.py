@@ -7,7 +7,7 @@ import time
 from http_clients import wait_until
 import pytest
 
-from bertlib.server import request_batches
+from bertlib.serving import request_batches
 
 
 class Echo:

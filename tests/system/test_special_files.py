@@ -53,6 +53,15 @@ def test_a_device_gets_the_bytes_and_stays(tmp_path):
     assert is_device(null) and is_device(tmp_path / "link") and everything(tmp_path) == before
 
 
+def test_an_open_file_of_the_process_is_written_to_and_not_replaced(tmp_path):
+    with open(tmp_path / "out", "w+b", buffering=0) as file:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        files.write_text(f"/dev/fd/{file.fileno()}", "one")
+        files.write_text(str(tmp_path / "link"), "two")
+        assert os.path.samestat(os.fstat(file.fileno()), os.stat(tmp_path / "out"))
+        assert (tmp_path / "out").read_text() == "two" and everything(tmp_path) == ["link", "out"]
+
+
 @pytest.mark.parametrize("target", ["there", "new"])
 def test_a_link_stays_and_the_file_that_it_leads_to_is_replaced(tmp_path, target):
     folder = tmp_path / "folder"

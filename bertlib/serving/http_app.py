@@ -20,7 +20,7 @@ from fastapi import responses, security
 import starlette.requests
 
 from bertlib.rows import columns, tables
-from bertlib.server import request_batches
+from bertlib.serving import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
 # If a request is refused, the rest of its body is read for at most this number of seconds.

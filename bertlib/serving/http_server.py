@@ -15,7 +15,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http import h11_impl
 
-from bertlib.server import http_app
+from bertlib.serving import http_app
 
 # A connection without a request is closed after this number of seconds.
 _IDLE_SECONDS = 5

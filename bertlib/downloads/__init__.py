@@ -1,1 +1,0 @@
-"""Lists the published checkpoints and data sets, and downloads them."""

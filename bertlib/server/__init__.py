@@ -1,1 +1,0 @@
-"""Contains the HTTP server for a trained model: `http_server`, `http_app` and `request_batches`."""
