@@ -132,7 +132,7 @@ ELSEWHERE = {
     "max_restarts": "commands/test_replicas.py", "gradient_dtype": "estimator/test_step_config.py",
     "open_ports": "commands/test_open_ports.py", "use_xla": "commands/test_xla.py",
     "csv_safe": "reports/test_prediction_files.py", "skip_bad_lines": "commands/test_skip_bad_lines.py",
-    "xnli_language": "serving/test_prediction_inputs.py", "num_workers": "tasks/test_featurization.py",
+    "xnli_language": "commands/test_task_module.py", "num_workers": "tasks/test_featurization.py",
     "protect_special_tokens": "commands/test_tokenizer_files.py",
     "label_separator": "commands/test_task_module.py", "spm_model_file": "test_sentencepiece.py",
     "find_null_threshold": "commands/test_run_squad.py",
