@@ -1,6 +1,8 @@
 """Compares two tables of predictions for the same examples: pairs their rows, and computes their metrics."""
 
+import math
 import os
+import re
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from bertlib.tasks import targets
 TABLE = "eval_predictions"
 _OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
          "f1", "null_odds")
+# Largest difference between a metric of a table and the same metric in eval_results.json, as a fraction.
+_TOLERANCE = 1e-4
 _FIX = "Evaluate both models on the same file, in the same order."
 
 
@@ -162,6 +166,29 @@ def explain_difference(name, meanings):
 # --- The comparison --------------------------------------------------------------------------------------
 
 
+def _check_results(table, scored):
+    """Checks that the metrics of a table are those in the eval_results.json of the same evaluation.
+
+    Raises:
+      ValueError: a metric differs, so the files belong to different evaluations.
+    """
+    match = re.fullmatch(r"(eval|test)_predictions(.*)\.\w+", os.path.basename(table.path))
+    if not match:
+        return
+    name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
+    stored = OutputDirectory(os.path.dirname(table.path) or ".").results(name) or {}
+    unit = 1 if table.target.fractions is None else 100  # the scores of SQuAD are already in percent
+    for metric, function in scored.metrics.items():
+        expected = stored.get(metric)
+        if not isinstance(expected, int | float) or not math.isfinite(expected):
+            continue
+        found = function(np.arange(scored.count)) / unit
+        if abs(found - expected) * unit > 100 * _TOLERANCE:
+            raise ValueError(f"{table.path}: {metric} is {found:.6g} in this table, but {expected:.6g} in "
+                             f"{name}.json in the same directory. The files belong to different evaluations. "
+                             "Evaluate the model again.")
+
+
 def _choose_metrics(metric, scored, tables_):
     """Returns (list with the names of the compared metrics, {name: reason} of metrics that cannot be
     compared).
@@ -208,6 +235,8 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     first, second = read_tables(paths)
     check_pairs(first, second)
     scored = [table.target.score_table(table) for table in (first, second)]
+    for table, one in zip((first, second), scored):
+        _check_results(table, one)
     names, refused = _choose_metrics(metric, scored[0], (first, second))
     count = scored[0].count
     if count < 2:

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import shutil
 
 import model_directories
 import numpy as np
@@ -221,6 +222,22 @@ def test_labels_and_texts_are_not_compared_as_numbers(tmp_path):
     write(tmp_path / "c", [{"text": "1e3", "label": label, "prediction": answer}
                            for label, answer in ((1, 1), (2.5, "nan"), (3, 2))], **score)
     assert "the prediction 'nan' in row 2 is not a finite number" in refused("c", "d")
+
+
+def test_the_metrics_are_those_of_the_evaluation(two, tmp_path):
+    """A table and eval_results.json of different evaluations are refused."""
+    a, b, right, first, _ = two
+    shutil.copytree(a, tmp_path / "a")
+    good = {"eval_accuracy": metrics.accuracy_score(right, first),
+            "eval_f1": metrics.f1_score(right, first, pos_label="yes"), "eval_recall_bad": 0.5}
+    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
+    found = compare("a", b)
+    assert found["metrics"][1]["values"][0] == pytest.approx(100 * good["eval_f1"])
+    assert "Other metrics cannot be computed from a table of predictions" in refused("a", b,
+                                                                                     metric="recall_bad")
+    good["eval_f1"] -= 0.01
+    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
+    assert "files belong to different evaluations. Evaluate the model again." in refused("a", b)
 
 
 def write_sweep(directory, settings, runs, flags=None, **described):
