@@ -25,7 +25,7 @@ import results
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bertlib.comparison import paired_predictions, paired_sweeps  # noqa: E402 (needs the path above)
+from bertlib.comparison import paired_predictions  # noqa: E402 (needs the path above)
 
 
 def read_runs(sweep_dir, metric):
@@ -38,7 +38,7 @@ def read_runs(sweep_dir, metric):
     """
     with open(os.path.join(sweep_dir, "sweep.json"), encoding="utf-8") as reader:
         flags = list(json.load(reader)["runs"][0])
-    rows = paired_sweeps.read_sweep(sweep_dir)[1]
+    rows = paired_predictions.read_rows(os.path.join(sweep_dir, "sweep.csv"))
     runs, metrics, first = [], [], None
     for row in rows:
         if row["status"] != "finished":

@@ -41,7 +41,7 @@ import tasks
 
 sys.path.insert(0, results.ROOT)
 
-from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs the path above)
+from bertlib.comparison import paired_predictions, paired_tests  # noqa: E402 (needs the path above)
 from bertlib.output_directory.directory import OutputDirectory  # noqa: E402
 from bertlib.sweeps import run_rows  # noqa: E402
 from bertlib.system import child_processes, files  # noqa: E402
@@ -111,7 +111,8 @@ def read_runs(directory, data, setting, seeds):
       SystemExit: a run ended with an error, or is missing.
     """
     metric = DATA[data][1]
-    found = {int(row["seed"]): row for row in paired_sweeps.read_sweep(directory)[1]}
+    rows = paired_predictions.read_rows(os.path.join(directory, "sweep.csv"))
+    found = {int(row["seed"]): row for row in rows}
     runs = []
     for seed in seeds:
         row = found.get(seed)

@@ -81,14 +81,17 @@ def new_export_dir(export_dir_base):
         for version in itertools.count(_next_version(base)):
             final_dir = os.path.join(base, str(version))
             temporary_dir = os.path.join(base, f"{_TEMPORARY}{version}")
-            # If several threads or processes try to create this directory at the same time, only one of them
-            # succeeds.
-            with contextlib.suppress(locks.InUseError, tf.errors.AlreadyExistsError):
-                if not files.is_remote(base):
-                    stack.enter_context(locks.lock_file(temporary_dir))
-                if not tf.gfile.Exists(final_dir):
+            with contextlib.suppress(locks.InUseError, FileExistsError):
+                if files.is_remote(base):
                     tf.gfile.MkDir(temporary_dir)
+                else:
+                    stack.enter_context(locks.lock_file(temporary_dir))
+                    # Several threads of a process can hold the lock, but only one of them creates the
+                    # directory. `tf.gfile.MkDir` raises no error if the directory exists.
+                    os.mkdir(temporary_dir)
+                if not tf.gfile.Exists(final_dir):
                     break
+                tf.gfile.DeleteRecursively(temporary_dir)
         try:
             yield temporary_dir, os.fsencode(final_dir)
             tf.gfile.Rename(temporary_dir, final_dir)

@@ -66,7 +66,8 @@ def from_environment(environment=os.environ):
     """
     text = environment.get("TF_CONFIG", "")
     try:
-        config = _dict("its content", json.loads(text) if text.strip() else {})
+        config = json.loads(text) if text.strip() else {}
+        _require(isinstance(config, dict), "its content is not a JSON object")
         _require("sparseCluster" not in config, "it contains a sparseCluster, which lists only some of the "
                  "machines. Remove enableDynamicWorker from the TFJob")
         jobs = {job: _addresses(job, members)

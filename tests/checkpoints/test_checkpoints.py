@@ -368,7 +368,7 @@ def test_of_weights_with_another_scope_the_scope_is_named(kind, change, names, t
 def test_the_named_checkpoint_is_used_although_the_list_goes_on(tmp_path):
     prefixes = write_steps(tmp_path, [5, 10])
     text = (tmp_path / "checkpoint").read_text()
-    (tmp_path / "checkpoint").write_text(text.replace("-10", "-5", 1))
+    (tmp_path / "checkpoint").write_text(text.replace("model.ckpt-10", "model.ckpt-5", 1))
     assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[0]
 
 

@@ -33,9 +33,9 @@ def test_the_log_counts_questions_that_are_too_long(workspaces):
         workspaces(ROW).finished.err)
 
 
-def test_another_command_names_the_command_of_the_training(trained):
+def test_another_command_refuses_the_directory_of_the_training(trained):
     done = trained.run("run_classifier.py", do_eval=True, output_dir="output")
-    done.assert_refused("--output_dir=output contains a training by run_swag.py")
+    done.assert_refused("--output_dir=output contains no training of a classifier")
 
 
 def test_a_loaded_model_and_its_export(trained, monkeypatch, capsys):
@@ -62,7 +62,7 @@ def test_a_loaded_model_and_its_export(trained, monkeypatch, capsys):
     with api.load(str(trained.output)) as predictor:
         assert predictor(tuple(texts)) == answer and predictor([tuple(texts)]) == [answer]
         for wrong in ("a text", tuple(texts[:3]), (*texts, "more")):
-            with pytest.raises(TypeError, match="the model takes 4 to 6 texts: sent1, .* and ending3"):
+            with pytest.raises(TypeError, match="the model takes 4 to 6: sent1, .* and ending3"):
                 predictor(wrong)
     assert trained.run("export.py", model_dir="output", output_dir="export").code == 0
     export, = (trained.directory / "export").iterdir()

@@ -38,7 +38,7 @@ def test_a_record_that_is_right_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("changes, said", [
-    (dict(format=1), "is not a record of format 2, which this version reads. Train again, or remove"),
+    (dict(format=3), "is not a record of format 1 or 2, which this version reads. Train again, or remove"),
     (dict(format=2), "is damaged: it lacks code. Restore the file")])
 def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     record = write(tmp_path, **changes)
