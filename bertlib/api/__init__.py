@@ -103,7 +103,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     flags = _settings(settings, "train", dict(output_dir=directory, task_type=task_type,
                                               dev_fraction=dev_fraction, do_train=True,
                                               do_eval=has_dev or None))
-    _run(flags, named, verbose)
+    _run(flags, named, os.path.join(directory, output_files.RECORD), verbose)
     results_dir = os.fspath(settings.get("results_dir") or directory)
     return _result(directory, results_dir) if has_dev else Result(directory, results_dir)
 
@@ -173,7 +173,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
                              "results of that training would be read. Pass another `results_dir`.")
     flags = _settings(settings, "evaluate", dict(output_dir=directory, results_dir=results, do_eval=True,
                                                  **more))
-    _run(flags, named, verbose)
+    _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)
     return _result(directory, results)
 
 
@@ -266,21 +266,31 @@ def _settings(settings, function, ours):
     return [child_command.flag(name, value) for name, value in values.items() if value is not None]
 
 
-def _run(flags, named, verbose):
-    """Writes the data files, and runs the command.
+def _run(flags, named, result, verbose):
+    """Writes the data files, and runs the command. If the command fails before it writes a result, the data
+    files that this call wrote are removed.
 
     Args:
       flags: list of str, the flags that name neither a data file nor a column.
       named: {name of a flag: the `DataFile` whose path is the value of the flag}.
+      result: path of a file that the command writes. If this file exists after an error, the data files are
+        kept.
       verbose: see `train`.
     """
     columns = next(iter(named.values())).columns if named else Columns()
     values = {name: file.path for name, file in named.items()}
     values.update(text_column=columns.text, label_column=columns.label)
-    for file in named.values():
-        data_files.write(file)
-    child_command.run(_SCRIPT, [*flags, *(child_command.flag(name, value) for name, value in values.items()
-                                          if value is not None)], verbose)
+    flags = [*flags, *(child_command.flag(name, value) for name, value in values.items()
+                       if value is not None)]
+    written = []
+    try:
+        for file in named.values():
+            written += data_files.write(file)
+        child_command.run(_SCRIPT, flags, verbose)
+    except BaseException:
+        if not files.exists(result):
+            data_files.remove(written)
+        raise
 
 
 def _result(output_dir, results_dir):

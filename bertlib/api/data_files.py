@@ -109,11 +109,28 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
     return DataFile(os.path.join(directory, f"{name}-{digest}.jsonl"), columns, content)
 
 
-def write(file: DataFile) -> None:
-    """Writes the content of a `DataFile` atomically, unless the file exists already."""
-    if file.content is not None and not files.exists(file.path):
-        files.make_directories(os.path.dirname(file.path))
-        files.write_bytes(file.path, file.content)
+def write(file: DataFile) -> list[str]:
+    """Writes the content of a `DataFile` atomically, unless the file exists already. Returns the paths of new
+    files and directories, in the order in which they were created."""
+    if file.content is None or files.exists(file.path):
+        return []
+    created, directory = [file.path], os.path.dirname(file.path)
+    while directory and not files.exists(directory):
+        created.insert(0, directory)
+        directory = os.path.dirname(directory)
+    files.make_directories(os.path.dirname(file.path))
+    files.write_bytes(file.path, file.content)
+    return created
+
+
+def remove(created: list[str]) -> None:
+    """Removes files and directories that `write` has created. Directories that are not empty are kept."""
+    for path in reversed(created):
+        with contextlib.suppress(OSError):
+            if files.is_directory(path):
+                os.rmdir(path)
+            else:
+                files.remove(path)
 
 
 def to_inputs(data: Any) -> Any:

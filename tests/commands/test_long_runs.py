@@ -10,8 +10,10 @@ import tiny
 
 
 def replicas_of(launcher):
-    """Returns the process numbers of the replicas that a launcher started."""
-    return pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    """Returns the process numbers of the replicas that a launcher started. Its other child, which holds the
+    network namespace, has one thread."""
+    children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [pid for pid in children if count_threads(pid) > 1]
 
 
 def count_threads(pid):
