@@ -1,9 +1,9 @@
 """Uses a network namespace to close the ports of a run. Other machines, and processes that are not part of
 the run, cannot reach these ports.
 
-The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. For this reason,
-the processes of a run can be started in a network namespace that has only the loopback interface. A process
-outside of this namespace, such as a process on another machine, cannot reach the servers.
+The servers of TensorFlow listen on all interfaces, without authentication. For this reason, the processes of
+a run can be started in a network namespace that has only the loopback interface. A process outside of this
+namespace, such as a process on another machine, cannot reach the servers.
 
     Namespace()                creates the namespace
     Namespace.wrap_command     returns the command line that runs a command in the namespace
@@ -143,14 +143,6 @@ class Namespace:
         return [*_program("enter"), str(self._holder.pid), *command]
 
 
-def execute(command, environment):
-    """Replaces this process by a command in a new namespace."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    program = _program("create")
-    os.execve(program[0], [*program, *command], environment)
-
-
 def _program(action):
     # A process can enter the namespace only if it has a single thread. Without the options -I and -S, Python
     # would import sitecustomize or modules in the working directory, and these could start a thread.
@@ -164,10 +156,9 @@ def _main(action, *arguments):
     """Runs an action of this program.
 
     Args:
-      action: "hold" creates a namespace, and keeps it until the standard input ends. "enter" and "create"
-        move this process into a namespace, and then replace this process by a command.
-      *arguments: for "enter", the number of a process in the namespace, and the command; for "create", the
-        command.
+      action: "hold" creates a namespace, and keeps it until the standard input ends. "enter" moves this
+        process into a namespace, and then replaces it by a command.
+      *arguments: for "enter", the number of a process in the namespace, and the command.
     """
     if action == "hold":
         try:
@@ -178,13 +169,10 @@ def _main(action, *arguments):
             print(_READY, flush=True)
             sys.stdin.read()
         return
-    if action == "enter":
-        _enter(arguments[0])
-    else:
-        _create()
+    process, *command = arguments
+    _enter(process)
     # The Python interpreter ignores these signals, and a command inherits ignored signals. This loop restores
     # the default.
-    command = arguments[action == "enter":]
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(command[0], command)

@@ -108,15 +108,6 @@ def test_it_ends_with_the_block():
     assert subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0
 
 
-def test_a_command_replaces_the_process(tmp_path):
-    network_namespaces.require_namespaces()
-    code = ("import os; from bertlib.system import network_namespace; "
-            "network_namespace.execute(['sh', '-c', 'readlink /proc/self/ns/net; echo $A'], {'A': 'b'})")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8")
-    inside, variable = done.stdout.splitlines()
-    assert inside != network_namespaces.namespace_of("self") and variable == "b"
-
-
 def test_root_keeps_the_right_to_files_of_others(namespace, tmp_path):
     if os.geteuid():
         pytest.skip("only root has it")
