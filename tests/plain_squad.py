@@ -1,7 +1,6 @@
 """A plain n-best selection with loops over pairs and characters. `squad_answers` must give equal results."""
 
 import collections
-import json
 import math
 
 import tokenization
@@ -109,8 +108,3 @@ def predict(examples, features, results, n_best_size, max_answer_length, do_lowe
             odds[example.qas_id] = sum(null) - start_logit - end_logit if text else 1000000.0
             texts[example.qas_id] = "" if odds[example.qas_id] > threshold else text
     return texts, lists, odds
-
-
-def dump(content, path):
-    with open(path, "w", encoding="utf-8") as writer:
-        writer.write(json.dumps(content, indent=4) + "\n")

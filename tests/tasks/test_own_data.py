@@ -10,8 +10,6 @@ import pytest
 from bertlib.rows import columns, text_keys
 from bertlib.tasks.classification import row_examples
 
-EXAMPLES = [("who sees", 'the cat, "it"', "animal"), ("what\nbreaks", "the stone", "thing"),
-            ("who eats", "a dog", "animal"), ("what moves", "the train", "thing"), ("is", "so", "thing")]
 NAMES = ["question", "answer", "kind"]
 
 
@@ -57,14 +55,10 @@ def test_a_missing_value_of_a_further_column_stays_missing():
     ('"sep=;"', ";", "a.csv"), ("SEP=,", ",", "a.csv"), ("sep=\\t", "\t", "a.csv"),
     ("sep=\t", "\t", "a.tsv")])
 def test_the_line_with_which_excel_names_the_delimiter_is_no_row(first, delimiter, name, tmp_path):
-    text = "a cat; a dog, too" if delimiter in "\t|" else "a cat"
-    rows = [["text", "label"], [text, "x"], ["the dog", "y"]]
-    (tmp_path / name).write_text("\n".join([first, *map(delimiter.join, rows)]) + "\n", encoding="utf-8")
-    found = row_examples.ExampleReader("classification").read(str(tmp_path / name)).rows
-    assert [(row.line, row.text_a, row.label) for row in found] == [(3, text, "x"), (4, "the dog", "y")]
-    (tmp_path / name).write_text("\n".join([first, *map(delimiter.join, [*rows[:2], ["", "y"]])]) + "\n")
-    with pytest.raises(ValueError, match=f"{name}:4: the text is empty"):
-        row_examples.ExampleReader("classification").read(str(tmp_path / name))
+    path = tmp_path / name
+    path.write_text(f"{first}\ntext{delimiter}label\na cat{delimiter}x\n")
+    row, = row_examples.ExampleReader("classification").read(str(path)).rows
+    assert row[:4] == (3, "a cat", None, "x")
 
 
 @pytest.mark.parametrize("names, text", [
@@ -133,16 +127,6 @@ def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(
         assert len(reader.read(path, False).rows) == number
 
 
-@pytest.mark.parametrize("second_column, is_labelled", [
-    (["x", "y", "x", "y"], True), (["x", "y", "x", "Y"], True), (["x", "y", "Z", "Y"], False),
-    (["a cat", "a dog", "y", "a bird"], False)])
-def test_a_column_without_a_name_holds_the_labels_where_most_are_known(second_column, is_labelled, tmp_path):
-    rows = [[f"text {line}", label] for line, label in enumerate(second_column)]
-    path = written(tmp_path, "test.csv", rows, None)
-    found = row_examples.ExampleReader("classification", [1], [2], False).read(path, False, known=["x", "y"])
-    assert found.is_labelled == is_labelled
-
-
 @pytest.mark.parametrize("rows, labels, known", [
     ([["Great", "z"], *ONCE], [2], None), ([["Great", "x"], *ONCE], [2], None),
     ([["Great movie, really!", "once"], *ONCE], [2], None),
@@ -162,8 +146,8 @@ def test_a_real_first_row_is_an_example(rows, labels, known, tmp_path):
 
 
 @pytest.mark.parametrize("header, first, expected", [
-    (None, "how good", "looks like a header row"), (False, "how good", "'how good' is not a finite number"),
-    (True, "2.5", "--header=true, but this row looks like an example: it has '2.5' in the column")])
+    (None, "how good", "looks like a header row"), (True, "2.5", "but this row looks like an example: it has "
+                                                                 "'2.5' in the column")])
 def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
     path = written(tmp_path, "train.tsv", [["a", first], ["b", "1"], ["c", "2"]], None)
     with pytest.raises(ValueError, match=":1: .*" + expected):
@@ -180,8 +164,8 @@ def test_labels_are_sorted_and_numbers_as_numbers_if_all_are(labels, ordered):
     assert list(counts) == ordered and counts[ordered[1]] == labels.count(ordered[1])
 
 
-@pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
-@pytest.mark.parametrize("yes, no", [("1", "0"), (True, False), (1, 0)])
+@pytest.mark.parametrize("name, yes, no", [
+    ("train.csv", "1", "0"), ("train.jsonl", True, False), ("train.jsonl", 1, 0)])
 def test_several_labels_in_a_column_each(name, yes, no, tmp_path):
     rows = [["a", yes, no], ["b", no, no], ["c", yes, yes]]
     path = written(tmp_path, name, rows, ["text", "red", "blue"])
@@ -197,6 +181,23 @@ def test_numbers_true_and_false_of_json_are_labels_and_scores(tmp_path):
     assert [row.label for row in row_examples.ExampleReader("regression").read(str(path)).rows] == [1.0, 2.0]
 
 
+TWO = [["a cat", "x"], ["a dog", "y"]]
+
+
+@pytest.mark.parametrize("training, rows, is_labelled", [
+    (None, TWO, True), ([["b", "x"], ["c", "y"]], TWO, True), ([["b", "x"], ["c", "y"]], [["a"]], False),
+    (None, [["a cat"], ["a dog"]], False), (None, [*TWO, ["b", "x"], ["c", "Y"]], True),
+    (None, [*TWO, ["b", "Z"], ["c", "Y"]], False),
+    # The last column of a file without labels is another column.
+    ([["b", "e", "x"], ["c", "e", "y"]], TWO, False)])
+def test_labels_of_a_test_file_without_names_are_recognized(training, rows, is_labelled, tmp_path):
+    reader = row_examples.ExampleReader("classification", [1], [-1], False)
+    if training:
+        reader.read(written(tmp_path, "train.tsv", training, None))
+    part = reader.read(written(tmp_path, "test.tsv", rows, None), needs_labels=False, known=["x", "y"])
+    assert part.is_labelled == is_labelled
+
+
 @pytest.mark.parametrize("name, header, rows, labels", [
     ("test.csv", ["question", "answer"], [["a", "b"]], None),
     ("test.csv", NAMES, [["a", "b", ""], ["c", "d", " "]], None),
@@ -209,25 +210,6 @@ def test_a_test_file_may_have_labels(name, header, rows, labels, tmp_path):
     part = reader.read(written(tmp_path, name, rows, header), needs_labels=False, known=["x", "y"])
     assert part.is_labelled == bool(labels)
     assert [row.label for row in part.rows] == (labels or [None] * len(rows))
-
-
-@pytest.mark.parametrize("after_training", [True, False])
-@pytest.mark.parametrize("rows, labelled", [
-    ([["a cat", "x"], ["a dog", "y"]], True), ([["a cat"], ["a dog"]], False)])
-def test_labels_of_a_test_file_without_names_are_known_by_their_number_and_kind(
-        after_training, rows, labelled, tmp_path):
-    reader = row_examples.ExampleReader("classification", [1], [-1])
-    if after_training:
-        reader.read(written(tmp_path, "train.tsv", [["b", "x"], ["c", "y"], ["d", "x"]], None))
-    part = reader.read(written(tmp_path, "test.tsv", rows, None), needs_labels=False, known=["x", "y"])
-    assert part.is_labelled == labelled and [row.text_a for row in part.rows] == ["a cat", "a dog"]
-
-
-def test_the_last_column_of_a_file_without_labels_is_another_one(tmp_path):
-    reader = row_examples.ExampleReader("classification", [1], [-1])
-    reader.read(written(tmp_path, "train.tsv", [["b", "e", "x"], ["c", "e", "y"], ["d", "f", "x"]], None))
-    path = written(tmp_path, "test.tsv", [["a cat", "x"], ["a dog", "y"]], None)
-    assert not reader.read(path, needs_labels=False, known=["x", "y"]).is_labelled
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
@@ -282,34 +264,19 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
      "question, answer, kind. If this row is not a header, pass the numbers"),
     (["question"], ["sort"], ":1: there is no column 'sort' (--label_column)"),
     ([4], ["kind"], ":1: --text_column names column 4, but the columns have the numbers 1 to 3"),
-    ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice"),
-    (["question", "question"], ["kind"], "name a column twice")])
-def test_columns_that_are_not_there_are_refused_and_those_that_are_listed(text, label, expected, tmp_path):
-    path = written(tmp_path, "train.csv", EXAMPLES)
+    ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice")])
+def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
+    path = written(tmp_path, "train.csv", [["a", "b", "x"]])
     with pytest.raises(ValueError) as error:
         row_examples.ExampleReader("classification", text, label).read(path)
     assert expected in str(error.value)
 
 
 def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
-    path = tmp_path / "test.jsonl"
-    rows = [{"text": "a"}, {"text": "b", "label": "x"}, {"text": "c", "label": "y"}]
-    for order, line in ((rows, 1), (rows[::-1], 3)):
-        path.write_text("".join(json.dumps(row) + "\n" for row in order))
-        for label in (None, ["label"]):
-            with pytest.raises(ValueError, match=f"test.jsonl:{line}: the row has no 'label', only 'text'"):
-                row_examples.ExampleReader("classification", ["text"], label).read(str(path),
-                                                                                   needs_labels=False)
-
-
-@pytest.mark.parametrize("separator", [",", ";"])
-def test_semicolons_separate_columns_where_the_first_row_has_no_comma(separator, tmp_path, caplog):
-    path = tmp_path / "train.csv"
-    path.write_text(f'label{separator} text \nx{separator}"a, b; c"\ny{separator}d\n')
-    with caplog.at_level("INFO"):
-        assert contents(row_examples.ExampleReader("classification").read(str(path))) == [
-            ("a, b; c", None, "x"), ("d", None, "y")]
-    assert ("separated by semicolons" in caplog.text) == (separator == ";")
+    path = written(tmp_path, "test.jsonl", [["b", "x"], ["a"]], ["text", "label"])
+    for label in (None, ["label"]):
+        with pytest.raises(ValueError, match="test.jsonl:2: the row has no 'label', only 'text'"):
+            row_examples.ExampleReader("classification", ["text"], label).read(path, needs_labels=False)
 
 
 @pytest.mark.parametrize("rows, name, line, is_advised", [

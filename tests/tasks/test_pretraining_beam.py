@@ -10,7 +10,7 @@ import sys
 import grpc
 from helpers import ROOT
 import pytest
-from test_pretraining_data import contents, corpus, stream, tokenizer_of, write
+from test_pretraining_data import contents, corpus, stream, stream_until_killed, tokenizer_of, write
 
 from bertlib.tasks.pretraining import pretraining_beam, pretraining_stream
 from bertlib.tasks.pretraining.corpus import count_blocks, make_blocks
@@ -83,17 +83,7 @@ def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
     texts, recipe = corpus(20, 4, 5), Recipe(**SMALL)
     arguments = {"files": 2, "shuffle_buffer_documents": 5}
     expected, _ = stream(tmp_path, texts, recipe, name="whole", **arguments)
-    append = pretraining_stream._Output.append
-
-    def die(output, *block):
-        if output.done == 2:
-            raise KeyboardInterrupt
-        append(output, *block)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pretraining_stream._Output, "append", die)
-        with pytest.raises(KeyboardInterrupt):
-            stream(tmp_path, texts, recipe, **arguments)
+    stream_until_killed(2, monkeypatch, tmp_path, texts, recipe, **arguments)
     # The first file is from an attempt that was killed. The second one belongs to another program.
     for path in ("out-0.beam-1", "out-0.beam"):
         (tmp_path / path).write_bytes(b"half a record")

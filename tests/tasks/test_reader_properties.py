@@ -183,17 +183,6 @@ def test_all_readers_refuse_a_bad_header_or_file(kind, directory, tokenizer, dat
     assert_refused(readers, path, line)
 
 
-@given(data=some.data())
-def test_an_unknown_label_is_refused_by_an_evaluation(directory, tokenizer, data):
-    table = data.draw(written.tables("classification"))
-    index = data.draw(some.integers(0, len(table.rows) - 1))
-    table.rows[index][table.label] = data.draw(some.sampled_from(["YES", "ye", "0", "no\u200b", "ne\u0301"]))
-    path = write(directory, table, table.content()[0])
-    readers = readers_of_rows(table, path, tokenizer)
-    assert_refused({"evaluation": readers["evaluation"]}, path, table.content()[2][index])
-    assert readers["training"]() == table.examples()
-
-
 # --- Sentences -------------------------------------------------------------------------------------------
 
 TAG_FAULTS = {
@@ -310,11 +299,6 @@ def test_all_readers_refuse_a_bad_sentence(directory, tokenizer, found, data):
 
 # --- Questions -------------------------------------------------------------------------------------------
 
-QUESTION_FAULTS = {
-    **{f"no {name}": lambda row, name=name: row.pop(name) for name in ("id", "question", "context")},
-    **{f"{name} {value}": lambda row, name=name, value=value: row.update({name: value})
-       for name in ("question", "context") for value in (None, ["a"], 7)}}
-
 
 def squad(rows):
     """Returns the text of a SQuAD file with these questions, a paragraph for each."""
@@ -354,19 +338,6 @@ def test_questions_are_the_same_in_squad_and_in_json_lines(directory, tokenizer,
     its_model = model("questions", {"doc_stride": 8, "max_query_length": 6}, "squad.json", tokenizer)
     answered = asked(answers.create(its_model, "questions"), its_model, str(directory / "given.jsonl"), 1000)
     assert answered == [(line, (row["question"], row["context"])) for line, row in enumerate(rows, 1)]
-
-
-@given(rows=questions(), data=some.data())
-def test_a_bad_question_is_refused_with_its_place(directory, rows, data):
-    place = data.draw(some.integers(0, len(rows) - 1))
-    QUESTION_FAULTS[data.draw(some.sampled_from(sorted(QUESTION_FAULTS)))](rows[place])
-    (directory / "given.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (directory / "squad.json").write_text(squad(rows))
-    for path, where in ((directory / "given.jsonl", f":{place + 1}"),
-                        (directory / "squad.json", f"data[{place}].paragraphs[0]")):
-        with pytest.raises(ValueError) as error:
-            _examples(path, data.draw(some.booleans()))
-        assert where in str(error.value) or "first JSON object" in str(error.value), str(error.value)
 
 
 # --- Lines of text ---------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Computes answers from logits, and their files, scores and report."""
 
-import html.parser
+import html
 import itertools
 import json
 import math
+import re
 from types import SimpleNamespace
 import weakref
 
@@ -156,11 +157,6 @@ def test_padding_takes_places_among_the_best_positions_unless_it_is_skipped():
     assert skipped == alone and "empty" not in [answer.text for answer in skipped]
 
 
-def test_softmax():
-    assert squad_answers._compute_softmax([]) == []
-    assert squad_answers._compute_softmax([1000.0, 1000.0 + math.log(3.0)]) == pytest.approx([0.25, 0.75])
-
-
 # --- No answer -------------------------------------------------------------------------------------------
 
 
@@ -179,9 +175,7 @@ def test_an_nbest_list_without_a_text_is_no_crash():
     assert second.nbest == [Answer("", 0.0, 0.0,
                                    1.0)] and second.null_odds == squad_answers.NO_ANSWER_ODDS
     assert [prediction.final_answer(1e9).text for prediction in (first, second)] == ["", ""]
-
-
-def test_without_candidates_the_published_placeholder_is_the_answer():
+    # Without negative questions, the published placeholder is the answer.
     assert [prediction.nbest for prediction in select(*null_only())] == [[Answer("empty", 0.0, 0.0, 1.0)]] * 2
 
 
@@ -189,35 +183,24 @@ def test_without_candidates_the_published_placeholder_is_the_answer():
 
 
 class Logits(np.ndarray):
-    """An array that can have attributes, so that a test can notice when it is freed."""
+    """Arrays of this class can have weak references, so that a test notices when they are freed."""
 
 
 def test_logits_are_let_go_example_by_example():
-    count = 100
-    alive, most = weakref.WeakSet(), 0
+    count, alive, most = 100, weakref.WeakValueDictionary(), 0
 
     def results():
         for index in range(count):
-            result = RawResult(index, *(np.zeros(6).view(Logits) for _ in range(2)))
-            for logits in result[1:]:
-                alive.add(Token(logits))
-            yield result
-
-    class Token:
-        """An object that exists as long as the logits. Arrays cannot be in a set, but this object can."""
-
-        def __init__(self, logits):
-            logits.token = self
+            start, end = (np.zeros(6).view(Logits) for _ in range(2))
+            alive[2 * index], alive[2 * index + 1] = start, end
+            yield RawResult(index, start, end)
 
     examples = [example(f"q{index}", "?", "Cat") for index in range(count)]
     features = (window(index, ["cat"], unique_id=index) for index in range(count))
-    yielded = 0
     for prediction in squad_answers.select_answers(examples, features, results(), **LIMITS):
         assert prediction.answer.text == "Cat"
-        yielded += 1
         most = max(most, len(alive))
-    assert yielded == count
-    assert most <= 2 * 2  # start and end logits of two windows: one in use, and the next one
+    assert 0 < most <= 2 * 2  # start and end logits of two windows: one in use, and the next one
 
 
 @pytest.mark.parametrize("damage, message", [
@@ -236,15 +219,6 @@ def test_what_is_wrong_with_the_results_is_said(damage, message):
         select(recording.examples, recording.features, results)
 
 
-def test_a_file_is_there_whole_or_not_at_all(recording, tmp_path):
-    path = tmp_path / "nbest.json"
-    path.write_text("before")
-    with pytest.raises(ValueError):
-        squad_predictions.write_nbest(squad_answers.select_answers(
-            recording.examples, recording.features, recording.results("v1")[:-1], **LIMITS), str(path))
-    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
-
-
 def test_nbest_file_is_what_json_would_write(tmp_path):
     hard = ["},\n            {", 'a "quoted" \\ text', "\u00bd \U0001f600 \ud800", "[{}]", ""]
     predictions = [Prediction(f'id "{count}"', [Answer(text, -math.inf, 1e-7, 0.1) for text in hard[:count]],
@@ -260,16 +234,6 @@ def test_nbest_file_is_what_json_would_write(tmp_path):
 
 
 # --- Offsets ---------------------------------------------------------------------------------------------
-
-
-def test_every_entry_says_where_it_is_in_the_context(recording):
-    predictions = select(recording.examples, recording.features, recording.results("v2"), True)
-    for question, prediction in zip(recording.examples, predictions):
-        for answer in prediction.nbest:
-            if answer.text:
-                assert question.context[answer.start:answer.end] == answer.text
-            else:
-                assert answer.start is None and answer.end is None
 
 
 @pytest.mark.parametrize("span, text, place", [
@@ -397,39 +361,9 @@ def test_gold_answers_of_a_file(recording, tmp_path):
 # --- Report ----------------------------------------------------------------------------------------------
 
 
-class Page(html.parser.HTMLParser):
-    """A parsed report. `articles` are the texts of the parts of each article. `head` is the text above them.
-    """
-
-    VOID = {"meta", "br"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.articles, self.head, self.attributes, self._open = [], "", [], []
-        self.feed(text)
-        assert not self._open
-
-    def handle_starttag(self, tag, attributes):
-        self.attributes += [(tag, *pair) for pair in attributes]
-        if tag in self.VOID:
-            return
-        self._open.append((tag, dict(attributes).get("class", "")))
-        if tag == "article":
-            self.articles.append(SimpleNamespace(css=self._open[-1][1], text="", h3="", context="",
-                                                 predicted="", gold=""))
-
-    def handle_endtag(self, tag):
-        assert self._open.pop()[0] == tag
-
-    def handle_data(self, data):
-        if not any(tag == "article" for tag, _ in self._open):
-            self.head += data
-            return
-        article = self.articles[-1]
-        article.text += data
-        for tag, css in self._open:
-            for part in {tag, *css.split()} & {"h3", "context", "predicted", "gold"}:
-                setattr(article, part, getattr(article, part) + data)
+def texts_of(pattern, page):
+    """Returns the texts of the parts of a page that match a pattern with one group."""
+    return [html.unescape(re.sub("<[^>]*>", "", part)) for part in re.findall(pattern, page, re.S)]
 
 
 def questions_to_report():
@@ -451,27 +385,28 @@ def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
     examples, predictions, gold = questions_to_report()
     squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {"exact_match": 50.0, "f1": 62.5}),
                               examples, predictions, gold)
-    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert [article.h3 for article in page.articles] == ["Who slept?", "What then?", "Who <i>ran</i>?",
-                                                         "Why?"]
-    assert [article.css for article in page.articles] == ["wrong", "partly", "right", "right"]
-    for article, predicted, right in zip(page.articles, ['Tom & "Jerry"', "Then they", 'Tom & "Jerry"', ""],
-                                         ["they", "they slept", 'Tom & "Jerry"', ""]):
-        assert article.context == examples[0].context
-        assert (article.predicted, article.gold) == (predicted, right)
-    assert "probability 0.700" in page.articles[0].text and "no answer" in page.articles[3].text
-    assert all(figure in page.head for figure in ("questions4", "exact_match50.0000", "f162.5000", "wrong1"))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    head, *articles = page.split("<article ")
+    assert texts_of("<h3>(.*?)</h3>", page) == ["Who slept?", "What then?", "Who <i>ran</i>?", "Why?"]
+    for article, css, predicted, right in zip(
+            articles, ["wrong", "partly", "right", "right"],
+            ['Tom & "Jerry"', "Then they", 'Tom & "Jerry"', ""], ["they", "they slept", 'Tom & "Jerry"', ""]):
+        assert article.startswith(f'class="{css}"')
+        assert texts_of('<p class="text context"[^>]*>(.*?)</p>', article) == [examples[0].context]
+        for name, text in (("predicted", predicted), ("gold", right)):
+            assert "".join(texts_of(f'<mark class="[^"]*{name}[^"]*">(.*?)</mark>', article)) == text
+    assert "probability 0.700" in articles[0] and "no answer" in articles[3]
+    shown, = texts_of("(.*)", head.replace("\n", ""))[:1]
+    assert all(figure in shown for figure in ("questions4", "exact_match50.0000", "f162.5000", "wrong1"))
 
 
 def test_report_is_one_file_and_needs_no_gold_answers(tmp_path):
     examples, predictions, _ = questions_to_report()
     examples[1].question_text = "half a pair: \ud800"
     squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), examples, predictions)
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    page = Page(text)
-    assert [article.h3[:5] for article in page.articles] == ["Why?", "Who s", "half ", "Who <"]
-    assert not {"src", "href", "onclick"} & {name for _, name, _ in page.attributes}
-    assert "url(" not in text and "@import" not in text and "<script" not in text
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [title[:5] for title in texts_of("<h3>(.*?)</h3>", page)] == ["Why?", "Who s", "half ", "Who <"]
+    assert not re.search(r"<\w[^>]* (src|href|onclick)=|url\(|@import|<script", page)
     assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
 
 
@@ -496,8 +431,3 @@ def test_one_sided_answers_are_warned_of(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
     said = squad_metrics.one_sided_warning(gold, dict(zip(gold, answers)))
     assert said is None if message is None else said.startswith(message)
-
-
-def test_answers_as_empty_as_the_right_ones_are_right():
-    assert squad_metrics.one_sided_warning({"1": []}, {"1": ""}) is None
-    assert squad_metrics.one_sided_warning({"1": [("a", 0)]}, {"1": "a"}) is None

@@ -41,14 +41,6 @@ def test_a_file_is_read_and_written_line_by_line(tmp_path):
                     "# NN I-NP I-LOC O\nis NN I-NP O S-Y\n")
 
 
-@pytest.mark.parametrize("columns, words, tags", [
-    ((1, -1), ["1", "2"], ["B-A", "O"]), ((2, 4), ["a", "b"], ["B-A", "O"]),
-    ((-3, 3), ["a", "b"], ["O", "I-B"])])
-def test_columns_are_counted_from_1_or_from_the_end(columns, words, tags, tmp_path):
-    path = write(tmp_path / "f.txt", "1 a O B-A\n2 b I-B O\n")
-    assert tagging_data.read_conll(path, *columns).sentences == [Sentence(words, tags, [1, 2])]
-
-
 @pytest.mark.parametrize("text, tagged, expected", [
     ("a NN\nb O\n", None, None), ("a B-X\nb O\n", None, ["B-X", "O"]), ("a\nb\n", None, None),
     ("a O\nb O\n", None, None), ("a B-X\nb O\n", 3, None), ("a B-X\nb O\n", 2, ["B-X", "O"])])
@@ -220,11 +212,6 @@ def test_all_pieces_are_tagged_if_asked_for(tokenizer):
     found, = windows(tokenizer, "cats dogs dogs", "B-A I-A B-B", label_all_pieces=True)
     assert found.word_mask == [0, 1, 0, 1, 0, 1, 0, 0] and found.tag_mask == [0, *[1] * 6, 0]
     assert [LABELS[tag] for tag in found.tag_ids[1:-1]] == ["B-A", "I-A", "I-A", "I-A", "B-B", "B-B"]
-
-
-def test_without_tags_words_are_marked_all_the_same(tokenizer):
-    found, = windows(tokenizer, "cats eat", None)
-    assert found.word_mask == [0, 1, 0, 1, 0] and set(found.tag_ids) == {0}
 
 
 def test_a_long_sentence_is_cut_and_joined_again(tokenizer):
