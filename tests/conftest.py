@@ -6,7 +6,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from hypothesis import Phase, settings  # noqa: E402
+from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 import pytest  # noqa: E402
 from scripts import Scripts  # noqa: E402
 
@@ -16,7 +16,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Property tests draw the same examples in each run. With --hypothesis-profile=soak, they draw more of them.
 settings.register_profile("tests", max_examples=30, derandomize=True, database=None, deadline=None,
-                          phases=[Phase.explicit, Phase.generate, Phase.shrink])
+                          phases=[Phase.explicit, Phase.generate, Phase.shrink],
+                          suppress_health_check=list(HealthCheck))
 settings.register_profile("soak", settings.get_profile("tests"), max_examples=1500)
 settings.load_profile("tests")
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 from helpers import DATA, ROOT
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
@@ -27,7 +27,6 @@ from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 LABELS = ["0", "1"]
-repeatable = settings(max_examples=150)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +134,6 @@ INTS = st.integers(-2**63, 2**63 - 1) | st.integers(0, 300)
 FLOATS = st.floats(width=32, allow_nan=False) | st.integers(-5, 5)
 
 
-@repeatable
 @given(st.lists(FLOATS, min_size=3, max_size=3), st.lists(INTS, min_size=4, max_size=4), INTS,
        st.lists(INTS, min_size=200, max_size=200))
 def test_rows_are_encoded_as_by_tensorflow(weights, ids, label, long):

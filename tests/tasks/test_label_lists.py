@@ -5,7 +5,7 @@ import csv
 import io
 import json
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as some
 import numpy as np
 import pandas
@@ -75,8 +75,6 @@ def read(path, known=None, separator=SEPARATOR, **more):
     return [set(row.label) for row in reader.read(path, known=known, **more).rows]
 
 
-repeatable = settings(max_examples=30, deadline=None, derandomize=True,
-                      suppress_health_check=[HealthCheck.function_scoped_fixture])
 ENDINGS = some.sampled_from([".csv", ".tsv", ".jsonl", ".frame"])
 
 
@@ -85,7 +83,6 @@ def rows_of(names, size):
     return some.lists(row, min_size=2, max_size=6)
 
 
-@repeatable
 @given(rows=rows_of(ODD, 4), form=some.sampled_from(sorted(FORMS)), ending=ENDINGS)
 def test_names_in_each_form_are_read_as_they_were_written(tmp_path, rows, form, ending):
     """JSON Lines and DataFrames have lists instead."""
@@ -98,13 +95,11 @@ def test_names_in_each_form_are_read_as_they_were_written(tmp_path, rows, form, 
     assert read(write(tmp_path, ending, values)) == list(map(set, rows))
 
 
-@repeatable
 @given(rows=rows_of(PLAIN, 3), form=some.sampled_from(sorted(BARE)))
 def test_names_without_quotes_are_read_as_they_were_written(tmp_path, rows, form):
     assert read(write(tmp_path, ".csv", [BARE[form](names) for names in rows])) == list(map(set, rows))
 
 
-@repeatable
 @given(rows=some.lists(some.lists(some.integers(0, 1), min_size=4, max_size=4), min_size=1, max_size=6),
        form=some.sampled_from(sorted(BITS)), ending=ENDINGS)
 def test_multi_hot_lists_need_the_names_of_the_labels(tmp_path, rows, form, ending):

@@ -2,7 +2,7 @@
 
 import copy
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import model_directories
 
@@ -46,7 +46,6 @@ def records(draw):
     return model_directories.record(fields.pop("labels"), fields.pop("task_type"), settings=chosen, **fields)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(records(), records(), st.booleans(), st.sampled_from([None, 0, 3, 8]), st.booleans())
 def test_a_decision_changes_no_record_and_its_own_record_continues(stored, now, has_record, step, trains):
     stored = stored if has_record and step is not None else None

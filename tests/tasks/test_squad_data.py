@@ -10,7 +10,7 @@ import json
 import re
 
 from helpers import DATA, ROOT
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 from test_tokenization import released_vocab
@@ -23,7 +23,6 @@ import tokenization
 SAMPLES = ROOT / "samples" / "squad"
 VERSIONS = {"v1": False, "v2": True}
 LENGTHS = collections.namedtuple("Lengths", ["max_seq_length", "doc_stride", "max_query_length"])
-repeatable = settings(max_examples=60)
 
 
 class PlainTokenizer(tokenization.FullTokenizer):
@@ -156,7 +155,6 @@ def example_of(question, context, rank=0, impossible=False, size=2, qas_id="q"):
                                    first, last)
 
 
-@repeatable
 @given(question=texts, context=texts, more=texts, rank=st.integers(0, 99), impossible=st.booleans(),
        is_training=st.booleans(), room=st.integers(1, 20), doc_stride=st.integers(1, 25),
        max_query_length=st.integers(0, 6))

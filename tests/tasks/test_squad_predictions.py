@@ -10,7 +10,7 @@ import weakref
 
 from absl import logging
 from helpers import DATA
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import plain_squad
@@ -74,8 +74,6 @@ def test_final_texts_are_the_recorded_ones(recording):
         assert squad_answers.get_final_text(case["pred"], case["orig"], True) == case["final"]
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True,
-          suppress_health_check=list(HealthCheck))
 @given(texts, st.booleans(), st.data())
 def test_final_text_is_that_of_the_plain_way(original, do_lower_case, data):
     words = " ".join(plain_squad.tokenization.BasicTokenizer(do_lower_case).tokenize(original))

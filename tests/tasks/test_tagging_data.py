@@ -4,7 +4,7 @@
 import random
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 import pytest
 from seqeval import metrics, scheme
@@ -14,8 +14,6 @@ from bertlib.data import input_pipeline, record_files
 from bertlib.tasks.tagging import tagging_data, tagging_metrics
 from bertlib.tasks.tagging.tagging_data import Sentence
 import tokenization
-
-repeatable = settings(max_examples=200)
 
 # --- Files -----------------------------------------------------------------------------------------------
 
@@ -86,7 +84,6 @@ def entities(draw):
     return found, place + draw(some.integers(0, 2))
 
 
-@repeatable
 @given(entities(), some.sampled_from(tagging_data.SCHEMES))
 def test_a_scheme_says_which_entities_there_are(found, name):
     spans, length = found
@@ -145,7 +142,6 @@ ANY_TAGS = some.lists(some.tuples(*2 * [some.sampled_from(
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # seqeval's mean over no types
-@repeatable
 @given(some.lists(ANY_TAGS, min_size=1, max_size=4))
 def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
     right, predicted = ([[pair[side] for pair in sentence] for sentence in sentences] for side in (0, 1))
@@ -165,7 +161,6 @@ def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
 # --- Windows ---------------------------------------------------------------------------------------------
 
 
-@repeatable
 @given(some.lists(some.integers(1, 6), min_size=1, max_size=30), some.integers(6, 20))
 def test_windows_tag_each_word_once_where_it_has_most_context(sizes, room):
     windows = tagging_data.window_bounds(sizes, room)
