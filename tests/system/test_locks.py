@@ -110,8 +110,10 @@ def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
                 os._exit(0)
             os._exit(0)  # without releasing the lock
     os.waitpid(holder, 0)
-    take(tmp_path)
-    os.write(writer, b".")
+    try:
+        take(tmp_path)
+    finally:
+        os.write(writer, b".")  # a child that stays would keep the pipes of the tests open
 
     # If a child leaves the block of its parent, it does not release the lock.
     with locks.lock_directory(tmp_path):
