@@ -23,7 +23,7 @@ import results
 
 from bertlib import serving
 from bertlib.output_directory import model_directory
-from bertlib.runs import recorded_data
+from bertlib.runs import split_data
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
@@ -56,7 +56,7 @@ def measure(model_dir, recorder):
     """Measures the quality and the CPU time of a model, in TensorFlow and as each ONNX file of `SIDES`.
     Prints and records the results."""
     model = model_directory.read(model_dir)
-    inputs, gold = zip(*recorded_data.read_dev_set(model))
+    inputs, gold = zip(*split_data.read_dev_set(model))
     first = None
     for side, flags in SIDES.items():
         with tempfile.TemporaryDirectory() as directory:

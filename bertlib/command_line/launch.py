@@ -13,7 +13,7 @@ import traceback
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import common_flags, evaluator_process, signals
+from bertlib.command_line import common_flags, signals
 
 from bertlib.estimator import estimator, step_config
 from bertlib.replicas import cluster, replica_group, replica_launcher
@@ -150,14 +150,16 @@ def start_processes(afterwards):
       ValueError: the flags require more GPUs than this machine has; the flags require closed ports, but the
         ports cannot be closed; TF_CONFIG is invalid; or this machine is an evaluator, but the command cannot
         evaluate.
-      OSError: another process uses the port that TF_CONFIG names, or this machine is an evaluator and never
-        reached the chief.
+      OSError: another process uses the port that TF_CONFIG names, or this machine is an evaluator and no
+        training has begun.
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
         return None
     machines = cluster.from_environment()
     if machines is not None and machines.is_evaluator:
-        return evaluator_process.follow(machines.coordinator, FLAGS.replica_timeout)
+        # Only the machine of the evaluator loads this module.
+        from bertlib.command_line import evaluator_process
+        return evaluator_process.follow(FLAGS.replica_timeout)
     return replica_launcher.launch(
         FLAGS.num_replicas, FLAGS.replica_timeout, FLAGS.max_restarts, machines, FLAGS.open_ports,
         path_arguments(), logging.info, afterwards)
@@ -179,31 +181,21 @@ def join_replicas():
     """Returns a context manager. If this process is a replica, it belongs to the group of replicas during the
     block.
 
-    If this machine is the only training machine of a cluster, the process listens at the port of TF_CONFIG
-    during the block. In this way, the evaluator sees that the training runs.
-
     Raises:
       replica_group.ReplicaError: another replica failed. This error is raised instead of the TensorFlow error
         of the op that noticed the failure.
     """
-    if replica_group.is_replica():
-        group = replica_group.join()
-        try:
-            yield
-        except tf.errors.OpError as error:
-            if group.failure and group.failure.about != group.index:
-                raise group.failure from error
-            raise
-        group.leave()
-        return
-    with contextlib.ExitStack() as stack:
-        machines = cluster.from_environment() if "num_replicas" in FLAGS else None
-        if machines is not None:
-            try:
-                stack.enter_context(replica_launcher.listen(machines))
-            except OSError as error:
-                logging.warning("%s An evaluator will not see that this training runs.", error)
+    if not replica_group.is_replica():
         yield
+        return
+    group = replica_group.join()
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if group.failure and group.failure.about != group.index:
+            raise group.failure from error
+        raise
+    group.leave()
 
 
 # --- GPUs ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from bertlib import serving
 from bertlib.comparison import answer_differences
 from bertlib.flag_table import entries, shared
 from bertlib.output_directory import model_directory
-from bertlib.runs import recorded_data
+from bertlib.runs import split_data
 from bertlib.runs.settings import require_file, require_model
 from bertlib.serving import export_model, export_text, portable_model, warmup
 from bertlib.tasks import targets
@@ -154,7 +154,7 @@ def _inputs(settings, model, expected):
     else:
         source = "the development set"
         try:
-            found = recorded_data.read_dev_set(model)
+            found = split_data.read_dev_set(model)
         except (OSError, ValueError) as error:
             logging.warning("The answers are not compared, because the development set cannot be read: %s "
                             "Name a file with --compare_file.", error)

@@ -14,9 +14,10 @@ from bertlib.system import files
 # The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
 # the same directory.
 SUFFIX = ".manifest.json"
-# The names and the types of the values in a manifest.
-_TYPES = {"settings": dict, "documents": int, "sentences": int, "fingerprint": str, "blocks": int,
-          "files": list, "blocks_done": int, "sizes": list, "statistics": dict}
+# The form of a manifest, see `files.has_form`.
+_FORM = {"settings": {"vocabulary": str}, "vocabulary": ({"path": str, "flag": str}, None), "documents": int,
+         "sentences": int, "fingerprint": str, "blocks": int, "files": [str], "blocks_done": int,
+         "sizes": [int], "statistics": {"*": int}}
 
 
 def partial_path(path):
@@ -27,13 +28,12 @@ def partial_path(path):
 def has_form(stored):
     """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all values of
     a manifest, with the right types, and its numbers are valid."""
-    if any(type(stored.get(name)) is not kind for name, kind in _TYPES.items()):
+    if not files.has_form(stored, _FORM):
         return False
     numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
                *stored["statistics"].values()]
     return (len(stored["files"]) == len(stored["sizes"]) and stored["blocks_done"] <= stored["blocks"]
-            and all(isinstance(name, str) for name in stored["files"])
-            and all(type(number) is int and number >= 0 for number in numbers))
+            and min(numbers) >= 0)
 
 
 def read(paths):
@@ -91,11 +91,7 @@ def _read_directory(directory):
     found = {}
     for path in files.find_files(os.path.join(directory, f"*{SUFFIX}")):
         manifest = files.read_json_object(path)
-        vocabulary = manifest.get("vocabulary")
-        if (not has_form(manifest)
-                or not isinstance(manifest["settings"].get("vocabulary"), str)
-                or not (vocabulary is None or isinstance(vocabulary, dict) and all(
-                    isinstance(vocabulary.get(name), str) for name in ("path", "flag")))):
+        if not has_form(manifest):
             raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
                              "create_pretraining_data.py. Restore the file from a copy, or remove it. "
                              "Without a manifest, the settings of the records are not checked.")

@@ -93,7 +93,7 @@ def _read_description(path):
     if not files.exists(name):
         return None
     content = files.read_json_object(name)
-    if not output_files.has_form(content, _FORM):
+    if not files.has_form(content, _FORM):
         raise ValueError(f"{name} is damaged. Restore the file, or move {path} to another place.")
     return content
 

@@ -50,9 +50,7 @@ CONFIG_KEYS = frozenset([*BertConfig(vocab_size=1).to_dict(), "hub_module"])
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 _SHOWN_CHARACTERS = 60
 _TEXT, _COUNT = (str, None), (int, None)
-# {field of the record: the form of its value}. A form is a type, None, or a tuple of possible forms. A list
-# [form] describes a list of such values, and {name: form} an object with these fields. The name "*" stands
-# for all fields of an object. Only "sessions" may be missing.
+# {field of the record: the form of its value, see `files.has_form`}. Only "sessions" may be missing.
 FIELDS = {
     "command": str, "started": str, "from_step": int, "planned_steps": _COUNT, "finished_step": _COUNT,
     "task": str, "task_type": str, "labels": ([str], None), "vocabulary": _TEXT,
@@ -140,19 +138,6 @@ def _hash_vocabulary_of_format_1(path, pieces):
         return None
 
 
-def has_form(value, form):
-    """Returns whether a value that was read from JSON has a form, see `FIELDS`."""
-    if isinstance(form, tuple):
-        return any(has_form(value, one) for one in form)
-    if isinstance(form, list):
-        return isinstance(value, list) and all(has_form(one, form[0]) for one in value)
-    if isinstance(form, dict):
-        return isinstance(value, dict) and all(
-            all(has_form(one, rule) for one in value.values()) if name == "*"
-            else has_form(value.get(name), rule) for name, rule in form.items())
-    return value is None if form is None else type(value) is form
-
-
 def find_entries(name, target, command=None):
     """Returns the entries in the table of flags for a recorded setting, a list; see `targets.find_flag`.
 
@@ -169,7 +154,7 @@ def find_problem(record):
     Args:
       record: content of run.json, a dict.
     """
-    wrong = next((name for name, form in FIELDS.items() if name in record and not has_form(
+    wrong = next((name for name, form in FIELDS.items() if name in record and not files.has_form(
         record[name], form)), None)
     if wrong is None and record["task_type"] not in targets.NAMES:
         wrong = "task_type"

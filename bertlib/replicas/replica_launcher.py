@@ -64,11 +64,6 @@ class Plan:
     command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
     namespace: object = None
 
-    @property
-    def has_several_machines(self):
-        """Returns whether other machines take part in the run."""
-        return self.cluster is not None and len(self.cluster.addresses) > 1
-
 
 # --- GPUs and cores of this machine ----------------------------------------------------------------------
 
@@ -197,7 +192,7 @@ class _Replica(child_processes.Child):
 
 def _start(plan, attempt, listener, key, directory):
     """Starts the replicas of this machine; yields a `_Replica` for each."""
-    place = plan.cluster if plan.has_several_machines else None
+    place = plan.cluster
     command = plan.namespace.wrap_command(plan.command) if plan.namespace else plan.command
     first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
     for number in range(plan.local_count):
@@ -347,7 +342,7 @@ def launch(asked, timeout, max_restarts, machines, open_ports, arguments, log, a
       asked: see `count_here`.
       timeout, max_restarts, afterwards: see `Plan`.
       machines: the `cluster.Cluster`, or None.
-      open_ports, arguments: see `network_namespace.for_processes`.
+      open_ports, arguments: see `network_namespace.for_replicas`.
       log: see `run`.
 
     Returns:
@@ -358,11 +353,11 @@ def launch(asked, timeout, max_restarts, machines, open_ports, arguments, log, a
         is False.
       OSError: see `run`.
     """
-    count = count_here(asked)
-    if count == 1 and (machines is None or len(machines.addresses) == 1):
+    count, several = count_here(asked), machines if machines and len(machines.addresses) > 1 else None
+    if count == 1 and several is None:
         return None
-    with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
-        plan = Plan(count, timeout, max_restarts, machines, afterwards=afterwards, namespace=namespace)
+    with network_namespace.for_replicas(several, open_ports, arguments, logging.warning) as namespace:
+        plan = Plan(count, timeout, max_restarts, several, afterwards=afterwards, namespace=namespace)
         return run(plan, log)
 
 
@@ -386,21 +381,20 @@ def _run_once(plan, attempt, listener, key, signals):
 def _listeners(plan):
     """Returns a context manager that listens at the ports of a plan. It yields the socket at which replica 0
     listens. On a machine without replica 0, it yields None."""
-    with (listen(plan.cluster) if plan.cluster else None) or contextlib.nullcontext() as listener:
-        if plan.has_several_machines:
+    if plan.cluster:
+        with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener
-            return
-        # The replicas of one machine meet at a Unix socket. If there is a TF_CONFIG, `listener` shows the
-        # evaluator of the training that this training runs.
-        with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory, \
-                socket.socket(socket.AF_UNIX) as unix_listener:
-            try:
-                unix_listener.bind(os.path.join(directory, "socket"))
-            except OSError as error:  # the path of a Unix socket can have at most 107 bytes
-                raise OSError(f"The replicas cannot meet in {directory}: {error}. Set the environment "
-                              "variable TMPDIR to a local directory with a short path.") from error
-            unix_listener.listen(128)
-            yield unix_listener
+        return
+    # The replicas of one machine meet at a Unix socket.
+    with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory, \
+            socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(os.path.join(directory, "socket"))
+        except OSError as error:  # the path of a Unix socket can have at most 107 bytes
+            raise OSError(f"The replicas cannot meet in {directory}: {error}. Set the environment variable "
+                          "TMPDIR to a local directory with a short path.") from error
+        listener.listen(128)
+        yield listener
 
 
 def run(plan, log):
@@ -420,7 +414,7 @@ def run(plan, log):
       OSError: the port is used by another process, the replicas cannot meet, or no process can be started.
     """
     with _listeners(plan) as listener, child_processes.noted_signals() as signals:
-        key = plan.cluster.key if plan.has_several_machines else secrets.token_hex(32)
+        key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
             indices = ", ".join(str(first + number) for number in range(plan.local_count))

@@ -161,32 +161,6 @@ def sample_path(*parts):
     return os.path.join(installed if os.path.isdir(installed) else checkout, *parts)
 
 
-def find_split_file(directory, split, *groups):
-    """Returns the path of a split's file in --data_dir.
-
-    Args:
-      directory: the value of --data_dir.
-      split: "train", "dev" or "test".
-      *groups: lists of possible names of the file. A group of names is used only if no file of an earlier
-        group exists.
-
-    Raises:
-      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is no directory, or contains no file of
-        this split, or contains more than one file of this split.
-    """
-    require_data_dir(directory)
-    for names in groups:
-        found = [name for name in names if files.exists(os.path.join(directory, name))]
-        if len(found) > 1:
-            raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Choose one of these "
-                             f"files with --{split}_file.")
-        if found:
-            return os.path.join(directory, found[0])
-    raise FileNotFoundError(f"--data_dir={directory} contains none of the files "
-                            f"{', '.join(name for names in groups for name in names)}. Name the file with "
-                            f"--{split}_file.")
-
-
 def require_data_dir(directory):
     """Raises a NotADirectoryError if the value of --data_dir is not a directory."""
     if not files.is_directory(directory):

@@ -10,7 +10,7 @@ from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.reports import prediction_files
-from bertlib.runs import head_labels, model_config, run_record, split_files, vocabularies
+from bertlib.runs import head_labels, model_config, run_record, split_data, vocabularies
 from bertlib.system import terminal
 
 # {split: beginning of the names of the files with its scores}, and the same for its table of predictions.
@@ -88,10 +88,10 @@ class Task(abc.ABC):
 
         Args:
           folder: name of the default --output_dir below output/, and of the sample.
-          sample_defaults, names: see `split_files.resolve`.
+          sample_defaults, names: see `split_data.resolve`.
         """
         self.resolve_run(folder)
-        split_files.resolve(self.settings, folder, sample_defaults, names)
+        split_data.resolve(self.settings, folder, sample_defaults, names)
         model_config.resolve_model_flags(self.settings)
 
     def load_model(self):
@@ -103,7 +103,7 @@ class Task(abc.ABC):
 
     def input_files(self):
         """Returns the data files that the run reads, as {name of a flag: list of paths}."""
-        return split_files.list_files(self.settings)
+        return split_data.list_files(self.settings)
 
     def result_names(self, split):
         """Returns the names of all files that the evaluation or the prediction of a split can write into

@@ -432,6 +432,25 @@ def read_json_object(path):
     return value
 
 
+def has_form(value, form):
+    """Returns whether a value that was read from JSON has a form.
+
+    Args:
+      value: the value.
+      form: a type, None, or a tuple of possible forms. A list [form] describes a list of such values, and
+        {name: form} an object with these fields. The name "*" stands for all fields of an object.
+    """
+    if isinstance(form, tuple):
+        return any(has_form(value, one) for one in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(has_form(one, form[0]) for one in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            all(has_form(one, rule) for one in value.values()) if name == "*"
+            else has_form(value.get(name), rule) for name, rule in form.items())
+    return value is None if form is None else type(value) is form
+
+
 def to_json(value):
     """Converts a value to types that JSON has. A number that is not finite becomes None, because JSON has no
     notation for it.

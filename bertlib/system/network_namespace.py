@@ -38,8 +38,9 @@ _READY = "ready"
 # values, as in "--flag=a,b".
 _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 
-_EXPOSED = ("{servers} listen on all interfaces, without authentication. Until the run ends, everyone who "
-            "can reach this machine can read and write files with the rights of this user.")
+_EXPOSED = ("The gRPC servers of TensorFlow, one in each replica, listen on all interfaces, without "
+            "authentication. Until the run ends, everyone who can reach this machine can read and write "
+            "files with the rights of this user.")
 _REMEDY = (
     "To close the ports, allow network namespaces: on Ubuntu with `sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0`, on other systems with `sysctl "
@@ -57,36 +58,21 @@ def for_replicas(cluster, open_ports, arguments, warn):
     if the ports stay open.
 
     Args:
-      cluster: the `cluster.Cluster` of the replicas, or None.
-      open_ports, arguments, warn: see `for_processes`.
-
-    Raises:
-      ValueError: `open_ports` is False, and the ports cannot be closed.
-    """
-    if cluster is not None and len(cluster.addresses) > 1:
-        if open_ports is False:
-            raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
-                             "machines cannot be closed. Leave the flag out, and protect the ports with the "
-                             "firewall rule in docs/howto/cluster.md.")
-        return contextlib.nullcontext()
-    return for_processes(open_ports, arguments, "The gRPC servers of TensorFlow, one in each replica,", warn)
-
-
-def for_processes(open_ports, arguments, servers, warn):
-    """Returns a context manager that yields the `Namespace` for the processes of a run.
-
-    The context manager yields None if the ports stay open.
-
-    Args:
+      cluster: the `cluster.Cluster` of several machines; None for this machine alone.
       open_ports: True to leave the ports open. False to raise an error if the ports cannot be closed. None to
         show a warning if the ports cannot be closed.
       arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
-      servers: words for the servers that listen at the ports. They are used in the warning or the error.
       warn: function that takes a text and shows it as a warning.
 
     Raises:
       ValueError: `open_ports` is False, and the ports cannot be closed.
     """
+    if cluster is not None:
+        if open_ports is False:
+            raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
+                             "machines cannot be closed. Leave the flag out, and protect the ports with the "
+                             "firewall rule in docs/howto/cluster.md.")
+        return contextlib.nullcontext()
     if open_ports:
         return contextlib.nullcontext()
     try:
@@ -95,11 +81,10 @@ def for_processes(open_ports, arguments, servers, warn):
             raise OSError(f"{remote} needs the network")
         return Namespace()
     except OSError as error:
-        exposed = _EXPOSED.format(servers=servers)
         if open_ports is False:
             raise ValueError(f"--open_ports=false: the ports of this run cannot be closed ({error}). "
-                             f"{exposed} {_REMEDY}") from error
-        warn(f"The ports of this run are open to other machines ({error}). {exposed} {_REMEDY}")
+                             f"{_EXPOSED} {_REMEDY}") from error
+        warn(f"The ports of this run are open to other machines ({error}). {_EXPOSED} {_REMEDY}")
         return contextlib.nullcontext()
 
 

@@ -74,9 +74,10 @@ def find_flag(name, command=None):
       command: file name of the command, such as "run_ner.py". None, or a command that does not train or does
         not have the flag: the entries of all commands that train are returned.
     """
-    found = {one: _flags_by_name(one)[name] for one in COMMANDS if name in _flags_by_name(one)}
     own = (command or "").removesuffix(".py")
-    return [found[own]] if own in found else list(found.values())
+    if own in COMMANDS and name in _flags_by_name(own):
+        return [_flags_by_name(own)[name]]
+    return [_flags_by_name(one)[name] for one in COMMANDS if name in _flags_by_name(one)]
 
 
 def is_path(name):

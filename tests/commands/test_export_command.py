@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.output_directory import model_directory
-from bertlib.runs import recorded_data
+from bertlib.runs import split_data
 
 
 def signatures_of(path):
@@ -95,11 +95,11 @@ def test_the_development_set_is_found_again(kind, name, text, flag, found, tmp_p
     (tmp_path / name).write_text(text)
     record = {"files": {flag: str(tmp_path / name)}, "settings": {}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
-    assert recorded_data.read_dev_set(model) == found
+    assert split_data.read_dev_set(model) == found
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name} does not exist any more"):
-        recorded_data.read_dev_set(model)
+        split_data.read_dev_set(model)
     with pytest.raises(ValueError, match="out does not name the file of the development set"):
-        recorded_data.read_dev_set(model._replace(record={"files": {}}))
+        split_data.read_dev_set(model._replace(record={"files": {}}))
     with pytest.raises(ValueError, match="set of multiple choice cannot be read again"):
-        recorded_data.read_dev_set(model._replace(kind="multiple_choice"))
+        split_data.read_dev_set(model._replace(kind="multiple_choice"))

@@ -14,7 +14,7 @@ from bertlib.tasks.squad import squad_data, squad_metrics
 
 ROW = ROWS["SQuAD 2.0"]
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",
-         "eval_results.json"}
+         "eval_results.json", "eval_results.txt"}
 
 
 @pytest.fixture

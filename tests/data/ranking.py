@@ -17,7 +17,7 @@ from bertlib.flag_table import shared
 from bertlib.flag_table.entries import INPUT, SPEED, Integer, Path, Switch, section
 from bertlib.reports import prediction_files
 from bertlib.reports.prediction_rows import PredictedRow
-from bertlib.runs import model_config, results, split_files
+from bertlib.runs import model_config, results, split_data
 from bertlib.runs.settings import require_file
 from bertlib.runs.task import Task
 from bertlib.system import files
@@ -49,14 +49,14 @@ class Ranking(Task):
         model_config.resolve_model_flags(self.settings)
 
     def input_files(self):
-        return split_files.list_files(self.settings)
+        return split_data.list_files(self.settings)
 
     def result_names(self, split):
         return (["eval_results.txt", "eval_results.json", "eval_predictions.csv"] if split == "dev"
                 else ["test_predictions.csv"])
 
     def read(self):
-        for split in split_files.needed(self.settings):
+        for split in split_data.needed(self.settings):
             path = require_file(self.settings, f"{split}_file")
             rows = list(csv.reader(files.read_text(path).splitlines()))
             for line, row in enumerate(rows, 1):
@@ -81,7 +81,7 @@ class Ranking(Task):
 
     def describe(self):
         return {"task": "ranking", "labels": self.target.labels,
-                **split_files.describe(self.settings, lambda: len(self.pairs["dev"]))}
+                **split_data.describe(self.settings, lambda: len(self.pairs["dev"]))}
 
     def write_features(self, split, path):
         classifier_features.FeatureRecords(

@@ -116,19 +116,6 @@ def test_replicas_in_a_namespace_are_started_again(here, namespace):
     assert values(here, 2)[1]["attempt"] == 1
 
 
-def test_the_evaluator_of_one_machine_sees_its_replicas_in_a_namespace(here, namespace):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    machine, reached = cluster.Cluster((f"127.0.0.1:{port}",), 0), []
-    watch = when_ready(here, ["ready-0-0", "ready-0-1"], lambda: (
-        reached.append(bool(socket.create_connection(("127.0.0.1", port)))), (here / "go").touch()))
-    waiting = "wait_ = time.sleep\ntime.sleep = lambda seconds: None\nwait()\n"
-    waiting += "while not os.path.exists('go'): wait_(0.01)\n"
-    assert run(MEET + waiting + WRITE, namespace=namespace, cluster=machine).code == 0
-    watch.join()
-    assert reached == [True] and values(here, 2)[1]["host"] == "127.0.0.1"
-
-
 # --- Settings that the launcher passes to replicas -------------------------------------------------------
 
 

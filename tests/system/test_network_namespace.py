@@ -20,7 +20,6 @@ from bertlib.replicas import cluster
 from bertlib.system import network_namespace
 
 USERS = {"this user": list, "nobody": as_nobody}
-SERVERS = "The servers of a test"
 
 # Creates a namespace in a process that has another thread, like a launcher, and runs the last argument in it.
 CREATE = """
@@ -199,7 +198,7 @@ def test_a_system_without_such_calls_is_an_error(monkeypatch):
 def decide(open_ports=None, arguments=()):
     """Returns (whether ports are closed, the warnings)."""
     warnings = []
-    with network_namespace.for_processes(open_ports, arguments, SERVERS, warnings.append) as namespace:
+    with network_namespace.for_replicas(None, open_ports, arguments, warnings.append) as namespace:
         return namespace is not None, warnings
 
 
@@ -236,7 +235,7 @@ def test_the_warning_says_what_is_open_to_whom_and_the_remedy(monkeypatch):
     monkeypatch.setattr(network_namespace, "Namespace", fail)
     is_closed, (warning,) = decide()
     assert not is_closed
-    for part in ("unshare: Operation not permitted", SERVERS, "all interfaces", "without authentication",
+    for part in ("unshare: Operation not permitted", "all interfaces", "without authentication",
                  "everyone who can reach this machine", "iptables", "sysctl", "--cap-add=SYS_ADMIN",
                  "--open_ports=true"):
         assert part in warning

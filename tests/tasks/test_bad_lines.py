@@ -11,7 +11,7 @@ import types
 import pytest
 
 from bertlib.rows import columns, faults, tables
-from bertlib.runs import example_limits
+from bertlib.runs import split_data
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import targets
 from bertlib.tasks.classification import dev_split, row_examples
@@ -239,7 +239,7 @@ def test_an_encoding_of_sentences_in_columns_is_refused():
 
 def draw(examples, number):
     settings = types.SimpleNamespace(max_train_examples=3, max_eval_examples=number)
-    return example_limits.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
+    return split_data.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
 
 
 def test_examples_are_drawn_by_content_and_more_of_them_include_fewer():

@@ -16,7 +16,7 @@ import written_files as written
 
 from bertlib.output_directory import model_directory
 from bertlib.rows import tables
-from bertlib.runs import recorded_data
+from bertlib.runs import split_data
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers
 from bertlib.tasks.classification import row_examples
@@ -97,7 +97,7 @@ def readers_of_rows(table, path, tokenizer, **more):
         # A training records the columns that its reader found. The readers below get these columns as flags.
         settings.setdefault("text_column", ",".join(table.texts))
         settings.setdefault("label_column", table.label)
-        found["export"] = lambda: recorded_data.read_dev_set(
+        found["export"] = lambda: split_data.read_dev_set(
             model(table.kind, settings, path, tokenizer, labels))
     its_model = model(table.kind, settings, path, tokenizer, labels)
     task = answers.create(its_model, its_model.kind)
@@ -235,7 +235,7 @@ def readers_of_sentences(path, flags, tokenizer):
     its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
     task = answers.create(its_model, "tagging")
     return {"training": read, "test data": lambda: read(tagged=None),
-            "export": lambda: recorded_data.read_dev_set(its_model),
+            "export": lambda: split_data.read_dev_set(its_model),
             **{f"prediction {ahead}": lambda ahead=ahead: [
                 (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]
                for ahead in (0, 1000)}}

@@ -22,7 +22,7 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
       timeout: number of seconds. After one replica has failed, all replicas end within this time.
       max_restarts: largest number of restarts of all replicas after failures.
       open_ports: whether other machines can reach the ports of the replicas; see
-        `network_namespace.for_processes`.
+        `network_namespace.for_replicas`.
       arguments: the arguments of the script. If one of them is a remote path, the script needs the network.
 
     Returns:

@@ -5,7 +5,7 @@ from absl import logging
 from bertlib.data import unknown_tokens
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.rows import columns, tables
-from bertlib.runs import checks, example_limits, results, run_record, split_files, task
+from bertlib.runs import checks, results, run_record, split_data, task
 from bertlib.runs.settings import require_file
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks.multiple_choice import (
@@ -47,7 +47,7 @@ class MultipleChoice(task.Task):
 
     def read(self):
         settings = self.settings
-        for split in split_files.needed(settings):
+        for split in split_data.needed(settings):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
             file = choice_data.read_questions(
@@ -55,7 +55,7 @@ class MultipleChoice(task.Task):
                 needs_labels=split != "test",
                 skip_bad_lines=None if split == "test" else settings.skip_bad_lines,
                 by_name=run_record.columns_by_name(settings))
-            questions = example_limits.draw_examples(
+            questions = split_data.draw_examples(
                 settings, split, file.questions, lambda question: fingerprints.hash_texts(
                     [question.sent1, question.sent2, *question.endings, question.label]))
             self.data[split] = file._replace(questions=questions)
@@ -103,7 +103,7 @@ class MultipleChoice(task.Task):
 
     def describe(self):
         return {"task": "swag", "num_choices": self._num_choices,
-                **split_files.describe(self.settings, lambda: len(self.data["dev"].questions))}
+                **split_data.describe(self.settings, lambda: len(self.data["dev"].questions))}
 
     # --- The run
 

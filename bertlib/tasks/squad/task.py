@@ -11,10 +11,10 @@ from bertlib.reports import prediction_files
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import (
     checks,
-    example_limits,
     model_config,
     results,
     run_record,
+    split_data,
     task,
 )
 from bertlib.runs.settings import require_file, sample_path
@@ -28,11 +28,8 @@ from bertlib.tasks.squad import (
     squad_target,
 )
 
-RESULTS = "eval_results.json"
-# Names of all files that an evaluation or a prediction writes.
-RESULT_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json",
-                *(f"{name}.{ending}" for name in task.TABLES.values() for ending in prediction_files.FORMATS),
-                RESULTS, task.REPORT)
+# Names of the files with answers.
+_ANSWERS = "predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json"
 
 
 def _hash(example):
@@ -117,18 +114,18 @@ class QuestionAnswering(task.Task):
         return {name: [path] for name, path in paths.items() if path}
 
     def result_names(self, split):
-        return RESULT_FILES
+        return [*_ANSWERS, *super().result_names("dev"), *super().result_names("test")]
 
     def read(self):
         settings, version_2 = self.settings, self.settings.version_2_with_negative
         if settings.do_train:
             examples = squad_data.read_squad_examples(settings.train_file, True, version_2)
-            self.data["train"] = example_limits.draw_examples(settings, "train", examples, _hash)
+            self.data["train"] = split_data.draw_examples(settings, "train", examples, _hash)
         if settings.do_predict or settings.do_eval:
             self.data["dev"] = squad_data.read_squad_examples(settings.predict_file, False, version_2)
         if settings.do_eval:
             gold = squad_data.read_gold(settings.predict_file)
-            self.data["dev"] = example_limits.draw_examples(settings, "dev", self.data["dev"], _hash)
+            self.data["dev"] = split_data.draw_examples(settings, "dev", self.data["dev"], _hash)
             self.gold = {example.qas_id: gold[example.qas_id] for example in self.data["dev"]}
             unanswerable = sum(not answers for answers in self.gold.values())
             if unanswerable and not version_2:
@@ -202,7 +199,7 @@ class QuestionAnswering(task.Task):
                                                 path("answer_offsets.json"), threshold)
         logging.info("Answers: %s.", path("predictions.json"))
         scores = {} if gold is None else self._scores_of(predictions, texts, threshold)
-        self._write_scores(path(RESULTS), scores, texts, inference.step)
+        self._write_scores(path("eval_results.json"), scores, texts, inference.step)
         self.write_table(task.TABLES["test" if gold is None else "dev"],
                          predicted_rows(examples, predictions, threshold, gold, version_2),
                          prediction_files.ANSWER_SEPARATOR)
@@ -212,10 +209,10 @@ class QuestionAnswering(task.Task):
             f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
 
     def _write_scores(self, path, scores, texts, step):
-        """Writes eval_results.json.
+        """Writes the scores.
 
         Args:
-          path: path of the file.
+          path: path of eval_results.json.
           scores: {metric: number}; empty if the right answers are unknown.
           texts: the final answers as {qas_id: text}.
           step: the step of the weights.
@@ -225,11 +222,7 @@ class QuestionAnswering(task.Task):
                          if self.settings.version_2_with_negative else None)
             if one_sided:
                 logging.warning("%s", one_sided)
-            evaluation = {**scores, "global_step": step}
-            files.write_json(path, evaluation, indent=2)
-            results.record_evaluation(self.settings, "dev", evaluation)
-            logging.info("Results, in %s:\n%s", path,
-                         "\n".join(f"  {name} = {value}" for name, value in scores.items()))
+            results.write_metrics(self.settings, "dev", task.SCORES["dev"], {**scores, "global_step": step})
         elif files.exists(path):
             # The scores belong to other answers. Later predictions still need the null threshold.
             kept = {name: value for name, value in files.read_json_object(path).items()

@@ -9,7 +9,7 @@ from bertlib.data import unknown_tokens
 from bertlib.output_directory import output_files
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.rows import faults, text_keys
-from bertlib.runs import example_limits, head_labels, results, split_files, task
+from bertlib.runs import head_labels, results, split_data, task
 from bertlib.runs.settings import require_file
 from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.tagging import (
@@ -65,11 +65,11 @@ class Tagging(task.Task):
     def read(self):
         settings = self.settings
         width = self._recorded("num_columns")
-        for split in split_files.needed(settings):
+        for split in split_data.needed(settings):
             file = self._read_file(split, width)
             if split == "train" or width is None:
                 width = file.width
-            self.data[split] = file._replace(sentences=example_limits.draw_examples(
+            self.data[split] = file._replace(sentences=split_data.draw_examples(
                 settings, split, file.sentences,
                 lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
         tagged = [file for file in self.data.values() if file.is_tagged]
@@ -152,7 +152,7 @@ class Tagging(task.Task):
 
     def describe(self):
         described = {"task": "ner", "labels": self.labels, "tag_scheme": self.scheme,
-                     **split_files.describe(self.settings, lambda: len(self.data["dev"].sentences))}
+                     **split_data.describe(self.settings, lambda: len(self.data["dev"].sentences))}
         if train := self.data.get("train"):
             described["word_splitting"] = word_splitter.choose_splitting(
                 sentence.words for sentence in train.sentences)

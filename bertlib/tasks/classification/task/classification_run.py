@@ -12,7 +12,7 @@ from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs import example_limits, run_record
+from bertlib.runs import run_record, split_data
 from bertlib.runs.settings import PHASES, require_data_dir, sample_path
 from bertlib.tasks import targets
 from bertlib.tasks.classification import dev_split, row_examples
@@ -196,7 +196,7 @@ def read_examples(settings, processor, target):
             known = labels if name == "test" and labels is not None else [target.default_label] * len(rows)
             rows = list(map(_with_label, rows, known))
         check_examples(rows, target)
-        examples[name] = example_limits.draw_examples(settings, name, rows, dev_split.row_digest)
+        examples[name] = split_data.draw_examples(settings, name, rows, dev_split.row_digest)
     if settings.do_train and settings.max_train_examples and (
             len({str(example.label) for example in examples["train"]}) < 2):
         raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "

@@ -7,7 +7,7 @@ from absl import logging
 
 from bertlib.rows import tables, text_keys
 from bertlib.rows.columns import check_header_flag
-from bertlib.runs import example_limits, head_labels, run_record
+from bertlib.runs import head_labels, run_record, split_data
 from bertlib.runs.settings import PHASES, require_file
 from bertlib.system import files
 from bertlib.tasks import targets
@@ -83,7 +83,7 @@ def read(settings, suffix=""):
         _describe(f"{name}, {split.path}", split, target)
     if is_default:
         refuse_other_file(settings, "train_file", lambda record: (
-            run_record.describe_examples(example_limits.draw_examples(
+            run_record.describe_examples(split_data.draw_examples(
                 settings, "train", row_examples.CustomProcessor(splits, target).get_train_examples(None),
                 dev_split.row_digest)) == record["train_data"]))
     return splits, target, stored_rows, reader.skipped
