@@ -7,8 +7,6 @@ import re
 
 from bertlib.checkpoints import checkpoint_formats
 
-# The number that layer normalization adds to the variance.
-LAYER_NORM_EPSILON = 1e-12
 # Names of the activations, see `modeling.get_activation`.
 ACTIVATIONS = ("gelu", "gelu_erf", "linear", "relu", "tanh")
 # {Hugging Face's name of an activation: our name}. All other names have the same meaning in both projects.

@@ -92,7 +92,7 @@ def main(_):
         with serving.load(path) as exported:
             others = _answer(exported, inputs)
     else:
-        others = export_text.answer(path, inputs)
+        others = export_text.answer(path, inputs, expected.answers)
     title = f"{portable_model.FORMATS[settings.format].TITLE} file" if is_file else "SavedModel"
     logging.info("The %s compared with the model in TensorFlow (fp32), on %s: %s.", title, source,
                  answer_differences.compare(answers, others, labels))

@@ -13,10 +13,11 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints.bert_config import LAYER_NORM_EPSILON
 from bertlib.graph import randomness
 from bertlib.kernels import products
 
+# Layer normalization adds this number to the variance.
+LAYER_NORM_EPSILON = 1e-12
 # The approximate gelu(x) is x · σ(2z). σ is the sigmoid, and 2z = _GELU_LINEAR · x + _GELU_CUBIC · x³.
 _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR

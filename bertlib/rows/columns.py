@@ -65,6 +65,26 @@ def parse_delimiter(text):
     return DELIMITERS.get(text, text)
 
 
+def column_arguments(setting, by_name=lambda flag: False):
+    """Returns a dict with arguments of `TextReader`: `text`, `label`, `header`,
+    `delimiter` and `encoding`.
+
+    Args:
+      setting: function that takes (name of a flag, default) and returns the value of the flag. The values may
+        be those of this run, or those that a training recorded.
+      by_name: function that takes the name of a flag. It returns whether a number in the value of this flag
+        is the name of a column; see `parse_columns`.
+    """
+    def columns_of(flag):
+        value = setting(flag, None)
+        return None if value is None else parse_columns(value, f"--{flag}", by_name(flag))
+
+    return {"text": columns_of("text_column"), "label": columns_of("label_column"),
+            "header": HEADER_VALUES[setting("header", "auto")],
+            "delimiter": parse_delimiter(setting("delimiter", "auto")),
+            "encoding": setting("encoding", "utf-8")}
+
+
 def check_header_flag(header, columns, flags):
     """Raises a ValueError if --header=false was passed, but not all columns were passed by number.
 

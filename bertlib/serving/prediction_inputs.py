@@ -8,9 +8,7 @@ import itertools
 import json
 from typing import NamedTuple
 
-from bertlib.rows import columns, faults, tables
-from bertlib.tasks.classification import row_examples
-from bertlib.tasks.tagging import tagging_data
+from bertlib.rows import columns, faults, header_rows, tables
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
@@ -81,7 +79,7 @@ class InputReader:
         # training file, but UTF-8, unless --encoding was passed.
         self._text_encoding = flags.get("encoding", "utf-8")
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
-        arguments = row_examples.column_arguments(
+        arguments = columns.column_arguments(
             setting, lambda flag: flag not in flags and model.has_named_columns)
         if has_text_column:
             _check_count(flags["text_column"], len(arguments["text"]), fields, required)
@@ -93,7 +91,8 @@ class InputReader:
         self._reader = columns.TextReader(
             **arguments, choices=() if has_text_column else names, find_problem=answers.find_unread,
             takes_lists=answers.takes_words,
-            label_kind=row_examples.label_kind(model.target, model.setting("label_separator", ",")))
+            label_kind=header_rows.LabelKind(model.target.is_score, model.target.is_multilabel,
+                                             model.setting("label_separator", ",")))
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
         """Yields the `Input` of each line as soon as the line has arrived.
@@ -155,8 +154,8 @@ class InputReader:
 
     def _read_conll(self, stream, name):
         bad_lines = faults.FileFaults(name, is_skipping=True, is_limited=False)
-        corpus = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, None, bad_lines)
-        inputs = [*(Input(sentence.lines[0], {}, (sentence.words,)) for sentence in corpus.sentences),
+        sentences = self._answers.read_words(stream, name, self._token_column, self._tag_column, bad_lines)
+        inputs = [*(Input(line, {}, (words,)) for line, words in sentences),
                   *(Input(fault.line, {}, problem=fault.problem) for fault in bad_lines.found)]
         yield from sorted(inputs, key=lambda item: item.line)
 

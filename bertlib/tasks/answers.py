@@ -70,6 +70,22 @@ class Answers:
         return ()
 
     @staticmethod
+    def read_words(stream, name, token_column, tag_column, bad_lines):
+        """Reads sentences in CoNLL columns, if `takes_words` is true.
+
+        Args:
+          stream: a binary stream of lines.
+          name: name of the stream, for error messages.
+          token_column, tag_column: numbers of the columns with the words and the tags, from 1. Negative
+            numbers count from the last column.
+          bad_lines: the `faults.FileFaults` that gets the lines that cannot be used.
+
+        Returns:
+          list of (line, words): the number of the first line of a sentence, and its list of words.
+        """
+        raise NotImplementedError
+
+    @staticmethod
     def find_unread(names, found):
         """Returns an error message if a file has a column that looks like a text but would not be read;
         otherwise None.
@@ -79,6 +95,11 @@ class Answers:
           found: sequence of str, the names of the columns that are read.
         """
         del names, found
+
+    def complete_tags(self, tags):
+        """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.
+        Only models that tag words have this method."""
+        raise NotImplementedError
 
     def exported_inputs(self):
         """Returns the names of the inputs that an exported model has in addition to those of the encoder."""

@@ -1,6 +1,7 @@
 """tagging_head.py: the loss over tagged tokens with and without a CRF, micro-batches, and predictions."""
 
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.estimator import estimator
-from bertlib.tasks.tagging import tagging_head, tagging_metrics
+from bertlib.tasks.tagging import tagging_head, tagging_metrics, tagging_target
 import modeling
 
 LABELS = ["B-A", "B-B", "O"]
@@ -105,6 +106,12 @@ def test_the_probability_of_a_tag_is_that_of_all_sequences_with_it(use_crf):
         best = found["tags"][row, :len(words)]
         np.testing.assert_allclose(found["probabilities"][row, :len(words)],
                                    [expected[word][tag] for word, tag in zip(words, best)], rtol=1e-5)
+
+
+def test_the_tags_of_an_export_have_the_scheme_of_the_model():
+    model = types.SimpleNamespace(setting={"tag_scheme": "IOB1"}.get)
+    tags = tagging_target.TaggedText(model).complete_tags(["B-PER", "I-PER", "B-PER", "O"])
+    assert tags == ["I-PER", "I-PER", "B-PER", "O"]
 
 
 def test_it_is_said_if_no_entity_was_predicted():

@@ -6,14 +6,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.rows import columns, faults, label_lists, tables, text_keys
-from bertlib.rows.columns import (
-    HEADER_VALUES,
-    TextReader,
-    get_value,
-    parse_columns,
-    parse_delimiter,
-    value_to_text,
-)
+from bertlib.rows.columns import TextReader, get_value, value_to_text
 from bertlib.rows.header_rows import LABELS, LabelKind
 from bertlib.rows.tables import RowError, parse_number
 from bertlib.system import files
@@ -26,42 +19,16 @@ TASK = "own data"  # name of the task in run.json
 TASK_TYPES = ("classification", "regression", "multilabel")
 
 
-def label_kind(target, separator=","):
-    """Returns the `header_rows.LabelKind` of a target, a class in `text_targets`."""
-    return LabelKind(target.is_score, target.is_multilabel, separator)
-
-
 def create_reader(task_type, setting, by_name=lambda flag: False):
     """Creates an `ExampleReader` from the values of flags.
 
     Args:
       task_type: see `ExampleReader`.
-      setting: function that takes (name of a flag, default) and returns the value of the flag. The values may
-        be those of this run, or those that a training recorded.
-      by_name: see `column_arguments`.
+      setting, by_name: see `columns.column_arguments`.
     """
-    return ExampleReader(task_type, **column_arguments(setting, by_name),
+    return ExampleReader(task_type, **columns.column_arguments(setting, by_name),
                          separator=setting("label_separator", ","),
                          skip_bad_lines=setting("skip_bad_lines", False))
-
-
-def column_arguments(setting, by_name=lambda flag: False):
-    """Returns a dict with arguments of `ExampleReader` and `columns.TextReader`: `text`, `label`, `header`,
-    `delimiter` and `encoding`.
-
-    Args:
-      setting: see `create_reader`.
-      by_name: function that takes the name of a flag. It returns whether a number in the value of this flag
-        is the name of a column; see `columns.parse_columns`.
-    """
-    def columns_of(flag):
-        value = setting(flag, None)
-        return None if value is None else parse_columns(value, f"--{flag}", by_name(flag))
-
-    return {"text": columns_of("text_column"), "label": columns_of("label_column"),
-            "header": HEADER_VALUES[setting("header", "auto")],
-            "delimiter": parse_delimiter(setting("delimiter", "auto")),
-            "encoding": setting("encoding", "utf-8")}
 
 
 class Row(NamedTuple):
@@ -132,7 +99,7 @@ class ExampleReader(TextReader):
         """
         self._target, self._separator = targets.find(task_type), separator
         super().__init__(text, label, header, delimiter, encoding=encoding,
-                         label_kind=label_kind(self._target, separator))
+                         label_kind=LabelKind(self._target.is_score, self._target.is_multilabel, separator))
         self.skipped, self._skips_bad_lines = [], skip_bad_lines
         self._width = None  # number of columns of the training file
 

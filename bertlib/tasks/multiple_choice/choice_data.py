@@ -16,7 +16,7 @@ from bertlib.data import example_encoding, features_cache, record_files, text_le
 from bertlib.rows import columns, faults, tables
 from bertlib.rows.tables import BadRow, RowError
 from bertlib.system import files, workers
-from bertlib.tasks.classification import classifier_features, row_examples
+from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.classification.classifier_features import SEQUENCES
 
 # Smallest and largest number of endings of a question, and the number of endings in SWAG.
@@ -121,14 +121,14 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False, by_na
         empty has no labels.
       skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them. With
         None, the error does not advise the flag --skip_bad_lines.
-      by_name: see `row_examples.column_arguments`.
+      by_name: see `columns.column_arguments`.
 
     Raises:
       FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
     """
     advice = {"advice": faults.ADVICE_WITHOUT_FLAG} if skip_bad_lines is None else {}
     input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines, **advice)
-    arguments = row_examples.column_arguments(setting, by_name)
+    arguments = columns.column_arguments(setting, by_name)
     reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
         column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)],
         find_problem=unread_ending)

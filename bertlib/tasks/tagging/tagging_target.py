@@ -96,5 +96,13 @@ class TaggedText(answers.Answers):
                              "start": start, "end": end, "start_word": first, "end_word": last})
         return {"words": words, "tags": prediction.tags, "entities": entities}
 
+    @staticmethod
+    def read_words(stream, name, token_column, tag_column, bad_lines):
+        file = tagging_data.parse_conll(stream, name, token_column, tag_column, None, bad_lines)
+        return [(sentence.lines[0], sentence.words) for sentence in file.sentences]
+
+    def complete_tags(self, tags):
+        return tagging_data.convert_scheme(tags, self._model.setting("tag_scheme"))
+
     def exported_inputs(self):
         return ("word_mask",) if self._model.setting("crf") else ()
