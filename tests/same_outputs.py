@@ -163,10 +163,6 @@ _FORK_CASES = {
         f"{index % 2}\t{text}\tthe dog\n" for index, text in enumerate(_SENTENCES)),
         dict(train_batch_size=3, eval_batch_size=3, num_train_steps=6, num_warmup_steps=2,
              save_checkpoints_steps=3)),
-    "fork labels": ("fork_multilabel.py", "csv", "id,comment_text,toxic,obscene,insult\n" + "".join(
-        f"{index},{text},{index % 2},{index // 2 % 2},{index // 3 % 2}\n"
-        for index, text in enumerate(_SENTENCES)),
-        dict(batch_size=3, num_train_steps=6, save_checkpoints_steps=3)),
 }
 
 

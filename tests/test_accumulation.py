@@ -1,6 +1,5 @@
 """Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
-import functools
 
 from helpers import ancestors, comparable
 import numpy as np
@@ -25,46 +24,15 @@ def effective_batch():
     chance = np.random.RandomState(3)
     counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
     return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
-            "label": chance.randint(3, size=[BATCH]),
-            "start": chance.randint(LENGTH, size=[BATCH]), "end": chance.randint(LENGTH, size=[BATCH]),
             "words": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
             "weights": counted.astype(np.float32),
             "weights_total": np.full([BATCH], counted.sum(), np.float32)}
 
 
-# --- Losses ----------------------------------------------------------------------------------------------
-
-
-def cross_entropy(labels, logits):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-
-def classification(model, features, steps):
-    del steps
-    head = tf.get_variable("output_weights", [3, CONFIG.hidden_size],
-                           initializer=modeling.create_initializer(1.0))
-    bias = tf.get_variable("output_bias", [3], initializer=tf.zeros_initializer())
-    pooled = modeling.dropout(model.get_pooled_output(), 0.1)
-    return tf.reduce_mean(cross_entropy(features["label"], tf.matmul(pooled, head, transpose_b=True) + bias))
-
-
-def span(model, features, steps):
-    """Returns the loss of the start and the end of an answer. The pooler gets no gradient from it."""
-    del steps
-    head = tf.get_variable("cls/output_weights", [2, CONFIG.hidden_size],
-                           initializer=modeling.create_initializer(0.5))
-    bias = tf.get_variable("cls/output_bias", [2], initializer=tf.zeros_initializer())
-    logits = tf.unstack(tf.einsum("bfw,kw->kbf", model.get_sequence_output(), head)
-                        + bias[:, tf.newaxis, tf.newaxis])
-    losses = [tf.reduce_mean(cross_entropy(features[name], logit))
-              for name, logit in zip(["start", "end"], logits)]
-    return sum(losses) / 2.0
-
-
 def masked_lm(model, features, steps):
     """Returns a mean over the weights of the effective batch. Its micro-batches have different weights."""
     logits = 4.0 * tf.einsum("bfw,vw->bfv", model.get_sequence_output(), model.get_embedding_table())
-    losses = cross_entropy(features["words"], logits)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=features["words"], logits=logits)
     return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
 
 
@@ -80,15 +48,15 @@ def make_index():
     return index
 
 
-def build(loss_fn, steps, recompute="none"):
+def build(steps):
     """Returns ({feature: placeholder of one micro-batch}, loss, train op)."""
     tf.train.get_or_create_global_step()
     features = {name: tf.placeholder(array.dtype, [BATCH // steps, *array.shape[1:]])
                 for name, array in effective_batch().items()}
     if steps > 1:
         make_index()
-    model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32), recompute=recompute)
-    loss = loss_fn(model, features, steps)
+    model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32))
+    loss = masked_lm(model, features, steps)
     return features, loss, optimization.create_optimizer(loss, 5e-5, 100, 0, False,
                                                          gradient_accumulation_steps=steps)
 
@@ -111,11 +79,10 @@ def weights_in(session):
     return np.concatenate([array.ravel() for array in comparable(arrays).values()])
 
 
-@functools.cache
-def trained(loss_fn, steps, **options):
+def trained(steps):
     """Returns (weights before, weights after, losses, gradient norms) of a training."""
     with tf.Graph().as_default() as graph, tf.Session(config=SESSION) as session:
-        features, loss, train_op = build(loss_fn, steps, **options)
+        features, loss, train_op = build(steps)
         for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
             loss = accumulation.loss
         size = BATCH // steps
@@ -132,17 +99,9 @@ def trained(loss_fn, steps, **options):
 # --- The same weights ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss_fn, steps, options", [
-    pytest.param(classification, 32, {}, marks=pytest.mark.soak(
-        reason="one more training, of 32 micro-batches")),
-    pytest.param(classification, 8, dict(recompute="layers"), marks=pytest.mark.slow(
-        reason="two more trainings; test_recompute_grad.py has the masks of micro-batches")),
-    pytest.param(span, 2, {}, marks=pytest.mark.slow(
-        reason="two more trainings; its mean is one over a fixed count, too")),
-    (masked_lm, 4, {})], ids=lambda value: getattr(value, "__name__", str(value)))
-def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
-    start, whole, losses, norms = trained(loss_fn, 1)
-    same_start, split, split_losses, split_norms = trained(loss_fn, steps, **options)
+def test_splitting_a_batch_changes_no_weight():
+    start, whole, losses, norms = trained(steps=1)
+    same_start, split, split_losses, split_norms = trained(steps=4)
     np.testing.assert_array_equal(start, same_start)
     assert norms.min() > 1.0  # so the gradients are clipped, and the norm matters
     assert np.linalg.norm(split - whole) <= 1e-4 * np.linalg.norm(whole - start)
@@ -216,13 +175,13 @@ def test_a_loop_gets_the_mean_loss_in_the_run_of_the_train_op(use_resource):
         np.testing.assert_array_equal(before[2], np.ones([2]))  # this variable has no gradient
 
 
-def make_a_step_and_begin_another(directory, steps, use_resource):
+def make_a_step_and_begin_another(directory, steps):
     """Makes a step and begins another one, in a session that restores and saves checkpoints.
 
     Returns [(name, shape)] of the newest checkpoint.
     """
     with tf.Graph().as_default():
-        _, accumulation, train_op = small(steps, use_resource)
+        _, accumulation, train_op = small(steps)
 
         def accumulate(step_context):
             for _ in range(steps - 1):
@@ -238,12 +197,9 @@ def make_a_step_and_begin_another(directory, steps, use_resource):
     return tf.train.list_variables(tf.train.latest_checkpoint(directory))
 
 
-@pytest.mark.parametrize("use_resource", [True, pytest.param(False, marks=pytest.mark.slow(
-    reason="four more sessions"))], ids=["resource", "reference"])
-def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tmp_path, use_resource):
+def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tmp_path):
     for _ in range(2):
-        one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps, use_resource)
-                      for steps in (1, 3))
+        one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps) for steps in (1, 3))
         assert one == three
     assert tf.train.latest_checkpoint(str(tmp_path / "3")).endswith("-2")
 

@@ -64,37 +64,25 @@ def test_warm_up_may_take_all_steps(name):
 # --- The recorded training ----------------------------------------------------------------------------------
 
 
-def recorded_positions(name):
-    """Returns the position in the learning rate schedule that each of the 20 recorded steps used.
-
-    The published code reads the global step and increments it, but in no fixed order. So a step may read the
-    value before or after the increment. In the recording, all steps except step 3 of model_relu read the
-    value after the increment. This follows from the recorded losses. For example, the first step changed the
-    weights, but the rate at position 0 is 0. Here, a step always reads the value before the increment. So the
-    test sets the global step to the recorded position before each step.
-    """
-    return [step if (name, step) == ("relu", 3) else step + 1 for step in range(20)]
-
-
-@pytest.mark.parametrize("name, tolerance", [
-    ("gelu", 1e-6), pytest.param("relu", 1e-5, marks=pytest.mark.slow(reason="twenty more steps"))])
-def test_twenty_training_steps_are_the_recorded_ones(name, tolerance):
-    recording = Recording(name)
+def test_twenty_training_steps_are_the_recorded_ones():
+    recording = Recording("gelu")
     global_step = tf.train.get_or_create_global_step()
     _, loss = recording.build_loss(recording.build_model())
     train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
     losses = []
     with tf.Session() as session:
         recording.load_weights(session)
-        for position in recorded_positions(name):
-            global_step.load(position, session)
+        for step in range(20):
+            # The published code reads the global step and increments it in no fixed order. The recorded
+            # losses show that each step read the value after the increment. Here, a step reads it before.
+            global_step.load(step + 1, session)
             losses.append(session.run([loss, train_op])[0])
         after = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
     np.testing.assert_allclose(losses, recording.arrays["out/losses"], rtol=1e-4, atol=0)
     recorded = recording.group("after20")
     assert set(after) == set(recorded)
     for variable, values in comparable(recorded).items():
-        np.testing.assert_allclose(after[variable], values, rtol=0, atol=tolerance, err_msg=variable)
+        np.testing.assert_allclose(after[variable], values, rtol=0, atol=1e-6, err_msg=variable)
 
 
 # --- A small problem, and the same in NumPy -----------------------------------------------------------------
@@ -179,18 +167,6 @@ def assert_same(computed, expected):
         np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-def test_create_optimizer_is_adam_with_decoupled_weight_decay_and_clipping(use_resource):
-    variables, loss, _ = build_problem(use_resource)
-    train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
-    computed = train(train_op, 6)
-    assert computed.pop("global_step") == 6
-    expected = train_in_numpy(6)
-    assert set(computed) == set(expected)  # published names: <variable>/adam_m and <variable>/adam_v
-    assert_same(computed, expected)
-    assert tf.trainable_variables() == list(variables.values())  # the slots are not trainable
-
-
 def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_are_added():
     gradient_of, norm = gradients()
     summed = np.sqrt(sum((gradient**2).sum() for gradient in gradient_of.values()))
@@ -204,16 +180,6 @@ def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_a
     assert set(values) == {"learning_rate", "gradient_norm"}
     assert values["learning_rate"] == 0.0
     np.testing.assert_allclose(values["gradient_norm"], norm, rtol=1e-6)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_gradient_that_is_not_finite_shows_in_every_variable(bad):
-    _, loss, size = build_problem()
-    train_op = optimization.create_optimizer(loss, use_tpu=False, init_lr=0.1, num_train_steps=9,
-                                             num_warmup_steps=0)
-    computed = train(train_op, 1, {size: bad})
-    for name in START:
-        assert np.isnan(computed[name]).all(), name
 
 
 @pytest.mark.parametrize("norm, factor", [(0.0, 1.0), (0.5, 1.0), (2.0, 1.0), (8.0, 0.25), (np.inf, np.nan),
@@ -362,19 +328,16 @@ RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
 
 
 def _ways_of_each_optimizer():
-    """Returns parameters of tests: all optimizers with all ways to store and update variables.
-
-    The fast tests have all ways for adamw, which has a C++ kernel, and one way for each other optimizer.
-    """
+    """Returns parameters of tests: all ways to store and update variables for adamw, which has a C++ kernel,
+    and one or two ways for each other optimizer."""
     optimizers = {name: (name, rule, {}) for name, rule in RULES.items()}
     optimizers["adamw-corrected"] = ("adamw", corrected_adamw, {"adam_bias_correction": True})
     ways = {"resource-1": (True, 1, None), "reference-3": (False, 3, None), "native-3": (True, 3, "native"),
             "no-compiler-3": (True, 3, "no compiler")}
-    again = pytest.mark.slow(reason="the same formula with variables that adamw shows in the fast tests")
     for name, optimizer in optimizers.items():
-        for way, settings in ways.items():
-            yield pytest.param(*optimizer, *settings, id=f"{name}-{way}",
-                               marks=[] if name == "adamw" or way == "native-3" else again)
+        for way in ways if name == "adamw" else ("reference-3", "native-3"):
+            yield pytest.param(*optimizer, *ways[way], id=f"{name}-{way}", marks=[] if (
+                name == "adamw" or way == "native-3") else pytest.mark.slow(reason="twelve more steps"))
 
 
 @pytest.mark.parametrize("optimizer, rule, options, use_resource, steps, compiled",

@@ -34,12 +34,12 @@ def model_fn(features, mode, params):
                          train_op=train_op)
 
 
-@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
 @pytest.mark.parametrize("call", [lambda model, *given: model.train(*given, steps=2),
                                   lambda model, given, hooks: model.evaluate(given, hooks=hooks),
                                   lambda model, given, hooks: list(model.predict(given, hooks=hooks))],
                          ids=["train", "evaluate", "predict"])
-@pytest.mark.parametrize("when", ["at the start", "in a step"])
+@pytest.mark.parametrize("when, error", [("at the start", tf.errors.AbortedError),
+                                         ("in a step", tf.errors.UnavailableError)])
 def test_it_ends_a_run(when, call, error, tmp_path):
     failure = Failure(error)
     params = {"failure": failure if when == "at the start" else None}

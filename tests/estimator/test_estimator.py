@@ -231,12 +231,11 @@ def test_steps_count_on_top_and_max_steps_do_not(counting):
     assert reached == [2, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("max_steps", [2, 3])
-def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log, max_steps):
+def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log):
     before = snapshot(trained.model_dir)
-    assert trained.train(lambda: pytest.fail("input_fn was called"), max_steps=max_steps) is trained
-    assert re.search(rf"Nothing to train: .*model\.ckpt-3 is at step 3, and the last step is {max_steps}",
-                     log.text)
+    for max_steps in (2, 3):
+        assert trained.train(lambda: pytest.fail("input_fn was called"), max_steps=max_steps) is trained
+        assert f"model.ckpt-3 is at step 3, and the last step is {max_steps}" in log.text
     assert snapshot(trained.model_dir) == before
 
 
@@ -279,14 +278,6 @@ def test_batch_size_in_params_is_refused_only_beside_batch_sizes(counting):
     for sizes in ({"train_batch_size": 8}, {"eval_batch_size": 8}, {"predict_batch_size": 8}):
         with pytest.raises(ValueError, match="params must not contain batch_size"):
             counting({"batch_size": 8}, batch_sizes=sizes)
-
-
-def test_params_are_a_copy(counting):
-    params = {"a": 1}
-    model = counting(params)
-    params["a"] = 2
-    model.params["a"] = 3
-    assert model.params == {"a": 1}
 
 
 X, Y = np.float32([1, 2]), np.float32([3, 4])
@@ -349,12 +340,10 @@ def labelled(labels, mode, extra):
 
 
 @pytest.mark.parametrize("model_fn", [
-    lambda features, labels: labelled(labels, "eval", 5.0),
     lambda features, labels, mode, params, config: labelled(
         labels, mode, params["value"] + config.tf_random_seed - 99),
     lambda features, **rest: labelled(rest["labels"], rest["mode"], rest["params"]["value"]),
-    lambda features, params, mode, labels: labelled(labels, mode, params["value"]),
-], ids=["labels", "all", "kwargs", "reordered"])
+], ids=["all", "kwargs"])
 def test_model_fn_gets_the_arguments_that_it_takes(counting, model_fn):
     model = counting({"value": 5.0}, model_fn, tf_random_seed=99)
     assert model.evaluate(lambda: (tf.constant(X), tf.constant(Y)), steps=1)["loss"] == 12
@@ -504,16 +493,6 @@ def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
 # --- When checkpoints are written ---------------------------------------------------------------------
 
 
-def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(counting):
-    model = counting(save_checkpoints_steps=2).train(endless, steps=5)
-    assert steps_of(model.model_dir) == [0, 2, 4, 5]
-    for step in (0, 2, 4, 5):
-        values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
-        assert values == {"total": step, "global_step": step}
-    # The paths are relative, so the directory can be moved.
-    assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
-
-
 def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
     def saved(model_dir):
         return {path: state for path, state in snapshot(model_dir).items()
@@ -544,18 +523,6 @@ def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
             model.train(endless, steps=2)
         assert model.get_variable_value("total") == 4
         assert steps_of(model_dir) == [3, 4]
-
-
-# --- Which weights a call starts from -----------------------------------------------------------------
-
-
-def test_a_checkpoint_in_model_dir_beats_init_checkpoint(counting, trained_dir, log):
-    counting().train(endless, steps=1)
-    log.clear()
-    model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")}).train(endless, steps=1)
-    assert model.get_variable_value("total") == 2
-    assert f"Resuming from {model.model_dir}/model.ckpt-1: step 1 to step 2. " in log.text
-    assert "Starting weights" not in log.text
 
 
 # --- A loss that is not finite ------------------------------------------------------------------------
@@ -639,14 +606,6 @@ def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batc
     known["loss"] = 7.0
     assert model.evaluate(batches([1.0], [9.0]), steps=1, metrics=metrics) == {
         "largest": 1.0, "loss": 7.0, "global_step": 3}
-
-
-@pytest.mark.parametrize("name, directory", [(None, "eval"), ("", "eval"), ("dev", "eval_dev")])
-def test_evaluation_writes_a_summary_under_its_name(trained, name, directory):
-    trained.evaluate(batches([1.0], [2.0]), name=name)
-    assert summaries_in(os.path.join(trained.model_dir, directory)) == {
-        "loss": [(3, 1.5)], "mean_x": [(3, 1.5)]}
-    assert [path for path in os.listdir(trained.model_dir) if path.startswith("eval")] == [directory]
 
 
 def test_a_metric_that_is_no_scalar_is_returned_and_left_out_of_the_summary(trained):
@@ -787,30 +746,16 @@ def load_and_run(directory, feed, signature="serving_default"):
                            {definition.inputs[name].name: value for name, value in feed.items()})
 
 
-def test_an_exported_model_predicts_the_same_in_a_fresh_session(tmp_path):
-    model = Estimator(regression_model, str(tmp_path / "model"),
-                      train_batch_size=2).train(examples_from_step, steps=2)
-
-    def receiver():
-        x = tf.placeholder(tf.float32, [None, 4])
-        return ServingInputReceiver({"x": x}, x)
-
-    x = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
-    directory = model.export_saved_model(str(tmp_path / "export"), receiver)
-    assert isinstance(directory, bytes) and os.path.dirname(directory.decode()) == str(tmp_path / "export")
-    assert os.listdir(tmp_path / "export") == [os.path.basename(directory.decode())]
-    assert re.fullmatch(r"\d+", os.path.basename(directory.decode()))
-    expected = list(model.predict(lambda: tf.data.Dataset.from_tensors({"x": x})))
-    shutil.rmtree(model.model_dir)
-    np.testing.assert_array_equal(load_and_run(directory, {"input": x})["output"], expected)
-
-
 def test_an_export_holds_the_checkpoint_asked_for_and_extra_assets(trained, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
-    directory = trained.export_saved_model(
+    exported = trained.export_saved_model(
         str(tmp_path / "export"), serving_input, {"vocab.txt": str(tmp_path / "vocab.txt"),
                                                   "deep/er.txt": str(tmp_path / "vocab.txt")},
-        as_text=True, checkpoint_path=f"{trained.model_dir}/model.ckpt-1").decode()
+        as_text=True, checkpoint_path=f"{trained.model_dir}/model.ckpt-1")
+    assert isinstance(exported, bytes)
+    directory = exported.decode()
+    assert directory == str(tmp_path / "export" / os.listdir(tmp_path / "export")[0])
+    assert os.path.basename(directory).isdigit()
     assert sorted(os.listdir(directory)) == ["assets.extra", "saved_model.pbtxt", "variables"]
     for name in ("vocab.txt", "deep/er.txt"):
         assert pathlib.Path(directory, "assets.extra", name).read_text() == "[PAD]\n"
@@ -834,13 +779,6 @@ def test_export_outputs_and_alternative_receivers_become_signatures(trained, tmp
     assert load_and_run(directory, {"given": [1.0]})["y"].tolist() == [4]
     assert load_and_run(directory, {"given": [1.0]}, "other")["twice"].tolist() == [2]
     assert load_and_run(directory, {"x": [1.0]}, "directly:other")["twice"].tolist() == [2]
-
-
-def test_serving_input_receiver_names_a_single_tensor():
-    with tf.Graph().as_default():
-        x = tf.placeholder(tf.float32, [None])
-        assert ServingInputReceiver({"x": x}, x).receiver_tensors == {"input": x}
-        assert ServingInputReceiver(x, {"given": x}) == (x, {"given": x}, None)
 
 
 def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_path):
@@ -1097,7 +1035,8 @@ def test_run_config_replace_changes_a_copy():
         9, None, "there", 1)
     assert (config.save_checkpoints_secs, config.save_checkpoints_steps, config.model_dir) == (None, 5, None)
     assert other.replace(save_checkpoints_steps=3).save_checkpoints_secs is None
-    assert config.replace(tf_random_seed=None).save_checkpoints_steps == 5
+    given = tf.ConfigProto()
+    assert RunConfig(session_config=given).replace(model_dir="x").session_config is given
     with pytest.raises(TypeError, match="save_checkpoint_steps"):
         config.replace(save_checkpoint_steps=3)
 
@@ -1109,11 +1048,6 @@ def test_run_config_replace_changes_a_copy():
 def test_a_spec_without_what_its_mode_needs_is_refused(mode, fields, missing):
     with pytest.raises(ValueError, match=f"returned {missing}, which mode '{mode}' needs"):
         EstimatorSpec(mode, **dict.fromkeys(fields, "given"))
-
-
-def test_a_spec_of_an_unknown_mode_is_refused():
-    with pytest.raises(ValueError, match="Unknown mode 'test'; known: train, eval, infer"):
-        EstimatorSpec("test", loss=1)
 
 
 def test_a_given_scaffold_beats_scaffold_fn():
@@ -1140,63 +1074,16 @@ def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
 # --- Gradient accumulation ----------------------------------------------------------------------------
 
 
-def assert_same(values, expected):
-    """Checks that all values have the same bits, also the slots of the optimizer."""
-    assert {name: value.tobytes() for name, value in values.items()} == {
-        name: value.tobytes() for name, value in expected.items()}
-
-
-def accumulating_model(features, labels, mode, params):
-    """`regression_model` with gradient accumulation by params. The loss is large, to make clipping active."""
-    weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
-    loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
-    params["losses"].append(loss)
-    train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False,
-                                             gradient_accumulation_steps=params["gradient_accumulation_steps"])
-    return EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def micro_batches_from_step(params):
-    """Returns the examples of `examples_from_step`, in micro-batches."""
-    steps, size = params["gradient_accumulation_steps"], params["batch_size"]
-
-    def split(step):
-        x = tf.random.stateless_normal([steps, size, 4], seed=tf.stack([step, 7]))
-        return tf.data.Dataset.from_tensor_slices(({"x": x}, tf.reduce_sum(x, axis=2) + 1.0))
-
-    tf.add_to_collection("input_starts_at_global_step", True)
-    return tf.data.Dataset.range(tf.train.get_global_step(), 1000).flat_map(split)
-
-
-def accumulating(model_dir, steps, batch_size=8, **config):
-    return Estimator(accumulating_model, str(model_dir), RunConfig(
-        gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []},
-                     train_batch_size=batch_size)
-
-
 def test_a_step_whose_input_ends_in_its_middle_is_dropped(tmp_path):
-    def seven_micro_batches(params):
-        return micro_batches_from_step(params).take(7)
+    def model_fn(features, labels, mode, params):
+        loss = tf.square(tf.get_variable("weight", []) - features)
+        steps = params["gradient_accumulation_steps"]
+        return EstimatorSpec(mode, loss=loss, train_op=optimization.create_optimizer(
+            loss, 0.1, 100, 2, use_tpu=False, gradient_accumulation_steps=steps))
 
-    model = accumulating(tmp_path, 4).train(seven_micro_batches)
+    model = Estimator(model_fn, str(tmp_path), RunConfig(gradient_accumulation_steps=4), train_batch_size=8)
+    model.train(lambda params: tf.data.Dataset.from_tensor_slices(tf.range(7.0)))
     assert model.get_variable_value("global_step") == 1
-
-
-def test_an_error_between_two_micro_batches_loses_nothing(tmp_path):
-    def broken(params):
-        def fail(count, batch):
-            with tf.control_dependencies([tf.Assert(count < 14, ["the disk is gone"])]):
-                return tf.nest.map_structure(tf.identity, batch)
-        return micro_batches_from_step(params).enumerate().map(fail)
-
-    expected = accumulating(tmp_path / "whole", 4).train(micro_batches_from_step, max_steps=6)
-    model = accumulating(tmp_path / "broken", 4)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        model.train(broken, max_steps=6)
-    assert steps_of(model.model_dir)[-1] == 3
-    model.train(micro_batches_from_step, max_steps=6)
-    assert_same(checkpoint_values(f"{model.model_dir}/model.ckpt-6"),
-                checkpoint_values(f"{expected.model_dir}/model.ckpt-6"))
 
 
 def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):

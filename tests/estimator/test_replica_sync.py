@@ -11,7 +11,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import replica_sync, session_hooks
+from bertlib.estimator import evaluation, model_graph, replica_sync, session_hooks
+from bertlib.estimator.estimator import EstimatorSpec, RunConfig
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import stopping
 
@@ -65,9 +66,8 @@ def batches(replica, steps=2, micro_batches=2, **options):
     dict(), dict(batch_totals=["weight"]), dict(trimmed_fields=["mask"], batch_totals=["weight"]),
     dict(trimmed_fields=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
     ids=["plain", "totals", "trimmed", "by tokens"])
-@pytest.mark.parametrize("count", [
-    2, pytest.param(3, marks=pytest.mark.slow(reason="four more pipelines of each kind"))])
-def test_replicas_have_the_parts_that_one_process_has(options, count):
+def test_replicas_have_the_parts_that_one_process_has(options):
+    count = 2
     alone = batches(None, micro_batches=2 * count, **options)
     found = [batches(Replica(index, count), **options) for index in range(count)]
     for number, whole in enumerate(alone):
@@ -239,3 +239,18 @@ def test_an_error_of_one_replica_is_raised_and_only_its_own_is_reported(error, i
             types.SimpleNamespace(report_error=reported.append)):
         raise error
     assert reported == [error] * is_reported
+
+
+def test_replicas_that_cannot_share_the_input_leave_the_evaluation_to_replica_0(tmp_path):
+    def model_fn(features, mode):
+        loss = tf.reduce_mean(features * tf.get_variable("weight", []))
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mean": tf.metrics.mean(features)})
+
+    builder = model_graph.Builder(model_fn, RunConfig(model_dir=str(tmp_path)), None,
+                                  dict.fromkeys(("train", "eval", "infer")))
+    input_fn = functools.partial(tf.data.Dataset.from_tensor_slices, [[1.0, 2.0], [6.0, 7.0]])
+    alone = evaluation.evaluate(builder, None, input_fn)
+    assert evaluation.evaluate(builder, None, input_fn, group=Replica(0, 2)) == alone
+    assert alone["mean"] == 4 and alone["global_step"] == 0 and not list(tmp_path.iterdir())
+    # Replica 1 computes nothing. It only returns the value that replica 0 broadcasts, and here this is None.
+    assert evaluation.evaluate(builder, None, input_fn, group=Replica(1, 2)) is None

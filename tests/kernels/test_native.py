@@ -186,7 +186,7 @@ def test_two_processes_build_at_once(machine, copying):
     assert len(copying.calls()) == 6 and len(machine.kept()) == 1
 
 
-@pytest.mark.parametrize("changed", ["loops.cc", "loops.h", "ops.cc", None])
+@pytest.mark.parametrize("changed", ["loops.h", None])
 def test_another_source_has_another_library(changed, machine, copying):
     sources = shutil.copytree(ROOT / "bertlib" / "kernels" / "cpp", machine.here / "cpp")
     take_these = f"native_kernels._SOURCES = pathlib.Path({str(sources)!r})"
@@ -225,19 +225,14 @@ def test_without_a_compiler_the_log_says_what_happens_and_what_is_missing(name, 
     assert not machine.kept() and not os.listdir(machine.cache)
 
 
-ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thing  ' >&2",
-          "echo a.h:4: error: and another"]
-
-
 @pytest.mark.parametrize("lines, said", [
-    ([*ERRORS, "exit 1"], "a.h:3: error: no such thing"),
+    (["echo In file included from errors.h:3:", "echo '  a.h:3: error: no such thing  ' >&2",
+      "echo a.h:4: error: and another", "exit 1"], "a.h:3: error: no such thing"),
+    (["echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room", "exit 1"],
+     "/bin/ld: no room"),
     (["echo first", "echo last >&2", "echo", "exit 1"], "last"),
-    (["exit 1"], "returned non-zero exit status 1."),
     (["kill -9 $$"], "died with <Signals.SIGKILL: 9>."),
     ([], "library.so: .* No such file or directory"),  # the compiler did not write a library
-    (["echo In file included from errors.h:3:", *ERRORS, "exit 1"], "a.h:3: error: no such thing"),
-    (["echo /bin/ld: no room", "echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room",
-      "exit 1"], "/bin/ld: no room"),
     ([r"printf '\377: error'", "exit 1"], ".: error")])
 def test_a_compiler_that_fails_is_tried_again_by_the_next_process(lines, said, machine):
     compiler, before = write_compiler(machine.path / "g++", *lines), 0

@@ -80,35 +80,6 @@ class Pairs(object):
         return class_metrics(probabilities_in(path), [label for label, _, _ in examples])
 
 
-class Multilabel(object):
-    script = "fork_multilabel.py"
-    flags = dict(batch_size=BATCH_SIZE, num_train_steps=LAST_STEP, save_checkpoints_steps=SAVE_STEPS)
-    _labels = ["toxic", "obscene", "insult"]
-
-    def examples(self, chance, size):
-        return [([index % 2, index // 2 % 2, index // 3 % 2], " ".join(words(chance)))
-                for index in range(size)]
-
-    def write(self, directory, part, examples):
-        lines = [["id", "comment_text", *self._labels]]
-        lines += [[str(index), text, *map(str, labels)] for index, (labels, text) in enumerate(examples)]
-        (directory / f"{part}.csv").write_text("".join(",".join(line) + "\n" for line in lines))
-
-    def metrics(self, path, examples):
-        probabilities, labels = probabilities_in(path), np.array([labels for labels, _ in examples], bool)
-        found = {f"auc_{name}": self._auc(probabilities[:, index], labels[:, index])
-                 for index, name in enumerate(self._labels)}
-        return {**found, "exact_match": ((probabilities > 0.5) == labels).all(axis=1).mean()}
-
-    @staticmethod
-    def _auc(probabilities, labels):
-        """Returns the area under the curve by trapezoids between 200 thresholds, like tf.metrics.auc."""
-        thresholds = np.concatenate([[1.1], np.arange(198, 0, -1) / 199, [-0.1]])
-        above = probabilities[np.newaxis] > thresholds[:, np.newaxis]
-        hits, alarms = above[:, labels].mean(axis=1), above[:, ~labels].mean(axis=1)
-        return ((hits[1:] + hits[:-1]) / 2 * np.diff(alarms)).sum()
-
-
 class Tagger(object):
     script = "fork_tagger.py"
     flags = dict(batch_size=BATCH_SIZE, num_train_steps=LAST_STEP, num_warmup_steps=2,
@@ -175,15 +146,11 @@ _CLASSIFIER = pytest.param(Classifier, marks=pytest.mark.soak(
     reason="a fork's whole run; the pairs use most of its names"))
 
 
-_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.soak(
-    reason="a fork's whole run; the others use the same names"))
-
-
 _TAGGER = pytest.param(Tagger, marks=pytest.mark.slow(
     reason="a fork's whole run; test_tf1_estimator.py has train_and_evaluate"))
 
 
-@pytest.fixture(scope="module", params=[_CLASSIFIER, Pairs, _MULTILABEL, _TAGGER],
+@pytest.fixture(scope="module", params=[_CLASSIFIER, Pairs, _TAGGER],
                 ids=lambda fork: fork.__name__.lower())
 def trained(request, scripts, tiny_model, tmp_path_factory):
     run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
@@ -241,16 +208,13 @@ def assert_started_with_the_published_weights(trained, directory):
                               weights["bert/embeddings/word_embeddings"])
 
 
-@pytest.mark.parametrize("trained", [Pairs, _CLASSIFIER], indirect=True, ids=["pairs", "classifier"])
+@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
 @pytest.mark.slow(reason="two whole runs; test_estimator.py kills trainings without a script")
-@pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.soak(
-    reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators "
-    "as its input"))],
-                         indirect=True, ids=["pairs", "tagger"])
+@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)

@@ -3,7 +3,6 @@
 `forks/fork_optimizer/run_replicas.py` is such a script. It prints its results.
 """
 
-import contextlib
 import json
 import pathlib
 import re
@@ -11,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -25,7 +23,6 @@ SCRIPT = pathlib.Path(__file__).resolve().parent / "forks" / "fork_optimizer" / 
 # Two sums over halves of a batch are rounded in another way than one sum. In addition, Adam may divide by a
 # small number.
 TOLERANCE = dict(rtol=1e-4, atol=1e-5)
-TIMEOUT = 20
 
 
 def start(directory, *flags, options=(), **variables):
@@ -136,52 +133,12 @@ def test_two_machines_train_as_two_replicas_of_one(together, tmp_path):
 KILL, TERMINATE = (f"os.kill(os.getpid(), signal.{name})" for name in ("SIGKILL", "SIGTERM"))
 
 
-@pytest.mark.soak(reason="five interpreters with TensorFlow, and one for comparison")
-def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
-    found, log = run(tmp_path, "--batch_size=4", f"--fault={KILL}",
-                     options=["--num_replicas=2", "--max_restarts=1", "--replica_timeout=60"])
-    assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL.* All replicas are started again", log)
-    assert_close(found, alone[1]["own"])
-
-
-@pytest.mark.soak(reason="three interpreters with TensorFlow each; test_replicas.py shows "
-                  "the same launcher with our commands")
-@pytest.mark.parametrize("fault, message", [
-    (KILL, r"error: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody killed it, the "
-     r"machine ran out of memory\."),
-    ("raise KeyError('the sky')", r"error: replica 1: KeyError: 'the sky'")])
-def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, message, tmp_path):
-    process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
-                    options=["--num_replicas=2", f"--replica_timeout={TIMEOUT}"])
-    _, log = process.communicate(timeout=900)
-    assert time.time() - (tmp_path / "fault").stat().st_mtime < TIMEOUT + 10
-    assert process.returncode == 1, log
-    assert re.fullmatch(rf"run_replicas\.py: {message}", log.splitlines()[-1]), log
-    assert log.count("run_replicas.py: ") == 1 and processes_about(tmp_path) == []
-    assert tf.train.latest_checkpoint(str(tmp_path / "own")).endswith("-2")
-    traceback = "KeyError: 'the sky'\n" if "raise" in fault else ""
-    assert (tmp_path / "own" / "replicas" / "1.log").read_text().endswith(traceback)
-
-
 @pytest.mark.slow(reason="an interpreter with TensorFlow")
 def test_one_process_that_is_terminated_keeps_its_last_checkpoint(tmp_path):
     process = start(tmp_path, "--batch_size=8", f"--fault={TERMINATE}")
     process.communicate(timeout=900)
     assert process.returncode == -signal.SIGTERM
     assert tf.train.latest_checkpoint(str(tmp_path / "own")).endswith("-2")
-
-
-def processes_about(directory):
-    """Returns the numbers of the processes whose command line contains a directory.
-
-    Zombies are left out, because they have no command line.
-    """
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if str(directory).encode() in path.read_bytes():
-                found.append(path.parent.name)
-    return found
 
 
 # --- One process -----------------------------------------------------------------------------------------

@@ -518,42 +518,6 @@ def test_sequence_loss(over_time, over_batch, function):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def lstm(x, kernel, bias):
-    """Returns the outputs of an LSTM with forget bias 1 over one sequence, by NumPy."""
-    def sigmoid(values):
-        return 1 / (1 + np.exp(-values))
-    h = c = np.zeros(len(bias) // 4)
-    outputs = []
-    for row in x:
-        i, j, f, o = np.split(np.concatenate([row, h]) @ kernel + bias, 4)
-        c = sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j)
-        h = sigmoid(o) * np.tanh(c)
-        outputs.append(h)
-    return np.array(outputs)
-
-
-@pytest.mark.parametrize("module", ["contrib.rnn", "nn.rnn_cell"])
-def test_a_bidirectional_lstm(module):
-    cells, x, lengths = operator.attrgetter(module)(tf), normal(2, 4, 3), [4, 2]
-    values = {f"bidirectional_rnn/{way}/lstm_cell/{name}": array for way, scale in (("fw", 1), ("bw", 2))
-              for name, array in (("kernel", normal(8, 20) * scale), ("bias", normal(20) * scale))}
-
-    def build():
-        forward, backward = (cells.DropoutWrapper(cells.LSTMCell(5), output_keep_prob=1.0) for _ in range(2))
-        outputs, states = tf.nn.bidirectional_dynamic_rnn(forward, backward, tf.constant(x), lengths,
-                                                          dtype=tf.float32)
-        assert set(names(tf.trainable_variables())) == set(values)
-        return tf.concat(outputs, axis=-1), states[0].h
-    outputs, last = run(build, values=values)
-    for row, length in enumerate(lengths):
-        expected = np.zeros([4, 10])
-        for way, at, order in (("fw", slice(5), slice(None)), ("bw", slice(5, 10), slice(None, None, -1))):
-            weights = [values[f"bidirectional_rnn/{way}/lstm_cell/{name}"] for name in ("kernel", "bias")]
-            expected[:length, at] = lstm(x[row, :length][order], *weights)[order]
-        np.testing.assert_allclose(outputs[row], expected, atol=1e-5)
-        np.testing.assert_allclose(last[row], expected[length - 1, :5], atol=1e-5)
-
-
 def test_the_variables_of_tf_layers_keep_their_names(graph):
     x = tf.ones([2, 3])
     tf.layers.dense(x, 4)
