@@ -362,18 +362,6 @@ def replicas_table():
                   "sums / bare all-reduce", "sums / one tensor"], rows)
 
 
-def report_numbers_table():
-    """Returns the table about the numbers of reports, which were compared with numbers of other libraries. A
-    line below the table names the command and the machine."""
-    result = results.read("report_numbers")
-    rows = [[row["set"], f"{row['rows']:,}", f"`{row['metric']}` {row['quality']:.3f}",
-             f"{row['in_results']:,}", f"{row['in_report']:,}", f"{row['largest_difference']:.1e}",
-             ", ".join(f"`{name}`" for name in row["not_computed"])] for row in result["rounds"]]
-    titles = ["data", "rows of the table", "quality of the model", "numbers in `eval_results.json`",
-              "numbers in the report", "largest difference", "not computed"]
-    return f"{table(titles, rows)}\n\n{origin('report_numbers')}"
-
-
 def selection_table():
     """Returns the text about a sweep: the table of its runs, and the cost of choosing the best run."""
     result = results.read("selection_cost")
@@ -571,7 +559,6 @@ TABLES = {
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
     "padding": (padding_table, PADDING),
     "replicas": (replicas_table, ["replicas"]),
-    "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
     "stability": (stability_table, STABILITY),
     "server": (server_table, ["server_load"]),
