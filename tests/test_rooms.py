@@ -163,24 +163,6 @@ def test_only_tf1_knows_of_other_peoples_programs(room):
     assert {name: words for name, words in found.items() if words} == {}
 
 
-def test_words_of_tf1_are_found_in_code_comments_and_docstrings():
-    code = '''"""A fork reads this."""
-group.horovod = os.fork()  # a reference variable, of an HParams
-def f():
-    """Forks: see tf1/README.md."""
-'''
-    assert sorted(words_of_tf1(code)) == ["fork", "horovod", "hparam", "reference variable"]
-
-
-def test_the_rules_would_see_a_wrong_import(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text("import os\nimport tf1 as tf\n\ndef f():\n    from bertlib.tasks.squad.squad_head import "
-                    "create_model\n    import run_squad, bertlib.kernels.native\n    from bertlib.system "
-                    "import files\n")
-    assert {room_of(module) for module in imports(path)} == {
-        None, "tf1", "bertlib.tasks.squad", "run_squad", "bertlib.kernels", "bertlib.system"}
-
-
 def test_modules_within_a_room_import_in_one_direction():
     arrows = {}
     for paths in FILES.values():

@@ -1,12 +1,9 @@
 """benchmarks/stability.py: failed runs, and a run of the command."""
 
-import json
-import subprocess
 import sys
 
 import pytest
-from scripts import ROOT, environment
-import tiny
+from scripts import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
 import stability  # noqa: E402
@@ -38,25 +35,3 @@ def test_failed_runs_are_those_that_diverged_or_are_degenerate(tmp_path):
         directory = write_sweep(tmp_path / f"sweep{seeds}", broken)
         with pytest.raises(SystemExit, match=f"the run with seed {seeds - 1} has not finished"):
             stability.read_runs(directory, "MRPC", "published", range(seeds))
-
-
-@pytest.mark.slow(reason="two trainings in fresh interpreters, and the sweeps around them")
-def test_the_command_keeps_finished_runs(tiny_model, tmp_path):
-    pytest.importorskip("scipy.stats")
-    tiny.write_task(tmp_path / "glue" / "MRPC", "mrpc", train=40, dev=10)
-    flags = tiny.flags(glue_dir=tmp_path / "glue", work_dir=tmp_path / "work", seeds=1, data="MRPC",
-                       settings="freeze_embeddings", max_steps=1, **tiny_model.flags)
-    command = [sys.executable, ROOT / "benchmarks" / "stability.py", *flags]
-
-    def finished():
-        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, encoding="utf-8")
-
-    first, again = finished(), finished()
-    assert first.returncode == 0, first.stderr
-    lines = [line for line in first.stdout.splitlines() if line.startswith("MRPC, ")]
-    assert [line.split(": ")[0] for line in lines] == ["MRPC, published", "MRPC, freeze_embeddings"]
-    assert again.returncode == 0 and again.stdout == first.stdout
-    assert again.stderr.count("1 run: 1 already ended, 0 to go") == 2
-    record = tmp_path / "work" / "MRPC" / "freeze_embeddings" / "runs" / "seed=0" / "run.json"
-    settings = json.loads(record.read_text())["settings"]
-    assert settings["freeze_embeddings"] is True and settings["precision"] == "bf16"

@@ -42,29 +42,6 @@ def probabilities_in(path):
     return np.array([[float(value) for value in line.split("\t")] for line in path.read_text().splitlines()])
 
 
-def class_metrics(probabilities, labels):
-    labels = np.array(labels)
-    return {"eval_accuracy": (probabilities.argmax(axis=1) == labels).mean(),
-            "eval_loss": -np.log(probabilities[np.arange(len(labels)), labels]).mean()}
-
-
-class Classifier(object):
-    script = "fork_classifier.py"
-    flags = dict(train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, predict_batch_size=BATCH_SIZE,
-                 num_train_epochs=LAST_STEP * BATCH_SIZE / TRAIN_SIZE, save_checkpoints_steps=SAVE_STEPS)
-    _topics = ["sports", "politics", "science"]
-
-    def examples(self, chance, size):
-        return [(index % 3, " ".join(words(chance))) for index in range(size)]
-
-    def write(self, directory, part, examples):
-        (directory / f"{part}.tsv").write_text("".join(f"{self._topics[label]}\t{text}\n"
-                                                       for label, text in examples))
-
-    def metrics(self, path, examples):
-        return class_metrics(probabilities_in(path), [label for label, _ in examples])
-
-
 class Pairs(object):
     script = "fork_optimizer/run_pairs.py"
     flags = dict(train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, num_train_steps=LAST_STEP,
@@ -77,7 +54,9 @@ class Pairs(object):
         (directory / f"{part}.tsv").write_text("".join(f"{label}\t{a}\t{b}\n" for label, a, b in examples))
 
     def metrics(self, path, examples):
-        return class_metrics(probabilities_in(path), [label for label, _, _ in examples])
+        probabilities, labels = probabilities_in(path), np.array([label for label, _, _ in examples])
+        return {"eval_accuracy": (probabilities.argmax(axis=1) == labels).mean(),
+                "eval_loss": -np.log(probabilities[np.arange(len(labels)), labels]).mean()}
 
 
 class Tagger(object):
@@ -142,15 +121,11 @@ class Run(object):
                                    *self.flags(output, **changes), cwd=self.directory)
 
 
-_CLASSIFIER = pytest.param(Classifier, marks=pytest.mark.soak(
-    reason="a fork's whole run; the pairs use most of its names"))
-
-
 _TAGGER = pytest.param(Tagger, marks=pytest.mark.slow(
     reason="a fork's whole run; test_tf1_estimator.py has train_and_evaluate"))
 
 
-@pytest.fixture(scope="module", params=[_CLASSIFIER, Pairs, _TAGGER],
+@pytest.fixture(scope="module", params=[Pairs, _TAGGER],
                 ids=lambda fork: fork.__name__.lower())
 def trained(request, scripts, tiny_model, tmp_path_factory):
     run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
