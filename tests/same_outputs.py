@@ -151,8 +151,8 @@ def run_fork(side):
             for index, word in enumerate(["cat", "bird", "fish", "man", "stone", "house"])))
     side.run("tests/tf1/forks/start.py", "fork_optimizer/run_pairs.py", vocab_file="model/vocab.txt",
              bert_config_file="model/shallow.json", init_checkpoint="model/bert_model.ckpt",
-             max_seq_length=16, data_dir="data", output_dir="output", do_train=True, do_eval=True, do_predict=True,
-             train_batch_size=3, eval_batch_size=3, num_train_steps=6, num_warmup_steps=2,
+             max_seq_length=16, data_dir="data", output_dir="output", do_train=True, do_eval=True,
+             do_predict=True, train_batch_size=3, eval_batch_size=3, num_train_steps=6, num_warmup_steps=2,
              save_checkpoints_steps=3)
 
 
