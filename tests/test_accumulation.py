@@ -1,7 +1,7 @@
 """Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
 
-from helpers import ancestors, comparable
+from helpers import comparable
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -159,22 +159,6 @@ def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step():
             assert session.run(index) == 0
 
 
-@pytest.mark.usefixtures("graph")
-@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-def test_a_loop_gets_the_mean_loss_in_the_run_of_the_train_op(use_resource):
-    factor, accumulation, train_op = small(steps=3, use_resource=use_resource)
-    with tf.Session() as session:
-        initialize(session)
-        for mean in (2.0, 5.0):
-            before = session.run(tf.trainable_variables())
-            weight = before[0].sum() + before[1][[1, 1, 3]].sum()
-            feeds = [{factor: mean * part} for part in (0.5, 1.5, 1.0)]
-            assert run_step(session, train_op, feeds,
-                            accumulation.loss) == pytest.approx(mean * weight, rel=1e-5)
-        assert session.run(tf.train.get_global_step()) == 2
-        np.testing.assert_array_equal(before[2], np.ones([2]))  # this variable has no gradient
-
-
 def make_a_step_and_begin_another(directory, steps):
     """Makes a step and begins another one, in a session that restores and saves checkpoints.
 
@@ -202,17 +186,6 @@ def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tm
         one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps) for steps in (1, 3))
         assert one == three
     assert tf.train.latest_checkpoint(str(tmp_path / "3")).endswith("-2")
-
-
-@pytest.mark.usefixtures("graph")
-def test_the_graph_can_be_written_as_a_meta_graph(caplog):
-    small(steps=2)
-    caplog.set_level("WARNING", logger="tensorflow")
-    meta_graph = tf.train.export_meta_graph()
-    assert not caplog.records
-    with tf.Graph().as_default():
-        tf.train.import_meta_graph(meta_graph)
-        assert [op.name for op in tf.get_collection("gradient_accumulation")] == ["accumulate"]
 
 
 @pytest.mark.usefixtures("graph")
@@ -273,17 +246,3 @@ def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(op
     assert peak < (DEPTH + 1 if steps == 1 else temporaries) + 0.5
     # A session keeps the memory of its constants. So the zeros of a step must not be constants of the graph.
     assert max(constant.nbytes for constant in constants) < kernel
-
-
-@pytest.mark.usefixtures("graph")
-def test_gradients_are_made_and_accumulators_zeroed_one_after_the_other():
-    _, accumulation, train_op = small(steps=2)
-    adding, zeroing = ([op for op in tf.get_default_graph().get_operations() if op.type == kind
-                        and op in ancestors(end)]
-                       for kind, end in [("AssignAddVariableOp", accumulation.accumulate_op),
-                                         ("AssignVariableOp", train_op)])
-    adding = [op for op in adding if "accumulated_gradient" in op.inputs[0].op.name]
-    assert (len(adding), len(zeroing)) == (2, 4)
-    assert sum(before in ancestors(op.inputs[1].op) for op in adding for before in adding) == 1
-    for previous, op in zip(zeroing, zeroing[1:]):
-        assert previous in ancestors(op.inputs[1].op)

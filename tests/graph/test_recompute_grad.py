@@ -21,7 +21,6 @@ import modeling
 CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
                              intermediate_size=12, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4,
                              max_position_embeddings=8, type_vocab_size=2, initializer_range=0.5)
-SHALLOW = modeling.BertConfig.from_dict({**CONFIG.to_dict(), "num_hidden_layers": 1})
 IDS = np.arange(24).reshape(4, 6) % 20
 
 
@@ -103,9 +102,9 @@ def plain():
     return run_model()
 
 
-@pytest.mark.parametrize("mode, segment", [("attention", 1), ("layers", 1)])
-def test_activations_gradients_names_and_initial_weights_are_those_without(plain, mode, segment):
-    assert_same_model(run_model(mode, segment), plain)
+@pytest.mark.parametrize("mode", ["attention", "layers"])
+def test_activations_gradients_names_and_initial_weights_are_those_without(plain, mode):
+    assert_same_model(run_model(mode), plain)
 
 
 def test_gradients_reach_every_layer_whose_output_is_used():
@@ -141,33 +140,6 @@ def test_unknown_modes_and_segments_are_refused(graph):
         build_model("all")
     with pytest.raises(ValueError, match="recompute_segment=0"):
         build_model("layers", 0, scope="other")
-
-
-def test_every_layer_draws_its_masks_twice_and_attention_alone_its_own(graph):
-    def drawn(mode):
-        with tf.Graph().as_default() as graph:
-            tf.train.get_or_create_global_step()
-            tf.gradients(build_model(mode, config=SHALLOW).get_pooled_output(), tf.trainable_variables())
-            return sum(op.type.startswith("StatelessRandomUniform") for op in graph.get_operations())
-
-    assert [drawn(mode) for mode in ("none", "attention", "layers")] == [4, 5, 7]
-
-
-def test_parts_of_an_effective_batch_draw_their_masks_again_too(graph):
-    def accumulated(mode):
-        with tf.Graph().as_default(), tf.Session() as session:
-            tf.train.get_or_create_global_step()
-            part, ids = tf.placeholder(tf.int32, []), tf.placeholder(tf.int32, [2, 6])
-            randomness.set_micro_batch(part)
-            loss = pooled_loss(build_model(mode, ids=ids, config=SHALLOW))
-            sums = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in tf.trainable_variables()]
-            add = [tf.assign_add(*pair) for pair in zip(sums, gradients(loss, tf.trainable_variables()))]
-            session.run(tf.global_variables_initializer())
-            for index in range(2):
-                session.run(add, {part: index, ids: IDS[2 * index:2 * index + 2]})
-            return session.run(sums)
-
-    assert_equal(accumulated("layers"), accumulated("none"))
 
 
 # --- Any function -------------------------------------------------------------------------------------------
@@ -210,11 +182,9 @@ def test_gradients_reach_inputs_and_variables():
     assert np.abs(to_x).max() > 0.1 and np.abs(to_kernel).max() > 0.1
 
 
-@pytest.mark.parametrize("branch", [True, False])
-def test_inside_a_cond(branch):
+def test_inside_a_cond():
     def build(layer, x):
-        y = tf.cond(tf.constant(X.sum() > 0) if branch else tf.constant(X.sum() < 0),
-                    lambda: layer(x, 2), lambda: layer(layer(x, 3), 1))
+        y = tf.cond(tf.constant(X.sum() < 99), lambda: layer(layer(x, 3), 1), lambda: layer(x, 2))
         return loss_and_gradients(y, x)
 
     compare(build)

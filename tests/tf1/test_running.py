@@ -1,5 +1,6 @@
 """`python -m tf1 SCRIPT`, and the modules that programs of TensorFlow 1 import."""
 
+import functools
 import importlib
 import pathlib
 import re
@@ -91,6 +92,13 @@ def start(fork, *arguments):
                                                                     PYTHONDONTWRITEBYTECODE=""))
 
 
+@pytest.fixture
+def run_fork(fork, scripts):
+    """A function that runs `python -m tf1` in a fork of the process that has loaded TensorFlow."""
+    return functools.partial(scripts.run, "tf1/__main__.py", cwd=fork, PYTHONDONTWRITEBYTECODE="",
+                             PYTHONPATH=f"{ROOT}:{(fork / 'library').read_text()}")
+
+
 @pytest.mark.parametrize("options, library", [((), "tensorflow"), pytest.param(
     ("--also=other,library",), "tf1",
     marks=pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow"))])
@@ -124,6 +132,7 @@ def test_a_traceback_has_the_forks_frames_alone(fork):
     assert re.search(r'File "task\.py", line 10, in main\n +fork\.model\.fail\(\)', done.stderr)
     assert re.search(rf'File "{fork}/fork/model\.py", line 16, in fail\n +raise ValueError', done.stderr)
     assert last_lines(done.stderr, 1) == ["ValueError: as the fork wrote it"]
+    assert start(fork, "task.py", "--mode=interrupt").returncode in (130, -signal.SIGINT)
 
 
 @pytest.mark.parametrize("file, count", [("model.safetensors", 1), ("pytorch_model.bin", 0)])
@@ -138,30 +147,20 @@ def test_a_directory_of_hugging_face_is_explained(tmp_path, capsys, file, count)
     assert "Couldn't find 'checkpoint' file" in (raised if count else last)
 
 
-@pytest.mark.slow(reason="two interpreters of their own, which load TensorFlow")
-def test_exit_codes_are_the_scripts(fork):
-    assert start(fork, "task.py", "--mode=exit").returncode == 7
-    assert start(fork, "task.py", "--mode=interrupt").returncode in (130, -signal.SIGINT)
+@pytest.mark.parametrize("arguments, code, message", [
+    (["task.py", "--mode=exit"], 7, ""), (["old.py"], 1, "SyntaxError"),
+    (["nothing.py"], 2, "there is no file nothing.py"),
+    (["-m", "no_such_module"], 1, "No module named no_such_module")])
+def test_exit_codes_are_the_scripts(run_fork, arguments, code, message):
+    done = run_fork(*arguments)
+    assert done.code == code and message in last_lines(done.err, 1)[0]
 
 
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_file_of_python_2_is_named(fork):
-    done = start(fork, "old.py")
-    assert done.returncode == 1 and 'File "old.py", line 1' in done.stderr and "SyntaxError" in done.stderr
-
-
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_module_runs_too_and_leaves_no_compiled_files(fork):
-    done = start(fork, "-m", "task", "--mode=run")
-    assert done.returncode == 0, done.stderr
+def test_a_module_runs_too_and_leaves_no_compiled_files(run_fork, fork):
+    done = run_fork("-m", "task", "--mode=run")
+    done.assert_success()
     assert not list(fork.rglob("*.pyc"))  # no run has written one
-    assert f"{fork}/task.py" in done.stdout and "['--mode=run']" in done.stdout
-
-
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_what_cannot_be_run_is_said(fork):
-    done = start(fork, "nothing.py")
-    assert done.returncode != 0 and "there is no file nothing.py" in last_lines(done.stderr, 1)[0]
+    assert f"{fork}/task.py" in done.out and "['--mode=run']" in done.out
 
 
 # --- Which files are changed, and how --------------------------------------------------------------------
