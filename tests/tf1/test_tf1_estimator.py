@@ -548,8 +548,3 @@ def test_the_metrics_of_glues_regression(graph):
 def test_a_mirrored_strategy_of_no_gpus_is_the_cpu():
     strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=0)
     assert tf.estimator.RunConfig(train_distribute=strategy).train_distribute is strategy
-
-
-def test_names_come_from_tensorflow_estimator_too():
-    from tensorflow.estimator import Estimator
-    assert Estimator is tf.estimator.Estimator
