@@ -1,6 +1,5 @@
 """Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
-
 from helpers import comparable
 import numpy as np
 import pytest
@@ -29,13 +28,6 @@ def effective_batch():
             "weights_total": np.full([BATCH], counted.sum(), np.float32)}
 
 
-def masked_lm(model, features, steps):
-    """Returns a mean over the weights of the effective batch. Its micro-batches have different weights."""
-    logits = 4.0 * tf.einsum("bfw,vw->bfv", model.get_sequence_output(), model.get_embedding_table())
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=features["words"], logits=logits)
-    return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
-
-
 # --- Training by hand, as a loop does it -----------------------------------------------------------------
 
 
@@ -46,27 +38,6 @@ def make_index():
                             collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX])
     randomness.set_micro_batch(index)
     return index
-
-
-def build(steps):
-    """Returns ({feature: placeholder of one micro-batch}, loss, train op)."""
-    tf.train.get_or_create_global_step()
-    features = {name: tf.placeholder(array.dtype, [BATCH // steps, *array.shape[1:]])
-                for name, array in effective_batch().items()}
-    if steps > 1:
-        make_index()
-    model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32))
-    loss = masked_lm(model, features, steps)
-    return features, loss, optimization.create_optimizer(loss, 5e-5, 100, 0, False,
-                                                         gradient_accumulation_steps=steps)
-
-
-def run_step(session, train_op, feeds, fetches):
-    """Feeds each micro-batch once. Returns the fetches of the last run, which also runs the train op."""
-    for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
-        for feed in feeds[:-1]:
-            session.run(accumulation.accumulate_op, feed)
-    return session.run([fetches, train_op], feeds[-1])[0]
 
 
 def initialize(session):
@@ -80,18 +51,33 @@ def weights_in(session):
 
 
 def trained(steps):
-    """Returns (weights before, weights after, losses, gradient norms) of a training."""
+    """Returns (weights before, weights after, losses, gradient norms) of a training.
+
+    The loss is a mean over the weights of the effective batch. Its micro-batches have different weights.
+    """
+    arrays, size = effective_batch(), BATCH // steps
     with tf.Graph().as_default() as graph, tf.Session(config=SESSION) as session:
-        features, loss, train_op = build(steps)
+        tf.train.get_or_create_global_step()
+        if steps > 1:
+            make_index()
+        features = {name: tf.placeholder(array.dtype, [size, *array.shape[1:]])
+                    for name, array in arrays.items()}
+        model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32))
+        logits = 4.0 * tf.einsum("bfw,vw->bfv", model.get_sequence_output(), model.get_embedding_table())
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=features["words"], logits=logits)
+        loss = steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
+        train_op = optimization.create_optimizer(loss, 5e-5, 100, 0, False, gradient_accumulation_steps=steps)
         for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
             loss = accumulation.loss
-        size = BATCH // steps
-        feeds = [{placeholder: effective_batch()[name][part * size:(part + 1) * size]
-                  for name, placeholder in features.items()} for part in range(steps)]
-        norm = graph.get_operation_by_name("gradient_norm").outputs[0]
+        fetched = [[loss, graph.get_operation_by_name("gradient_norm").outputs[0]], train_op]
+        *feeds, last = [{placeholder: arrays[name][part * size:(part + 1) * size]
+                         for name, placeholder in features.items()} for part in range(steps)]
         initialize(session)
-        before = weights_in(session)
-        seen = [run_step(session, train_op, feeds, [loss, norm]) for _ in range(STEPS)]
+        before, seen = weights_in(session), []
+        for _ in range(STEPS):
+            for feed in feeds:
+                session.run(accumulation.accumulate_op, feed)
+            seen.append(session.run(fetched, last)[0])
         assert session.run(tf.train.get_global_step()) == STEPS
         return before, weights_in(session), *np.transpose(seen)
 
@@ -112,15 +98,15 @@ def test_splitting_a_batch_changes_no_weight():
 # --- Accumulators ----------------------------------------------------------------------------------------
 
 
-def small(steps, use_resource=None, loss=1.0):
+def small(steps):
     """Returns (placeholder of a factor of the loss, Accumulation or None, train op) of a small problem.
 
     One of its variables is a table: the loss uses only some of its rows.
     """
-    kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]), use_resource=use_resource)
-    table = tf.get_variable("table", initializer=tf.ones([4, 2]), use_resource=use_resource)
-    tf.get_variable("pooler/kernel", initializer=tf.ones([2]), use_resource=use_resource)
-    factor = tf.placeholder_with_default(tf.constant(loss), [])
+    kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]))
+    table = tf.get_variable("table", initializer=tf.ones([4, 2]))
+    tf.get_variable("pooler/kernel", initializer=tf.ones([2]))
+    factor = tf.placeholder_with_default(1.0, [])
     value = factor * (tf.reduce_sum(kernel) + tf.reduce_sum(tf.gather(table, [1, 1, 3])))
     train_op = optimization.create_optimizer(value, 0.1, 10, 0, False, gradient_accumulation_steps=steps)
     found = tf.get_collection("gradient_accumulation")

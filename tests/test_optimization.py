@@ -102,18 +102,14 @@ NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 
 
 def build_problem(use_resource=None):
-    """Returns ({name: variable}, loss, size) of a linear loss.
-
-    The gradients are size · SLOPES. The slices of the gradient of the table are size · ROWS.
-    """
+    """Returns ({name: variable}, loss). The gradients are SLOPES. Those of the table have the slices ROWS."""
     variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
                  for name, values in START.items()}
-    size = tf.placeholder_with_default(tf.constant(1.0), [])
     loss = tf.reduce_sum(tf.gather(variables["table"], IDS) * ROWS)
     for name, variable in variables.items():
         if name != "table":
             loss += tf.reduce_sum(variable * SLOPES[name])
-    return variables, loss * size, size
+    return variables, loss
 
 
 def gradients():
@@ -132,14 +128,14 @@ def rate_at(step):
     return 0.1 * step / 2 if step < 2 else 0.1 * (1 - min(step, 10) / 10)
 
 
-def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01, size=1.0):
+def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01):
     """Returns the variables and slots after `steps` steps of AdamWeightDecay."""
     weights = {name: values.copy() for name, values in START.items()}
     slots = {f"{name}/adam_{slot}": np.zeros_like(values) for name, values in START.items() for slot in "mv"}
     gradient_of, norm = gradients()
     for step in range(steps):
         for name, gradient in gradient_of.items():
-            gradient = size * gradient * min(1.0, clip_norm / (size * norm))
+            gradient = gradient * min(1.0, clip_norm / norm)
             m = slots[f"{name}/adam_m"] = 0.9 * slots[f"{name}/adam_m"] + 0.1 * gradient
             v = slots[f"{name}/adam_v"] = 0.999 * slots[f"{name}/adam_v"] + 0.001 * gradient**2
             update = m / (np.sqrt(v) + 1e-6)
@@ -149,13 +145,12 @@ def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01, size=1.0):
     return {**weights, **slots}
 
 
-def train(train_op, steps, feed=None, load_weights=lambda session: None):
+def train(train_op, steps):
     """Returns {name: value} of all variables after `steps` steps."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        load_weights(session)
         for _ in range(steps):
-            session.run(train_op, feed)
+            session.run(train_op)
         return session.run({variable.op.name: variable for variable in tf.global_variables()})
 
 
@@ -171,7 +166,7 @@ def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_a
     gradient_of, norm = gradients()
     summed = np.sqrt(sum((gradient**2).sum() for gradient in gradient_of.values()))
     assert abs(norm - summed) > 0.1  # so the tests of this file notice a wrong norm
-    _, loss, _ = build_problem()
+    _, loss = build_problem()
     optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
     logged = {tensor.op.name: tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)}
     with tf.Session() as session:
@@ -192,14 +187,14 @@ def test_clipping_factor(norm, factor):
 
 @pytest.mark.parametrize("clip_norm, limit", [(0.5, 0.5), (0, np.inf)])
 def test_weight_decay_and_clipping_can_be_chosen(clip_norm, limit):
-    _, loss, _ = build_problem()
+    _, loss = build_problem()
     computed = train(optimization.create_optimizer(
         loss, use_tpu=False, weight_decay=0.1, clip_norm=clip_norm, **SCHEDULE), 3)
     assert_same(computed, train_in_numpy(3, clip_norm=limit, decay=0.1))
 
 
 def test_a_variable_without_a_gradient_is_passed_over():
-    _, loss, _ = build_problem()
+    _, loss = build_problem()
     tf.get_variable("unused", initializer=[7.0])
     computed = train(optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE), 3)
     np.testing.assert_array_equal(computed["unused"], [7.0])
@@ -209,7 +204,7 @@ def test_a_variable_without_a_gradient_is_passed_over():
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
-    variables, loss, _ = build_problem(use_resource)
+    variables, loss = build_problem(use_resource)
     global_step = tf.train.get_or_create_global_step()
     optimizer = optimization.AdamWeightDecayOptimizer(
         learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=[
@@ -454,7 +449,7 @@ def test_the_global_step_is_counted_after_every_update_and_everything_that_reads
     global_step = tf.get_variable("global_step", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
                                   trainable=False, use_resource=use_resource,
                                   collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP])
-    variables, loss, _ = build_problem(use_resource)
+    variables, loss = build_problem(use_resource)
     train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
     graph = tf.get_default_graph()
     handle = graph.get_operation_by_name(global_step.op.name)

@@ -143,14 +143,14 @@ def test_a_repeatable_function_draws_the_same_numbers_whatever_became_of_step_se
 # --- Dropout in a model -------------------------------------------------------------------------------------
 
 
-def run_model(steps=(0,), seed=None, before=False, after=False, part=None, ids=IDS):
+def run_model(steps=(0,), seed=None, has_heads=False):
     """Returns the sequence outputs at some steps, in a new graph and session."""
-    with keyed_session(seed, part) as (session, global_step):
-        if before:
+    with keyed_session(seed, None) as (session, global_step):
+        if has_heads:
             tf.get_variable("head", [3], initializer=modeling.create_initializer())
             modeling.dropout(tf.ones([2, 8]), 0.3)
-        model = modeling.BertModel(CONFIG, True, tf.constant(ids, tf.int32))
-        if after:
+        model = modeling.BertModel(CONFIG, True, tf.constant(IDS, tf.int32))
+        if has_heads:
             with tf.variable_scope("head"):
                 modeling.dropout(model.get_pooled_output(), 0.3)
                 tf.get_variable("kernel", [3], initializer=modeling.create_initializer())
@@ -173,7 +173,7 @@ def test_a_models_masks_are_the_same_in_every_session_and_differ_between_steps_a
 
 
 def test_a_head_beside_the_encoder_changes_neither_its_masks_nor_its_initial_weights():
-    np.testing.assert_array_equal(run_model()[0], run_model(before=True, after=True)[0])
+    np.testing.assert_array_equal(run_model()[0], run_model(has_heads=True)[0])
 
 
 def test_every_dropout_of_a_model_has_its_own_mask_of_the_right_share(graph):

@@ -59,17 +59,17 @@ def weighted_sum(tensor):
     return tf.reduce_sum(flat * tf.tile(weights, [8])[:tf.size(flat)])
 
 
-def build_model(mode="none", segment=1, ids=IDS, config=CONFIG, **options):
-    ids = ids if isinstance(ids, tf.Tensor) else tf.constant(ids, tf.int32)
+def build_model(mode="none", segment=1, **options):
+    ids = tf.constant(IDS, tf.int32)
     mask = tf.cast(tf.not_equal(ids, 3), tf.int32)
-    return modeling.BertModel(config, True, ids, mask, recompute=mode, recompute_segment=segment, **options)
+    return modeling.BertModel(CONFIG, True, ids, mask, recompute=mode, recompute_segment=segment, **options)
 
 
 def pooled_loss(model):
     return weighted_sum(model.get_pooled_output())
 
 
-def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
+def run_model(mode="none", segment=1, loss=pooled_loss):
     """Returns (outputs of all layers, {name of a variable: gradient}, initial values), from a new graph."""
     config = tf.ConfigProto()
     # The arithmetic optimization changes the order of additions if a sum has another shape. Without it, all
@@ -77,14 +77,13 @@ def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
     config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         global_step = tf.train.get_or_create_global_step()
-        model = build_model(mode, segment, ids() if callable(ids) else ids)
+        model = build_model(mode, segment)
         variables = tf.trainable_variables()
         found = dict(zip([variable.op.name for variable in variables], gradients(loss(model), variables)))
         found = {name: gradient for name, gradient in found.items() if gradient is not None}
         session.run(tf.global_variables_initializer())
         global_step.load(3, session)
-        placeholders = tf.get_collection("feed")
-        return session.run([model.get_all_encoder_layers(), found, variables], dict(zip(placeholders, [IDS])))
+        return session.run([model.get_all_encoder_layers(), found, variables])
 
 
 def assert_same_model(ours, expected, tolerance=0):

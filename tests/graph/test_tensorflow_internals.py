@@ -124,7 +124,6 @@ def test_an_imported_graph_returns_its_variables_and_gets_no_saver():
         assert not [op.name for op in graph.get_operations() if op.type == "SaveV2"]
 
 
-
 class _Recorder(tensorflow_internals.Saver):
     removed = ()
 

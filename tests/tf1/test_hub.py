@@ -28,8 +28,8 @@ def graph():
         yield graph
 
 
-def values_of(fetches, session=None):
-    with session or tf.Session() as session:
+def values_of(fetches):
+    with tf.Session() as session:
         session.run([tf.global_variables_initializer(), tf.tables_initializer()])
         return session.run(fetches)
 
