@@ -1,5 +1,6 @@
 """Helpers that several test modules need."""
 
+import collections
 import json
 import pathlib
 
@@ -53,6 +54,18 @@ def tensors_of(prefix):
     """Returns {name: array} of a checkpoint, or of the newest checkpoint in a directory."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def events_in(directory):
+    """Returns {tag: [(step, value)]} of the event files in a directory. A value that is no number is None."""
+    found = collections.defaultdict(list)
+    for path in sorted(pathlib.Path(directory).glob("*tfevents*")):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = (value.simple_value if value.HasField("simple_value") else
+                          tf.make_ndarray(value.tensor).item() if value.HasField("tensor") else None)
+                found[value.tag].append((event.step, number))
+    return dict(found)
 
 
 def snapshot(directory):

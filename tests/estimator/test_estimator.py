@@ -20,7 +20,7 @@ import termios
 import threading
 
 from absl import logging
-from helpers import tensors_of
+from helpers import events_in, tensors_of
 import numpy as np
 import pytest
 import tensorflow
@@ -110,16 +110,6 @@ def steps_of(model_dir):
     """Returns the steps of the checkpoints in a directory."""
     found = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in os.listdir(model_dir)]
     return sorted(int(match.group(1)) for match in found if match)
-
-
-def summaries_in(directory):
-    """Returns {tag: [(step, value)]} of the event files in a directory."""
-    found = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(str(directory)), "*tfevents*"))):
-        for event in tf.train.summary_iterator(path):
-            for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
 
 
 def snapshot(directory):
@@ -535,7 +525,7 @@ def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batc
     model = Estimator(model_fn, trained.model_dir)
     found = model.evaluate(batches([1.0, 5.0], [4.0]), name="arrays", metrics=metrics)
     assert found == {"largest": 5.0, "loss": 3.5, "global_step": 3} and seen == [[1.0, 5.0], [4.0]]
-    assert summaries_in(os.path.join(trained.model_dir, "eval_arrays")) == {
+    assert events_in(os.path.join(trained.model_dir, "eval_arrays")) == {
         "largest": [(3, 5.0)], "loss": [(3, 3.5)]}
     seen.clear()
     known["loss"] = 7.0
@@ -550,7 +540,7 @@ def test_a_metric_that_is_no_scalar_is_returned_and_left_out_of_the_summary(trai
 
     results = Estimator(model_fn, trained.model_dir).evaluate(batches([1.0, 2.0], [3.0, 4.0]))
     np.testing.assert_array_equal(results["means"], [2, 3])
-    assert list(summaries_in(os.path.join(trained.model_dir, "eval"))) == ["loss"]
+    assert list(events_in(os.path.join(trained.model_dir, "eval"))) == ["loss"]
 
 
 @pytest.mark.parametrize("call", [
@@ -852,7 +842,7 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
     assert lines[-1].endswith("remaining 0:00:00")
     assert "learning_rate 0.05  " in lines[1]  # halfway through the warm-up
     assert any(re.fullmatch(r"Devices: .*CPU:0.*", message) for message in log.messages)
-    assert [step for step, _ in summaries_in(tmp_path)["examples/sec"]] == [1, 2, 4, 5]
+    assert [step for step, _ in events_in(tmp_path)["examples/sec"]] == [1, 2, 4, 5]
     output = capfd.readouterr()
     assert "training" not in output.err and "\r" not in output.err + output.out  # no progress bar
 
@@ -864,13 +854,13 @@ def test_a_models_own_loss_summary_is_not_doubled(counting, tmp_path):
         return spec
 
     counting(model_fn=model_fn, save_summary_steps=1).train(endless, steps=2)
-    found = summaries_in(tmp_path / "model")
+    found = events_in(tmp_path / "model")
     assert [tag for tag in found if "loss" in tag] == ["loss"] and found["loss"] == [(1, 1.5), (2, 1.5)]
 
 
 def test_summaries_and_lines_can_be_switched_off(counting, tmp_path, log):
     counting(save_summary_steps=0, log_step_count_steps=None).train(endless, steps=2)
-    assert summaries_in(tmp_path / "model") == {}
+    assert events_in(tmp_path / "model") == {}
     assert not [message for message in log.messages if message.startswith("step ")]
 
 

@@ -11,6 +11,7 @@ from helpers import ancestors
 import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels
+from test_collectives import Group
 
 from bertlib.estimator import estimator_spec, model_graph, run_config
 from bertlib.estimator.step_config import StepConfig
@@ -85,15 +86,6 @@ def placeholder(field):
     """Returns a placeholder like a feature of the input. A trimmed sequence has no static length."""
     shape = [None, *(None if size == SEQ_LENGTH else size for size in field.shape)]
     return tf.placeholder(tf.int32 if field.dtype == "int64" else tf.as_dtype(field.dtype), shape)
-
-
-class Group:
-    """A fake `replica_group.Group`: replica 1 of 3, without the other replicas."""
-
-    count, index = 3, 1
-
-    def broadcast(self, value):
-        return value
 
 
 def build(model_fn, fields, totals, mode, step):

@@ -1,10 +1,10 @@
 """The modules of tf.contrib that a training uses: .training, .opt, .mixed_precision, .estimator, .summary."""
 
-import collections
 import json
 import pathlib
 
 from graphs import names, run
+from helpers import events_in
 import numpy as np
 import pytest
 
@@ -314,18 +314,6 @@ def estimator_in(directory):
     return tf.contrib.tpu.TPUEstimator(
         model_fn, str(directory / "model"), tf.contrib.tpu.RunConfig(save_checkpoints_steps=1000),
         {"directory": str(directory / "events")}, train_batch_size=2, eval_batch_size=2)
-
-
-def events_in(directory):
-    """Returns {tag: [(step, value or None)]} of the event files in a directory."""
-    found = collections.defaultdict(list)
-    for path in sorted(pathlib.Path(directory).glob("*tfevents*")):
-        for event in tf.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                number = (value.simple_value if value.HasField("simple_value") else
-                          tf.make_ndarray(value.tensor).item() if value.HasField("tensor") else None)
-                found[value.tag].append((event.step, number))
-    return dict(found)
 
 
 def test_a_host_call_writes_its_summaries_and_a_resumed_run_goes_on(tmp_path):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+from helpers import events_in, tensors_of
 import numpy as np
 import pytest
 import scripts as running
@@ -131,13 +132,6 @@ def trained(request, scripts, tiny_model, tmp_path_factory):
     run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
     assert run.finished.code == 0, run.finished.err
     return run
-
-
-def tensors_of(prefix):
-    """Returns {name: array} of a checkpoint, without the state of the input."""
-    reader = tf.train.load_checkpoint(str(prefix))
-    types = reader.get_variable_to_dtype_map()
-    return {name: reader.get_tensor(name) for name in types if types[name] != tf.variant}
 
 
 def steps_in(directory):
@@ -260,6 +254,5 @@ def test_our_modeling_computes_the_same_from_what_a_forks_own_trained(trained):
 
 @pytest.mark.parametrize("trained", [_TAGGER], indirect=True, ids=["tagger"])
 def test_train_and_evaluate_evaluates_each_checkpoint(trained):
-    events = [event for path in sorted((trained.output / "eval").iterdir())
-              for event in tf.train.summary_iterator(str(path))]
-    assert [event.step for event in events if event.summary.value] == [SAVE_STEPS, 2 * SAVE_STEPS, LAST_STEP]
+    steps = [step for step, _ in events_in(trained.output / "eval")["loss"]]
+    assert steps == [SAVE_STEPS, 2 * SAVE_STEPS, LAST_STEP]

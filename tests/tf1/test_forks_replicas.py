@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 
+from helpers import events_in
 import numpy as np
 import pytest
 import scripts
@@ -45,13 +46,6 @@ def last_json(text):
     return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
 
-def losses_in(directory):
-    """Returns {step: loss} of the summaries of a training."""
-    return {event.step: value.simple_value for path in sorted(directory.glob("events*"))
-            for event in tf.train.summary_iterator(str(path)) for value in event.summary.value
-            if value.tag == "loss"}
-
-
 def assert_close(found, expected):
     assert set(found) == set(expected)
     for name, value in expected.items():
@@ -80,7 +74,7 @@ def test_two_replicas_train_as_one_process_with_twice_the_batch(alone, together)
         assert_close(found[kind], expected[kind])
         # The step of a summary may be read before or after the step is counted. So only the last losses are
         # compared.
-        last, theirs = (max(losses_in(folder / kind).items()) for folder in (of_both, directory))
+        last, theirs = (max(events_in(folder / kind)["loss"]) for folder in (of_both, directory))
         np.testing.assert_allclose(last[1], theirs[1], **TOLERANCE)
     assert "none" not in expected
     assert re.search("not averaged over the 2 replicas.* tf.gradients", found["none"])
