@@ -207,8 +207,9 @@ def uses_of_internals(path):
         if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
             # An inherited name may be defined in another file.
             text = ast.unparse(node)
-            ours = _all_names() if text.startswith(("self._", "cls._", "super()._")) else _names_in(tree)
-            if not any(node.attr in names for names in (ours, NOT_OF_TENSORFLOW, OPTIMIZER_STEPS)):
+            inherited = _all_names() if text.startswith(("self._", "cls._", "super()._")) else ()
+            if not any(node.attr in names for names in (
+                    _names_in(tree), inherited, NOT_OF_TENSORFLOW, OPTIMIZER_STEPS)):
                 found.append((node.lineno, text))
     return sorted({f"{path.name}:{line}: {what}" for line, what in found})
 
