@@ -112,7 +112,8 @@ def _check_flags(settings, is_file):
              **dict.fromkeys(("compare_file", "compare_examples"),
                              (is_file or settings.text, f"--text, or {formats}"))}
     for name, (has_effect, needed) in needs.items():
-        if settings.is_given(name) and not has_effect:
+        asked = settings.is_given(name) and getattr(settings, name) is not False
+        if asked and not has_effect:
             raise ValueError(f"--{name} needs {needed}. Pass {needed}, or leave --{name} out.")
     if settings.compare_file is not None:
         require_file(settings, "compare_file")
