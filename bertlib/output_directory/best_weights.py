@@ -250,9 +250,8 @@ class BestWeights:
         self._write_model_files()
         if checkpoint is not None:
             opened = checkpoint_formats.open_checkpoint(checkpoint)
-            prefix = os.path.join(checkpoint_files.escape_directory(self._path), f"model.ckpt-{step}")
             checkpoint_formats.write_tensorflow(
-                prefix, opened, [*checkpoint_formats.weight_names(opened), "global_step"])
+                self._weights(step), opened, [*checkpoint_formats.weight_names(opened), "global_step"])
         self._describe(step, value)
         named = os.path.join(self._path, "checkpoint")
         if step is not None:

@@ -195,12 +195,13 @@ def test_kept_results(row, copy):
 def test_odd_paths(row, trained, tmp_path):
     odd = trained.copy(tmp_path / ODD)
     shutil.rmtree(odd.output)
-    done = odd.train(save_checkpoints_steps=2, keep_checkpoint_max=2, do_predict=False)
+    done = odd.train(save_checkpoints_steps=2, keep_checkpoint_max=2, do_predict=False, eval_every_steps=4,
+                     keep_best=row.metric, weights="last")
     assert done.code == 0, done.err
     kept = {path.name for path in odd.output.glob("model.ckpt-*.index")}
     assert kept == {"model.ckpt-6.index", f"model.ckpt-{STEPS}.index"}
     if row.name not in promises.PROMISES["prediction"].without:
-        assert predict(odd) == predict(trained.copy(tmp_path / "plain"))
+        assert predict(odd, weights="last") == predict(trained.copy(tmp_path / "plain"))
     odd.directory.rename(tmp_path / "renamed")  # TensorFlow's reader takes the odd name for a pattern
     assert different_tensors(tmp_path / "renamed" / "output", trained.output) == []
 
