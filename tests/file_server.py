@@ -17,14 +17,13 @@ class Server:
       pause: number of bytes after which answers wait for `go`, a threading.Event; None for no pause.
       ranges: whether the server supports the header Range.
       tags: whether the server sends the header ETag.
-      lengths: whether the server sends the header Content-Length.
       tag: the ETag of all files. With None, the ETag of a file depends on its content.
       kind: the Content-Type.
     """
 
     def __init__(self, files):
         self.files, self.requests, self.cuts = dict(files), [], []
-        self.ranges = self.tags = self.lengths = True
+        self.ranges = self.tags = True
         self.tag = self.pause = None
         self.go = threading.Event()
         self.kind = "application/octet-stream"
@@ -64,8 +63,7 @@ class Server:
             return
         handler.send_response(206 if start else 200)
         handler.send_header("Content-Type", self.kind)
-        if self.lengths:
-            handler.send_header("Content-Length", len(data) - start)
+        handler.send_header("Content-Length", len(data) - start)
         if self.tags:
             handler.send_header("ETag", tag)
         if start:

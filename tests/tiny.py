@@ -18,8 +18,7 @@ CONFIG = {
     "attention_probs_dropout_prob": 0.1,
     "max_position_embeddings": 40, "type_vocab_size": 2, "initializer_range": 0.02}
 SEQ_LENGTH = 20
-LABELS = {"mrpc": ["0", "1"], "cola": ["0", "1"], "mnli": ["contradiction", "entailment", "neutral"],
-          "xnli": ["contradiction", "entailment", "neutral"]}
+LABELS = {"mrpc": ["0", "1"], "cola": ["0", "1"], "mnli": ["contradiction", "entailment", "neutral"]}
 
 
 # --- The model -------------------------------------------------------------------------------------------
@@ -155,50 +154,32 @@ def flags(**values):
 
 # --- Data ------------------------------------------------------------------------------------------------
 
-# For each task: headers, and the file of each part.
-_MNLI_HEADER = ["index", *"1234567", "sentence1", "sentence2", "label1", "gold_label"]
-_XNLI_HEADER = ["language", "gold_label", *"2345", "sentence1", "sentence2"]
-FILES = {
-    "mrpc": {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"},
-    "cola": {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"},
-    "mnli": {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv"},
-    "xnli": {"train": "multinli/multinli.train.zh.tsv", "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}}
-
-
-def row(task, part, index, label, text_a, text_b):
-    """Returns the fields of an example in the file of a task."""
-    if task == "mrpc":
-        return [label, str(index), str(index), text_a, text_b]
-    if task == "cola":
-        return ["source", label, "", text_a]
-    if task == "mnli":
-        return [str(index), *"1234567", text_a, text_b, label, label]
-    if part == "train":
-        return [text_a, text_b, label.replace("contradiction", "contradictory")]
-    return ["zh", label, *"2345", text_a, text_b]
-
-
-def header(task, part):
-    """Returns the header row of the file of a task, or None."""
-    if task == "xnli" and part == "train":
-        return ["premise", "hypo", "label"]
-    return {"mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], "cola": None,
-            "mnli": _MNLI_HEADER, "xnli": _XNLI_HEADER}[task]
+# {task: (header row, row of an example)}.
+_ROWS = {
+    "mrpc": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", "{label}\t{index}\t{index}\t{a}\t{b}\n"),
+    "cola": ("", "source\t{label}\t\t{a}\n"),
+    "mnli": ("index\t1\t2\t3\t4\t5\t6\t7\tsentence1\tsentence2\tlabel1\tgold_label\n",
+             "{index}\t1\t2\t3\t4\t5\t6\t7\t{a}\t{b}\t{label}\t{label}\n")}
 
 
 def sentence(chance):
     return " ".join(chance.choice(_STEMS) for _ in range(chance.randint(3, 12))) + " ."
 
 
+def format_task(task, examples):
+    """Returns the content of a file of a task. An example is (label, first text, second text)."""
+    header, row = _ROWS[task]
+    return header + "".join(row.format(index=index, label=label, a=first, b=second)
+                            for index, (label, first, second) in enumerate(examples))
+
+
 def write_task(directory, task, **sizes):
     """Writes the files of a task, and returns the directory. `sizes` are numbers of examples (train=12)."""
-    chance = random.Random(task)
+    chance, labels = random.Random(task), LABELS[task]
+    directory.mkdir(parents=True, exist_ok=True)
     for part, size in sizes.items():
-        labels = LABELS[task]
-        rows = [row(task, part, index, labels[index % len(labels)], sentence(chance), sentence(chance))
-                for index in range(size)]
-        path = directory / FILES[task][part]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        first = [header(task, part)] if header(task, part) else []
-        path.write_text("".join("\t".join(fields) + "\n" for fields in first + rows), encoding="utf-8")
+        name = f"{part}_matched" if task == "mnli" and part != "train" else part
+        (directory / f"{name}.tsv").write_text(format_task(task, [
+            (labels[index % len(labels)], sentence(chance), sentence(chance)) for index in range(size)]),
+            encoding="utf-8")
     return directory

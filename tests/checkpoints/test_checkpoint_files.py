@@ -138,8 +138,7 @@ def test_a_published_checkpoint_is_not_taken_for_one_of_a_training(tmp_path):
 # --- The newest checkpoint is damaged --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a", ODD])
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how, name", [*((how, "a") for how in DAMAGE), ("the data's end", ODD)])
 def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_before(tmp_path, how, name):
     directory = tmp_path / name
     prefixes = write(directory, 2, 5, 8, 10, 20)

@@ -102,10 +102,8 @@ def _one_text(directory, part, size, chance):
 
 
 def _pairs(directory, part, size, chance):
-    lines = [tiny.header("mrpc", part)] + [
-        tiny.row("mrpc", part, index, str(index % 2), _sentence(chance, index), tiny.sentence(chance))
-        for index in range(size)]
-    (directory / f"{part}.tsv").write_text("".join("\t".join(fields) + "\n" for fields in lines))
+    (directory / f"{part}.tsv").write_text(tiny.format_task("mrpc", [
+        (index % 2, _sentence(chance, index), tiny.sentence(chance)) for index in range(size)]))
 
 
 def _scores(directory, part, size, chance):

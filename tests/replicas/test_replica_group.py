@@ -177,8 +177,6 @@ def test_nobody_at_the_address_is_an_error(meeting):
 
 
 @pytest.mark.parametrize("changes, words", [
-    (dict(count=4), r"belongs to a run of 4 replicas, but replica 0 to a run of 3\. Pass the same "
-                    r"--num_replicas"),
     (dict(index=5), r"is replica 5, but this number is invalid"),
     (dict(key="bad0"), r"cannot be reached .* \(another run, or another program, listens there\)")])
 def test_a_replica_of_another_run_is_refused(changes, words, meeting):

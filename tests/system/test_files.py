@@ -21,13 +21,6 @@ def test_what_is_no_json_object_is_a_value_error_that_names_the_file(tmp_path, c
     assert str(path) in str(refused.value) and said in str(refused.value)
 
 
-def test_a_json_object_is_read(tmp_path):
-    (tmp_path / "x.json").write_text('{"ä": [1]}', encoding="utf-8")
-    assert files.read_json_object(tmp_path / "x.json") == {"ä": [1]}
-    with pytest.raises(FileNotFoundError):
-        files.read_json_object(tmp_path / "y.json")
-
-
 def test_what_exists_as_it_stands_is_no_glob(tmp_path):
     for directory in ("a[1]", "a1"):
         (tmp_path / directory).mkdir()

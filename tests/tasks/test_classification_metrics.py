@@ -15,6 +15,13 @@ def softmax(logits):
     return (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
 
 
+def check_metrics(found, expected):
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6 if name == "eval_loss" else 1e-12,
+                                   err_msg=name)
+
+
 def check_labels(found, labels, predicted):
     """Compares the metrics of each label. `labels` and `predicted` are [N, C], 0 or 1."""
     expected = sklearn_metrics.precision_recall_fscore_support(labels, predicted, zero_division=0.0)
@@ -41,10 +48,8 @@ def test_metrics_of_classes(classes):
         "eval_matthews": sklearn_metrics.matthews_corrcoef(labels, predicted),
         "eval_confusion_matrix": sklearn_metrics.confusion_matrix(labels, predicted, labels=every),
         "eval_loss": sklearn_metrics.log_loss(labels, probabilities, labels=every)}
-    assert set(found) == set(expected) and losses.dtype == np.float32
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6 if name == "eval_loss" else 1e-12,
-                                   err_msg=name)
+    check_metrics(found, expected)
+    assert losses.dtype == np.float32
     check_labels(target.details(labels, probabilities)["labels"], np.eye(classes)[labels],
                  np.eye(classes)[predicted])
 
@@ -94,10 +99,7 @@ def test_metrics_of_sets(threshold, ties):
         "eval_auc": areas.mean(), **{f"eval_auc_{name}": area for name, area in zip(NAMES, areas)},
         **{f"eval_f1_{average}": sklearn_metrics.f1_score(labels, predicted, average=average, zero_division=0)
            for average in ("micro", "macro")}}
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6 if name == "eval_loss" else 1e-12,
-                                   err_msg=name)
+    check_metrics(found, expected)
     check_labels(target.details(labels, probabilities)["labels"], labels, predicted)
 
 
@@ -137,15 +139,7 @@ def test_metrics_of_scores(ties):
                 "eval_loss": sklearn_metrics.mean_squared_error(labels, scores),
                 "eval_mae": sklearn_metrics.mean_absolute_error(labels, decimal),
                 "eval_rmse": sklearn_metrics.root_mean_squared_error(labels, decimal)}
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6 if name == "eval_loss" else 1e-12,
-                                   err_msg=name)
-
-
-def test_ranks_are_those_of_scipy():
-    values = np.array([3, 1, 3, 3, -2, 1, 9], np.float64)
-    np.testing.assert_array_equal(classification_metrics.ranks(values), stats.rankdata(values))
+    check_metrics(found, expected)
 
 
 @pytest.mark.parametrize("scores, expected", [([0.1] * 5, 0), ([0.1, np.nan, 0.3, 0.4, 0.5], np.nan)])

@@ -33,10 +33,9 @@ class WordTokenizer:
 
 
 def write(path, *rows, end="\n"):
-    """Writes rows to a file, and returns its path. A row is a list of fields, or a whole line."""
+    """Writes rows to a file, and returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [row if isinstance(row, str) else "\t".join(row) for row in rows]
-    path.write_bytes("".join(line + end for line in lines).encode("utf-8"))
+    path.write_bytes("".join(row + end for row in rows).encode("utf-8"))
     return str(path)
 
 
@@ -44,17 +43,11 @@ def described(examples):
     return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
 
 
-def mnli_row(guid, text_a, text_b, label):
-    return [guid, *"1234567", text_a, text_b, "neutral", label]
-
-
-MRPC_HEADER = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
-MNLI_HEADER = ["index", *"1234567", "sentence1", "sentence2", "label1", "gold_label"]
-XNLI_HEADER = ["language", "gold_label", *"2345", "sentence1", "sentence2"]
-
-
-def xnli_row(language, label, text_a, text_b):
-    return [language, label, *"2345", text_a, text_b]
+MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+MNLI_HEADER = "index\t1\t2\t3\t4\t5\t6\t7\tsentence1\tsentence2\tlabel1\tgold_label"
+MNLI_ROW = "3\t1\t2\t3\t4\t5\t6\t7\tA\tB\tneutral\t"  # without the last column, the label
+XNLI_HEADER = "language\tgold_label\t2\t3\t4\t5\tsentence1\tsentence2"
+XNLI_ROW = "\t2\t3\t4\t5\tA\tB"  # without the first two columns, language and label
 
 
 # Features.
@@ -126,66 +119,52 @@ def test_first_examples_and_progress_are_logged(info, tokenizer):
                     "Converting example 10000 of 10001"]
 
 
-def read_records(path):
-    rows = []
-    for record in tf.compat.v1.io.tf_record_iterator(path):
-        features = tf.train.Example.FromString(record).features.feature
-        rows.append({name: list(features[name].int64_list.value) for name in features})
-    return rows
-
-
 def test_records_hold_the_features(tmp_path):
     output = str(tmp_path / "train.tf_record")
-    examples = [*some_examples(3), classifier_data.PaddingInputExample()]
-    arguments = (examples, ["0", "1"], 8, WordTokenizer())
+    arguments = [*some_examples(3), classifier_data.PaddingInputExample()], ["0", "1"], 8, WordTokenizer()
     classifier_data.file_based_convert_examples_to_features(*arguments, output)
     features = classifier_data.convert_examples_to_features(*arguments)
-    assert read_records(output) == [
-        {"input_ids": f.input_ids, "input_mask": f.input_mask, "segment_ids": f.segment_ids,
-         "label_ids": [f.label_id], "is_real_example": [int(f.is_real_example)]}
-        for f in features]
-    assert read_records(output)[-1]["is_real_example"] == [0]
+    for record, expected in zip(tf.compat.v1.io.tf_record_iterator(output), features, strict=True):
+        row = tf.train.Example.FromString(record).features.feature
+        assert {name: list(row[name].int64_list.value) for name in row} == {
+            "input_ids": expected.input_ids, "input_mask": expected.input_mask,
+            "segment_ids": expected.segment_ids, "label_ids": [expected.label_id],
+            "is_real_example": [int(expected.is_real_example)]}
+    assert row["is_real_example"].int64_list.value == [0]
 
 
 # Processors on well-formed files. test_glue.py has most of them.
 
 
 def test_xnli(tmp_path):
-    for language in ("zh", "de"):
-        write(tmp_path / "multinli" / f"multinli.train.{language}.tsv",
-              ["premise", "hypo", "label"], [language, "B", "contradictory"],
-              [language, "D", "neutral"])
-    rows = [xnli_row("de", "neutral", "A", "B"), xnli_row("zh", "entailment", "C", "D")]
-    write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, *rows)
-    write(tmp_path / "xnli.test.tsv", XNLI_HEADER, *rows)
     processor = classifier_data.XnliProcessor()
+    for part in ("dev", "test"):
+        write(tmp_path / f"xnli.{part}.tsv", XNLI_HEADER, f"de\tneutral{XNLI_ROW}",
+              f"zh\tentailment{XNLI_ROW}")
     assert processor.get_labels() == ["contradiction", "entailment", "neutral"]
-    assert described(processor.get_train_examples(str(tmp_path))) == [
-        ("train-1", "zh", "B", "contradiction"), ("train-2", "zh", "D", "neutral")]
-    assert described(processor.get_dev_examples(str(tmp_path))) == [
-        ("dev-2", "C", "D", "entailment")]
-    assert described(processor.get_test_examples(str(tmp_path))) == [
-        ("test-2", "C", "D", "contradiction")]
-    assert processor.get_test_labels(str(tmp_path)) == ["entailment"]
-
-    processor.language = "de"
-    assert described(processor.get_train_examples(str(tmp_path)))[0][1] == "de"
-    assert described(processor.get_dev_examples(str(tmp_path))) == [("dev-1", "A", "B", "neutral")]
-    path = write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, ["zh", "neutral"])
+    assert len(processor.LANGUAGES) == 15
+    for language, line, label in (("zh", 2, "entailment"), ("de", 1, "neutral")):
+        write(tmp_path / "multinli" / f"multinli.train.{language}.tsv",
+              "premise\thypo\tlabel", f"{language}\tB\tcontradictory", f"{language}\tD\tneutral")
+        assert language == "de" or processor.language == language
+        processor.language = language
+        assert described(processor.get_train_examples(str(tmp_path))) == [
+            ("train-1", language, "B", "contradiction"), ("train-2", language, "D", "neutral")]
+        assert described(processor.get_dev_examples(str(tmp_path))) == [(f"dev-{line}", "A", "B", label)]
+        assert described(processor.get_test_examples(str(tmp_path))) == [
+            (f"test-{line}", "A", "B", "contradiction")]
+        assert processor.get_test_labels(str(tmp_path)) == [label]
+    path = write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, "zh\tneutral")
     with pytest.raises(ValueError, match=f"{path}:2: the row has 2 .* at least 8 are needed;"):
         processor.get_dev_examples(str(tmp_path))
 
 
-@pytest.mark.parametrize("task", ["mrpc", "cola"])
-def test_byte_order_mark_and_windows_line_ends(task, tmp_path):
-    header = [MRPC_HEADER] if task == "mrpc" else []
-    row = ["1", "1", "2", "Aé", "B"] if task == "mrpc" else ["gj04", "1", "", "Aé"]
+def test_byte_order_mark_and_windows_line_ends(tmp_path):
     path = tmp_path / "train.tsv"
-    write(path, *header, row, end="\r\n")
+    write(path, MRPC_HEADER, "1\t1\t2\tAé\tB", end="\r\n")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    processor = classifier_data.get_processor(task)
-    assert processor._read_tsv(str(path)) == [*header, row]
-    assert processor.get_train_examples(str(tmp_path))[0].text_a == "Aé"
+    assert classifier_data.MrpcProcessor._read_tsv(str(path)) == [
+        MRPC_HEADER.split("\t"), ["1", "1", "2", "Aé", "B"]]
 
 
 def test_read_tsv_takes_fields_as_they_come(tmp_path):
@@ -294,13 +273,13 @@ class BinaryMnli(classifier_data.MnliProcessor):
 
 
 def test_subclass_with_other_labels(tmp_path):
-    write(tmp_path / "dev_mismatched.tsv", MNLI_HEADER, mnli_row("3", "A", "B", "not_entailment"))
+    write(tmp_path / "dev_mismatched.tsv", MNLI_HEADER, MNLI_ROW + "not_entailment")
     assert described(BinaryMnli().get_dev_examples(str(tmp_path))) == [
         ("dev_mismatched-3", "A", "B", "not_entailment")]
     with pytest.raises(ValueError, match=r"line 2: the label 'x'"):
-        BinaryMnli()._create_examples([MNLI_HEADER, mnli_row("3", "A", "B", "x")], "train")
+        BinaryMnli()._create_examples([MNLI_HEADER.split("\t"), f"{MNLI_ROW}x".split("\t")], "train")
     assert BinaryMnli()._create_examples([], "train") == []
-    assert BinaryMnli()._create_examples([MNLI_HEADER], "train") == []
+    assert BinaryMnli()._create_examples([MNLI_HEADER.split("\t")], "train") == []
 
 
 # Errors.
@@ -318,7 +297,7 @@ def test_missing_file_names_the_directory_and_what_it_should_hold(tmp_path):
 
 @pytest.mark.parametrize("rows, problem", [
     ([], "the file is empty; it should contain the dev examples"),
-    ([XNLI_HEADER, xnli_row("de", "neutral", "A", "B")], "the 2 lines contain no example in language 'zh'")])
+    ([XNLI_HEADER, "de\tneutral" + XNLI_ROW], "the 2 lines contain no example in language 'zh'")])
 def test_a_file_without_examples(rows, problem, tmp_path):
     path = write(tmp_path / "xnli.dev.tsv", *rows)
     with pytest.raises(ValueError, match=f"{path}: {problem}"):
@@ -326,11 +305,10 @@ def test_a_file_without_examples(rows, problem, tmp_path):
 
 
 @pytest.mark.parametrize("task, name, rows, line, label", [
-    ("mrpc", "dev.tsv", [MRPC_HEADER, ["1", "", "", "A", "B"], ["2", "", "", "A", "B"]], 3, "2"),
-    ("cola", "dev.tsv", [["s", "label", "m", "text"], ["gj", "1", "", "A"]], 1, "label"),
-    ("xnli", "xnli.dev.tsv", [XNLI_HEADER, xnli_row("de", "?", "A", "B"),
-                              xnli_row("zh", "!", "A", "B")], 3, "!"),
-    ("mnli", "dev_matched.tsv", [MNLI_HEADER, mnli_row("1", "A", "B", "-")], 2, "-"),
+    ("mrpc", "dev.tsv", [MRPC_HEADER, "1\t\t\tA\tB", "2\t\t\tA\tB"], 3, "2"),
+    ("cola", "dev.tsv", ["s\tlabel\tm\ttext", "gj\t1\t\tA"], 1, "label"),
+    ("xnli", "xnli.dev.tsv", [XNLI_HEADER, "de\t?" + XNLI_ROW, "zh\t!" + XNLI_ROW], 3, "!"),
+    ("mnli", "dev_matched.tsv", [MNLI_HEADER, MNLI_ROW + "-"], 2, "-"),
 ])
 def test_unknown_label(task, name, rows, line, label, tmp_path):
     path = write(tmp_path / name, *rows)
@@ -344,7 +322,7 @@ def test_unknown_label(task, name, rows, line, label, tmp_path):
 
 
 def test_unknown_test_label(tmp_path):
-    path = write(tmp_path / "test.tsv", MRPC_HEADER, ["x", "1", "2", "A", "B"])
+    path = write(tmp_path / "test.tsv", MRPC_HEADER, "x\t1\t2\tA\tB")
     processor = classifier_data.MrpcProcessor()
     assert len(processor.get_test_examples(str(tmp_path))) == 1
     with pytest.raises(ValueError, match=f"{path}:2: the label 'x'"):
@@ -353,7 +331,7 @@ def test_unknown_test_label(tmp_path):
 
 def test_bytes_that_are_not_utf8(tmp_path):
     path = tmp_path / "dev.tsv"
-    before = b"\xef\xbb\xbf" + "\t".join(MRPC_HEADER).encode() + b"\n1\t1\t2\tcaf\xc3\xa9\tB\n1\t1\t2\tcaf"
+    before = b"\xef\xbb\xbf" + MRPC_HEADER.encode() + b"\n1\t1\t2\tcaf\xc3\xa9\tB\n1\t1\t2\tcaf"
     path.write_bytes(before + b"\xe9\tB\n")
     message = f"{path}:3: byte 0xe9 at offset {len(before)} is not UTF-8; convert"
     with pytest.raises(ValueError, match=message):

@@ -1,6 +1,5 @@
 """Fast featurization gives the tokens, bytes and order of plain featurization, in any number of processes."""
 
-import json
 import math
 import operator
 import os
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from helpers import DATA, ROOT
+from helpers import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -29,23 +28,7 @@ import tokenization
 LABELS = ["0", "1"]
 
 
-@pytest.fixture(scope="module")
-def tokenizers():
-    """Four tokenizers: lower-casing and cased, each with special tokens split and with special tokens whole.
-    """
-    return [tokenization.FullTokenizer(released_vocab(), lower, never)
-            for lower in (True, False) for never in ((), tokenization.SPECIAL_TOKENS)]
-
-
 # --- Tokens ----------------------------------------------------------------------------------------------
-
-
-def test_recorded_strings():
-    recorded = json.loads((DATA / "tokenization.json").read_text(encoding="utf-8"))
-    for lower, rows in ((True, recorded["lower"]), (False, recorded["cased"])):
-        tokenizer = tokenization.FullTokenizer(released_vocab(), lower)
-        for row in rows * 2:  # the second time from the cache
-            assert tokenizer.tokenize(row["text"]) == tokenizer.tokenize_plainly(row["text"]) == row["tokens"]
 
 
 @pytest.fixture
@@ -57,30 +40,6 @@ def tokenizer():
     return tokenizer
 
 
-class Hyphens(tokenization.BasicTokenizer):
-    def _run_split_on_punc(self, text):
-        return [text]
-
-
-def test_a_step_of_another_class_is_used(tokenizer):
-    expected = ["abb", "a", "##-", "##x"]
-    basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
-    tokenizer.basic_tokenizer = Hyphens()
-    assert tokenizer.tokenize("Abb a-x") == expected
-    tokenizer.basic_tokenizer = basic
-
-    class Letters:
-        vocab = wordpiece.vocab
-
-        def tokenize(self, text):
-            return list(text)
-
-    tokenizer.wordpiece_tokenizer = Letters()
-    assert tokenizer.tokenize("Abb a-x") == list("abba-x")
-    tokenizer.wordpiece_tokenizer = wordpiece
-    assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
-
-
 @pytest.mark.parametrize("owner, name, step", [
     (None, "_run_split_on_punc", lambda text: [text]),
     (tokenization.BasicTokenizer, "_run_split_on_punc", lambda self, text: [text]),
@@ -89,6 +48,19 @@ def test_a_step_replaced_before_the_first_text_is_used(owner, name, step, tokeni
     fresh = tokenization.FullTokenizer(tokenizer.vocab)
     monkeypatch.setattr(fresh.basic_tokenizer if owner is None else owner, name, step)
     assert fresh.tokenize("Abb a-x") == ["abb", "a", "##-", "##x"]
+
+
+def test_a_step_of_another_class_is_used(tokenizer):
+    class Letters:
+        vocab = tokenizer.vocab
+
+        def tokenize(self, text):
+            return list(text)
+
+    plain, tokenizer.wordpiece_tokenizer = tokenizer.wordpiece_tokenizer, Letters()
+    assert tokenizer.tokenize("Abb a-x") == list("abba-x")
+    tokenizer.wordpiece_tokenizer = plain
+    assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
 
 
 def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
@@ -109,21 +81,14 @@ def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
         assert tokenizer.tokenize("Abb") == ["a", "##b", "##b"]
 
 
-def test_memory_is_bounded(monkeypatch):
+def test_the_memory_of_a_tokenizer_is_bounded_and_not_pickled(monkeypatch, tokenizer):
+    data = pickle.dumps(tokenizer)
     monkeypatch.setattr(tokenization, "_REMEMBERED_CHUNKS", 10)
-    tokenizer = tokenization.FullTokenizer({"[UNK]": 0, "a": 1, "##a": 2})
     for size in range(1, 60):
-        assert len(tokenizer.tokenize("a" * size)) == size
+        tokenizer.tokenize("a" + "b" * size)
         assert len(tokenizer._remembered) <= 10 and max(map(len, tokenizer._remembered)) <= 32
-
-
-def test_a_tokenizer_is_pickled_without_its_memory(tokenizers):
-    for tokenizer in tokenizers:
-        fresh = len(pickle.dumps(tokenization.FullTokenizer(released_vocab())))
-        tokenizer.tokenize(" ".join(f"word{i}" for i in range(10000)))
-        data = pickle.dumps(tokenizer)
-        assert len(data) < fresh + 1000
-        assert pickle.loads(data).tokenize("RÉSUMÉ [MASK]") == tokenizer.tokenize("RÉSUMÉ [MASK]")
+    assert len(pickle.dumps(tokenizer)) == len(data)
+    assert pickle.loads(data).tokenize("Abb a-x") == ["abb", "a", "-", "x"]
 
 
 # --- Bytes -----------------------------------------------------------------------------------------------
@@ -147,11 +112,6 @@ def test_rows_are_encoded_as_by_tensorflow(weights, ids, label, long):
     assert encoded == example.SerializeToString(deterministic=True)
     assert encoded == example_encoding.encode_example(FIELDS, {
         **row, "ids": np.reshape(ids, (2, 2)), "label": label})
-
-
-def test_another_number_of_values_is_refused():
-    with pytest.raises(ValueError, match="Field ids has 3 values, but is declared with 2"):
-        example_encoding.encode_example([Field("ids", "int64", (2,))], {"ids": [1, 2, 3]})
 
 
 def examples_of(strings):
@@ -195,7 +155,7 @@ def test_an_error_in_a_worker_is_the_same_error_and_leaves_no_file(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_results_come_in_order(num_workers):
     items = list(range(23))
     for given_items in (items, iter(items)):
@@ -271,14 +231,6 @@ def test_workers_end_with_their_process(number, seconds):
     while any(map(is_running, started)):
         assert time.time() < deadline
         time.sleep(0.01)
-
-
-def test_workers_do_without_tensorflow():
-    code = ("import sys; from bertlib.tasks.classification import classifier_data; "
-            "from bertlib.tasks.squad import squad_data; assert 'numpy' not in sys.modules; "
-            "from bertlib.tasks.pretraining import pretraining_stream; "
-            "assert 'tensorflow' not in sys.modules")
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- Progress --------------------------------------------------------------------------------------------

@@ -7,36 +7,32 @@ import pytest
 from bertlib.tasks.classification import classifier_data, glue_submission_files
 
 # {task: (header of the training and the development file or None, a row of these files, header of the test
-# file, a row of this file, texts and label of the first row)}.
-PAIR = ["index", "sentence1", "sentence2"]
-MRPC = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
-MNLI = ["index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2"]
+# file, a row of this file, texts and label of the first row)}. Columns are separated by "|" here.
+MRPC = "#1 ID|#2 ID|#1 String|#2 String"
+MNLI = "index|promptID|pairID|genre|p1|p2|p3|p4|sentence1|sentence2"
+STSB = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
 LAYOUTS = {
-    "mrpc": (["Quality", *MRPC], ["1", "10", "11", 'He said " no', "A b ."], ["index", *MRPC],
-             ["7", "10", "11", 'He said " no', "A b ."], ('He said " no', "A b .", "1")),
-    "mnli": ([*MNLI, "label1", "gold_label"], [*"01234567", "A", "B", "neutral", "entailment"], MNLI,
-             [*"01234567", "A", "B"], ("A", "B", "entailment")),
-    "cola": (None, ["gj04", "1", "", "Fine it is ."], ["index", "sentence"], ["0", "Fine it is ."],
-             ("Fine it is .", None, "1")),
-    "sst-2": (["sentence", "label"], ["good film ", "1"], ["index", "sentence"], ["0", "good film "],
-              ("good film ", None, "1")),
-    "qqp": (["id", "qid1", "qid2", "question1", "question2", "is_duplicate"], [*"789", "A?", "B?", "1"],
-            ["id", "question1", "question2"], ["0", "A?", "B?"], ("A?", "B?", "1")),
-    "qnli": (["index", "question", "sentence", "label"], ["0", "A?", 'B "c', "not_entailment"],
-             ["index", "question", "sentence"], ["0", "A?", 'B "c'], ("A?", 'B "c', "not_entailment")),
-    "rte": ([*PAIR, "label"], ["0", "A", "B", "not_entailment"], PAIR, ["0", "A", "B"],
+    "mrpc": (f"Quality|{MRPC}", '1|10|11|He said " no|A b .', f"index|{MRPC}", '7|10|11|He said " no|A b .',
+             ('He said " no', "A b .", "1")),
+    "mnli": (f"{MNLI}|label1|gold_label", "0|1|2|3|4|5|6|7|A|B|neutral|entailment", MNLI,
+             "0|1|2|3|4|5|6|7|A|B", ("A", "B", "entailment")),
+    "cola": ("", "gj04|1||Fine it is .", "index|sentence", "0|Fine it is .", ("Fine it is .", None, "1")),
+    "sst-2": ("sentence|label", "good film |1", "index|sentence", "0|good film ", ("good film ", None, "1")),
+    "qqp": ("id|qid1|qid2|question1|question2|is_duplicate", "7|8|9|A?|B?|1", "id|question1|question2",
+            "0|A?|B?", ("A?", "B?", "1")),
+    "qnli": ("index|question|sentence|label", '0|A?|B "c|not_entailment', "index|question|sentence",
+             '0|A?|B "c', ("A?", 'B "c', "not_entailment")),
+    "rte": ("index|sentence1|sentence2|label", "0|A|B|not_entailment", "index|sentence1|sentence2", "0|A|B",
             ("A", "B", "not_entailment")),
-    "wnli": ([*PAIR, "label"], ["0", "A", "B", "1"], PAIR, ["0", "A", "B"], ("A", "B", "1")),
-    "sts-b": (["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1",
-               "sentence2", "score"], [*"0123456", "A", "B", "3.800"],
-              ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1",
-               "sentence2"], [*"0123456", "A", "B"], ("A", "B", 3.8))}
+    "wnli": ("index|sentence1|sentence2|label", "0|A|B|1", "index|sentence1|sentence2", "0|A|B",
+             ("A", "B", "1")),
+    "sts-b": (f"{STSB}|score", "0|1|2|3|4|5|6|A|B|3.800", STSB, "0|1|2|3|4|5|6|A|B", ("A", "B", 3.8))}
 BY_NUMBER = "mrpc", "mnli", "cola"  # the columns of these tasks are found by number
 
 
 def write(path, *rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join("\t".join(row) + "\n" for row in rows if row), encoding="utf-8")
+    path.write_text("".join(row.replace("|", "\t") + "\n" for row in rows if row), encoding="utf-8")
     return path
 
 
@@ -71,7 +67,7 @@ def test_a_test_file_with_labels_gives_them(task, tmp_path):
 
 @pytest.mark.parametrize("name", ["diagnostic.tsv", "AX.tsv"])
 def test_the_diagnostic_set_has_the_labels_of_mnli_and_nothing_to_train_on(name, tmp_path):
-    write(tmp_path / name, PAIR, ["0", "A", "B"])
+    write(tmp_path / name, *LAYOUTS["rte"][2:4])
     processor = classifier_data.get_processor("AX")
     assert described(processor.get_test_examples(tmp_path)) == [("A", "B", "contradiction")]
     assert processor.get_labels() == classifier_data.MnliProcessor().get_labels()
@@ -82,11 +78,12 @@ def test_the_diagnostic_set_has_the_labels_of_mnli_and_nothing_to_train_on(name,
 
 
 def test_mnli_has_mismatched_sets_besides(tmp_path):
-    processor, labels = classifier_data.MnliProcessor(), ["label1", "label2", "gold_label"]
+    processor = classifier_data.MnliProcessor()
     for split in ("dev_mismatched", "test_mismatched"):
         assert processor.get_further_examples(tmp_path, split) is None
-    row = ["31", *"1234567", "A", "B"]
-    write(tmp_path / "dev_mismatched.tsv", [*MNLI, *labels], [*row, "neutral", "entailment", "neutral"])
+    row = "31|1|2|3|4|5|6|7|A|B"
+    write(tmp_path / "dev_mismatched.tsv", f"{MNLI}|label1|label2|gold_label",
+          f"{row}|neutral|entailment|neutral")
     write(tmp_path / "test_mismatched.tsv", MNLI, row)
     dev, = processor.get_further_examples(tmp_path, "dev_mismatched")
     assert (dev.guid, dev.label) == ("dev_mismatched-31", "neutral")
@@ -102,16 +99,8 @@ class OtherLabels(classifier_data.MnliProcessor):
 
 
 def test_a_users_kind_of_mnli_is_not_given_files_that_it_does_not_know(tmp_path):
-    write(tmp_path / "dev_mismatched.tsv", [*MNLI, "gold_label"], ["31", *"1234567", "A", "B", "neutral"])
+    write(tmp_path / "dev_mismatched.tsv", f"{MNLI}|gold_label", "31|1|2|3|4|5|6|7|A|B|neutral")
     assert OtherLabels().get_further_examples(tmp_path, "dev_mismatched") is None
-
-
-def test_languages_of_xnli(tmp_path):
-    processor = classifier_data.XnliProcessor()
-    assert processor.language == "zh" and len(processor.LANGUAGES) == 15
-    for language in processor.LANGUAGES:
-        processor.language = language
-        assert processor.file_names()["train"] == [f"multinli/multinli.train.{language}.tsv"]
 
 
 # --- Bad input -------------------------------------------------------------------------------------------
@@ -119,8 +108,8 @@ def test_languages_of_xnli(tmp_path):
 
 def test_cut_off_rows_of_qqp_are_left_out_but_in_the_test_set(tmp_path):
     header, row, test_header, test_row, expected = LAYOUTS["qqp"]
-    write(tmp_path / "train.tsv", header, row, row[:4], row)
-    write(tmp_path / "test.tsv", test_header, test_row, test_row[:2])
+    write(tmp_path / "train.tsv", header, row, "7|8|9|A?", row)
+    write(tmp_path / "test.tsv", test_header, test_row, "0|A?")
     processor = classifier_data.QqpProcessor()
     assert described(processor.get_train_examples(tmp_path)) == [expected] * 2
     with pytest.raises(ValueError, match=r"test\.tsv:3: the row has 2 .* at least 3 are needed"):
@@ -132,7 +121,7 @@ def test_cut_off_rows_of_qqp_are_left_out_but_in_the_test_set(tmp_path):
     *((text, f"'{text}' is not a finite number") for text in ("much", "", "nan", "3,8"))])
 def test_scores_are_numbers_from_0_to_5(score, problem, tmp_path):
     header, row = LAYOUTS["sts-b"][:2]
-    path = write(tmp_path / "dev.tsv", header, row, [*row[:-1], score])
+    path = write(tmp_path / "dev.tsv", header, row, row.replace("3.800", score))
     if problem is None:
         assert classifier_data.StsbProcessor().get_dev_examples(tmp_path)[1].label == float(score)
         return
@@ -146,16 +135,17 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
     header, row = LAYOUTS[task][:2] if split == "dev" else LAYOUTS[task][2:4]
     processor = classifier_data.get_processor(task)
     read = getattr(processor, f"get_{split}_examples")
-    path = write(tmp_path / processor.files[split], header, row, row[:-1])
+    path = write(tmp_path / processor.files[split], header, row, row.rpartition("|")[0])
     if (task, split) != ("qqp", "dev"):
-        message = f"{path}:{3 if header else 2}: the row has {len(row) - 1} .* at least {len(row)} are needed"
+        cut = row.count("|")
+        message = f"{path}:{3 if header else 2}: the row has {cut} .* at least {cut + 1} are needed"
         with pytest.raises(ValueError, match=message):
             read(tmp_path)
     if task in BY_NUMBER:
         return
-    wrong = [*header[:-1], "other"]
-    write(path, wrong, row)
-    message = f"{path}:1: the header row has no column '{header[-1]}', only {', '.join(wrong)}"
+    names, _, last = header.rpartition("|")
+    write(path, f"{names}|other", row)
+    message = f"{path}:1: the header row has no column '{last}', only {names.replace('|', ', ')}, other"
     with pytest.raises(ValueError, match=message):
         read(tmp_path)
 

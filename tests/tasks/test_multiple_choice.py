@@ -5,9 +5,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import input_pipeline
+from bertlib.data import input_pipeline, record_files
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.tasks import head
 from bertlib.tasks.multiple_choice import choice_data, choice_head, choice_metrics
 import modeling
 import tokenization
@@ -73,16 +72,12 @@ def test_bad_lines_are_skipped_on_request(tmp_path):
     assert [(fault.line, fault.kind) for fault in file.skipped] == [(3, "bad label")]
 
 
-def test_too_few_columns_of_endings_are_named(tmp_path):
+def test_columns_of_endings_are_counted(tmp_path):
     with pytest.raises(ValueError, match="--text_column names 3 columns"):
         read(tmp_path / "a.csv", HEADER, GOOD, text_column="sent1,sent2,ending0")
-
-
-def test_rows_of_json_lines_have_the_same_number_of_endings(tmp_path):
-    rows = ['{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": 1}',
-            '{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "ending2": "e", "label": 1}']
+    row = '{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": 1'
     with pytest.raises(ValueError, match="a.jsonl:2: the row has 3 endings, but the first row has 2"):
-        read(tmp_path / "a.jsonl", *rows)
+        read(tmp_path / "a.jsonl", f"{row}}}", f'{row}, "ending2": "e"}}')
 
 
 # --- Features --------------------------------------------------------------------------------------------
@@ -92,24 +87,23 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
     """The form is that of section 4.4 of the paper: [CLS] sentence A [SEP] start of sentence B, ending [SEP].
     """
     tokenizer = tokenization.FullTokenizer(str(tiny_model.vocab))
-    file = read(tmp_path / "a.csv", HEADER, GOOD[:-1] + "2")
     path = str(tmp_path / "a.tf_record")
+    file = read(tmp_path / "a.csv", HEADER, GOOD[:-1] + "2")
     lengths = choice_data.write_features(file, 16, tokenizer, path)
-    with tf.Graph().as_default(), tf.Session() as session:
-        dataset = input_pipeline.record_dataset(path, choice_data.feature_fields(16, 3), 1, False, False)
-        batch = session.run(tf.data.make_one_shot_iterator(dataset).get_next())
-    assert batch["input_ids"].shape == (1, 3, 16) and batch["label_ids"].tolist() == [2]
-    endings = ("eats the bird .", "finds a house .", "moves a train .")
-    for number, ending in enumerate(endings):
-        first = ["[CLS]", "the", "cat", "sees", "a", "bird", ".", "[SEP]"]
+    record, = record_files.read_records(path)
+    values = {name: feature.int64_list.value for name, feature in record_files.parse_features(record).items()}
+    first = ["[CLS]", *tokenizer.tokenize("the cat sees a bird ."), "[SEP]"]
+    expected = []
+    for ending in ("eats the bird .", "finds a house .", "moves a train ."):
         second = tokenizer.tokenize(f"it {ending}") + ["[SEP]"]
-        size = len(first) + len(second)
-        ids = tokenizer.convert_tokens_to_ids(first + second)
-        assert batch["input_ids"][0, number].tolist() == ids + [0] * (16 - size)
-        assert batch["input_mask"][0, number].tolist() == [1] * size + [0] * (16 - size)
-        assert batch["segment_ids"][0, number].tolist() == (
-            [0] * len(first) + [1] * len(second) + [0] * (16 - size))
-        assert lengths == [size]  # all three sequences are equally long
+        padding = [0] * (16 - len(first + second))
+        expected.append((tokenizer.convert_tokens_to_ids(first + second) + padding,
+                         [1] * len(first + second) + padding,
+                         [0] * len(first) + [1] * len(second) + padding))
+        assert lengths == [len(first + second)]  # all three sequences are equally long
+    for name, rows in zip(("input_ids", "input_mask", "segment_ids"), zip(*expected)):
+        assert values[name] == sum(rows, [])
+    assert values["label_ids"] == [2]
 
 
 def test_batches_are_sorted_and_trimmed_by_the_longest_sequence():
@@ -129,36 +123,28 @@ def test_batches_are_sorted_and_trimmed_by_the_longest_sequence():
 # --- The head --------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_the_cross_entropy_over_the_endings(tiny_model):
-    config = modeling.BertConfig.from_json_file(str(tiny_model.shallow))
-    generator = np.random.RandomState(3)
-    ids = generator.randint(5, config.vocab_size, [2, 3, 6]).astype(np.int32)
-    features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids),
-                "label_ids": np.array([2, 0], np.int32)}
-    vector = generator.standard_normal([1, config.hidden_size]).astype(np.float32)
+class FixedModel:
+    """A fake BERT with a fixed pooled output: two questions with three endings."""
 
-    def predict(features):
-        with tf.Graph().as_default(), tf.Session() as session:
-            tensors = {name: tf.constant(array) for name, array in features.items()}
-            model = modeling.BertModel(config, False, *head.encoder_inputs(tensors),
-                                       first_token_only=True)
-            outputs = choice_head.Choice().build(config, model, tensors, ModeKeys.PREDICT, 1)
-            variables = tf.trainable_variables()
-            tiny.load(session, variables, {**tiny_model.weights,
-                                           "cls/multiple_choice/output_weights": vector})
-            loss = tf.constant(0.0) if outputs.loss is None else outputs.loss
-            return session.run([loss, outputs.predictions, model.get_pooled_output()])
+    POOLED = np.random.RandomState(3).standard_normal([6, 4]).astype(np.float32)
 
-    loss, predictions, pooled = predict(features)
-    scores = (pooled @ vector[0]).reshape(2, 3)
+    def get_pooled_output(self):
+        return tf.constant(self.POOLED)
+
+
+def test_the_loss_is_the_cross_entropy_over_the_endings(graph):
+    features = {"input_ids": tf.zeros([2, 3, 5], tf.int32), "label_ids": tf.constant([2, 0])}
+    vector = np.random.RandomState(4).standard_normal([1, 4]).astype(np.float32)
+    outputs = choice_head.Choice().build(modeling.BertConfig(9, hidden_size=4), FixedModel(), features,
+                                         ModeKeys.PREDICT, 1)
+    with tf.Session() as session:
+        tiny.load(session, tf.trainable_variables(), {"cls/multiple_choice/output_weights": vector})
+        loss, predictions = session.run([outputs.loss, outputs.predictions])
+    scores = (FixedModel.POOLED @ vector[0]).reshape(2, 3)
     np.testing.assert_allclose(predictions["scores"], scores, rtol=1e-5, atol=1e-6)
     chosen = choice_metrics.probabilities(scores)[[0, 1], [2, 0]]
     np.testing.assert_allclose(predictions["loss"], -np.log(chosen), rtol=1e-5)
     np.testing.assert_allclose(loss, -np.log(chosen).mean(), rtol=1e-5)
-    # If each sequence is a separate example, it has the same score.
-    _, single, _ = predict({name: array.reshape(6, 6) for name, array in features.items()
-                            if name != "label_ids"})
-    np.testing.assert_allclose(single["scores"], scores.reshape(-1), rtol=1e-5, atol=1e-6)
 
 
 def test_endings_with_almost_equal_scores_are_a_warning():

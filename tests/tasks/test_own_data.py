@@ -1,48 +1,31 @@
 """Reads a user's own files: formats, columns, header rows and labels."""
 
-import csv
 import gzip
-import io
-import json
 
 import pytest
 
 from bertlib.rows import columns, text_keys
 from bertlib.tasks.classification import row_examples
 
-NAMES = ["question", "answer", "kind"]
 
-
-def written(directory, name, rows, header=NAMES):
-    """Writes a file of rows in the format of its name, and returns its path."""
-    if name.removesuffix(".gz").endswith(".csv"):
-        text = io.StringIO()
-        csv.writer(text).writerows([*([header] if header else []), *rows])
-        data = text.getvalue()
-    elif name.removesuffix(".gz").endswith(".tsv"):
-        lines = [header, *rows] if header else rows
-        data = "".join("\t".join(field.replace("\n", " ") for field in row) + "\n" for row in lines)
-    else:
-        data = "".join(json.dumps(dict(zip(header, row))) + "\n" for row in rows)
-    data = data.encode()
+def write(directory, name, content):
     path = directory / name
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
 
 
-def contents(part):
-    return [tuple(row)[1:4] for row in part.rows]
+def reader(text=None, label=None, header=None, task_type="classification"):
+    return row_examples.ExampleReader(task_type, text, label, header)
 
 
 # --- Formats and columns ---------------------------------------------------------------------------------
 
 
 def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text("\ufefflabel, text\nyes , a cat\n no,a dog\n\n\n")
-    reader = row_examples.ExampleReader("classification")
-    assert contents(reader.read(str(path))) == [(" a cat", None, "yes"), ("a dog", None, "no")]
-    assert (reader.text, reader.label) == (["text"], ["label"])
+    found = reader()
+    rows = found.read(write(tmp_path, "train.csv", "\ufefflabel, text\nyes , a cat\n no,a dog\n\n\n")).rows
+    assert [row[1:4] for row in rows] == [(" a cat", None, "yes"), ("a dog", None, "no")]
+    assert (found.text, found.label) == (["text"], ["label"])
 
 
 def test_a_missing_value_of_a_further_column_stays_missing():
@@ -51,25 +34,22 @@ def test_a_missing_value_of_a_further_column_stays_missing():
                                               "tags": '[null, "é"]'}
 
 
-@pytest.mark.parametrize("first, delimiter, name", [
-    ('"sep=;"', ";", "a.csv"), ("SEP=,", ",", "a.csv"), ("sep=\\t", "\t", "a.csv"),
-    ("sep=\t", "\t", "a.tsv")])
-def test_the_line_with_which_excel_names_the_delimiter_is_no_row(first, delimiter, name, tmp_path):
-    path = tmp_path / name
-    path.write_text(f"{first}\ntext{delimiter}label\na cat{delimiter}x\n")
-    row, = row_examples.ExampleReader("classification").read(str(path)).rows
+@pytest.mark.parametrize("name, content", [
+    ("a.csv", '"sep=;"\ntext;label\na cat;x\n'), ("a.csv", "SEP=,\ntext,label\na cat,x\n"),
+    ("a.csv", "sep=\\t\ntext\tlabel\na cat\tx\n"), ("a.tsv", "sep=\t\ntext\tlabel\na cat\tx\n")])
+def test_the_line_with_which_excel_names_the_delimiter_is_no_row(name, content, tmp_path):
+    row, = reader().read(write(tmp_path, name, content)).rows
     assert row[:4] == (3, "a cat", None, "x")
 
 
 @pytest.mark.parametrize("names, text", [
-    (["text", "label", "id"], ["text"]), (["sentence1", "sentence2", "label"], ["sentence1", "sentence2"]),
-    (["class", "answer", "question"], ["question", "answer"]), (["Text", "LABEL", "id"], ["Text"]),
-    (["Text", "text", "label"], ["text"])])
+    ("text,label,id", ["text"]), ("sentence1,sentence2,label", ["sentence1", "sentence2"]),
+    ("class,answer,question", ["question", "answer"]), ("Text,LABEL,id", ["Text"]),
+    ("Text,text,label", ["text"])])
 def test_usual_names_are_found(names, text, tmp_path):
-    path = written(tmp_path, "train.tsv", [["a", "b", "c"], ["d", "e", "f"]], names)
-    reader = row_examples.ExampleReader("classification")
-    reader.read(path)
-    assert reader.text == text and len(reader.label) == 1
+    found = reader()
+    found.read(write(tmp_path, "train.csv", f"{names}\na,b,c\nd,e,f\n"))
+    assert found.text == text and len(found.label) == 1
 
 
 def test_columns_of_a_flag():
@@ -82,76 +62,60 @@ def test_columns_of_a_flag():
 
 # --- Header rows -----------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("header, rows, expected", [
-    (None, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]], "looks like a header row: was"),
-    (None, [["Text", "x"], ["a", "x"], ["b", "y"]], "looks like a header row: Text, x"),
-    (True, [["a", "x"], ["b", "y"], ["c", "x"]], ":1: --header=true, but this row looks like an example: it "
-                                                 "has 'x'"),
-    (None, [["a", "x"], ["b", "y"], ["c", "x"]], None),
-    # The first row can be the only example of its label, so it is no header.
-    (None, [["a", "x"], ["b", "y"], ["c", "z"]], None),
-    (False, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]], None),
-    (True, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"]], None)])
-def test_a_header_taken_for_data_is_noticed_and_the_reverse(header, rows, expected, tmp_path):
-    reader = row_examples.ExampleReader("classification", [1], [2], header)
-    path = written(tmp_path, "train.csv", rows, None)
-    if expected:
-        with pytest.raises(ValueError) as error:
-            reader.read(path)
-        assert expected in str(error.value) and f"{path}:1: " in str(error.value)
-    else:
-        assert len(reader.read(path).rows) == len(rows) - (header is True)
+ONCE = "a good cat,x\nthe dog runs,y\nso it is,x\none more time,z\n"
+TEXTS = "a good cat\nthe dog runs\nso it is\none more time\n"
+NUMBERED = "text 3,3\ntext 4,4\ntext 5,5\n"
+MANY = "".join(f"a dog {number},{'xy'[number % 2]}\n" for number in range(20))
 
 
-ONCE = [["a good cat", "x"], ["the dog runs", "y"], ["so it is", "x"], ["one more time", "z"]]
-NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
-
-
-@pytest.mark.parametrize("rows, labels", [
+@pytest.mark.parametrize("content, labels, expected", [
+    ("was,kind\na,x\nb,y\nc,x\nd,y\n", [2], "header row: was"),
+    ("Text,x\na,x\nb,y\n", [2], "header row: Text, x"),
     # The label of the first row is in no other row. Only one of the other labels also occurs once.
-    ([["a cat", "kind"], *[[f"a dog {n}", "xy"[n % 2]] for n in range(20)], ["a bird", "z"]], [2]),
-    ([["the text", "label"], *ONCE], [2]), ([["sentence", "x"], *ONCE], [2]),
-    ([["sentence"], *[row[:1] for row in ONCE]], None)])
-def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
-    path = written(tmp_path, "test.csv", rows, None)
-    reader = row_examples.ExampleReader("classification", [1], labels)
+    (f"a cat,kind\n{MANY}a bird,z\n", [2], "header row"), (f"the text,label\n{ONCE}", [2], "header row"),
+    (f"sentence,x\n{ONCE}", [2], "header row"), (f"sentence\n{TEXTS}", None, "header row")])
+def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp_path):
+    path = write(tmp_path, "test.csv", content)
     with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks "
-                                         "like a "
-                       "header row: .* pass --header=true; if it is an example, pass --header=false"):
-        reader.read(path, needs_labels=False)
-    for header, number in ((True, len(rows) - 1), (False, len(rows))):
-        if header is True and labels and rows[0][1] == "x":
-            continue
-        reader = row_examples.ExampleReader("classification", [1], labels, header)
-        assert len(reader.read(path, False).rows) == number
+                       f"like a {expected}.* pass --header=true; if it is an example, pass --header=false"):
+        reader([1], labels).read(path, needs_labels=False)
+    assert len(reader([1], labels, False).read(path, False).rows) == content.count("\n")
 
 
-@pytest.mark.parametrize("rows, labels, known", [
-    ([["Great", "z"], *ONCE], [2], None), ([["Great", "x"], *ONCE], [2], None),
-    ([["Great movie, really!", "once"], *ONCE], [2], None),
-    ([["Great!"], *[row[:1] for row in ONCE]], None, None),
-    ([["It is", "once"], ["so", "x"], ["they say", "y"], ["and", "z"]], [2], None),
-    ([["What a film"], *[row[:1] for row in ONCE]], None, None),
-    ([["Great", "once"], *ONCE], [2], ["once", "x", "y", "z"]),
-    ([["a cat", "n/a"], *NUMBERED], None, None), ([["7", "1"], *NUMBERED], [2], None),
-    ([["so", "1"], ["it", "2"]], [2], None),
-    ([["a cat sat on the mat", "once"], ["so", "x"], ["it", "x"], ["is", "y"], ["an", "y"]], [2], None),
-    ([["a cat sat on the mat, 3", "unknown"], ["so", "1"], ["it", "2"]], None, None),
-    ([["no", "42"]], [2], None)])
-def test_a_real_first_row_is_an_example(rows, labels, known, tmp_path):
-    path = written(tmp_path, "train.csv", rows, None)
-    part = row_examples.ExampleReader("classification", [1], labels).read(path, labels is not None, known)
-    assert [row.text_a for row in part.rows] == [row[0] for row in rows]
+@pytest.mark.parametrize("header, content, count", [
+    (None, "a,x\nb,y\nc,x\n", 3), (None, "a,x\nb,y\nc,z\n", 3), (True, "was,kind\na,x\nb,y\nc,x\n", 3),
+    # A first row in which a label of other rows occurs is an example.
+    (True, "a,x\nb,y\nc,x\n", None)])
+def test_an_example_taken_for_a_header_is_noticed(header, content, count, tmp_path):
+    path = write(tmp_path, "train.csv", content)
+    if count:
+        assert len(reader([1], [2], header).read(path).rows) == count
+    else:
+        with pytest.raises(ValueError, match=f"{path}:1: --header=true, but this row looks like an example: "
+                           "it has 'x'"):
+            reader([1], [2], header).read(path)
+
+
+@pytest.mark.parametrize("content, labels, known", [
+    (f"Great,z\n{ONCE}", [2], None), (f"Great,x\n{ONCE}", [2], None),
+    (f'"Great movie, really!",once\n{ONCE}', [2], None), (f"Great!\n{TEXTS}", None, None),
+    ("It is,once\nso,x\nthey say,y\nand,z\n", [2], None), (f"What a film\n{TEXTS}", None, None),
+    (f"Great,once\n{ONCE}", [2], ["once", "x", "y", "z"]), (f"a cat,n/a\n{NUMBERED}", None, None),
+    (f"7,1\n{NUMBERED}", [2], None), ("so,1\nit,2\n", [2], None), ("no,42\n", [2], None),
+    ("a cat sat on the mat,once\nso,x\nit,x\nis,y\nan,y\n", [2], None),
+    ('"a cat sat on the mat, 3",unknown\nso,1\nit,2\n', None, None)])
+def test_a_real_first_row_is_an_example(content, labels, known, tmp_path):
+    part = reader([1], labels).read(write(tmp_path, "train.csv", content), labels is not None, known)
+    assert len(part.rows) == content.count("\n")
 
 
 @pytest.mark.parametrize("header, first, expected", [
-    (None, "how good", "looks like a header row"), (True, "2.5", "but this row looks like an example: it has "
-                                                                 "'2.5' in the column")])
+    (None, "how good", "looks like a header row"),
+    (True, "2.5", "but this row looks like an example: it has '2.5' in the column")])
 def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
-    path = written(tmp_path, "train.tsv", [["a", first], ["b", "1"], ["c", "2"]], None)
+    path = write(tmp_path, "train.tsv", f"a\t{first}\nb\t1\nc\t2\n")
     with pytest.raises(ValueError, match=":1: .*" + expected):
-        row_examples.ExampleReader("regression", [1], [2], header).read(path)
+        reader([1], [2], header, "regression").read(path)
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
@@ -164,52 +128,47 @@ def test_labels_are_sorted_and_numbers_as_numbers_if_all_are(labels, ordered):
     assert list(counts) == ordered and counts[ordered[1]] == labels.count(ordered[1])
 
 
-@pytest.mark.parametrize("name, yes, no", [
-    ("train.csv", "1", "0"), ("train.jsonl", True, False), ("train.jsonl", 1, 0)])
-def test_several_labels_in_a_column_each(name, yes, no, tmp_path):
-    rows = [["a", yes, no], ["b", no, no], ["c", yes, yes]]
-    path = written(tmp_path, name, rows, ["text", "red", "blue"])
-    found = row_examples.ExampleReader("multilabel", ["text"], ["red", "blue"]).read(path)
+@pytest.mark.parametrize("name, content", [
+    ("train.csv", "text,red,blue\na,1,0\nb,0,0\nc,1,1\n"),
+    ("train.jsonl", '{"text": "a", "red": true, "blue": false}\n{"text": "b", "red": 0, "blue": 0}\n'
+                    '{"text": "c", "red": 1, "blue": true}\n')])
+def test_several_labels_in_a_column_each(name, content, tmp_path):
+    found = reader(["text"], ["red", "blue"], None, "multilabel").read(write(tmp_path, name, content))
     assert [row.label for row in found.rows] == [("red",), (), ("red", "blue")]
 
 
-def test_numbers_true_and_false_of_json_are_labels_and_scores(tmp_path):
-    path = tmp_path / "train.jsonl"
-    path.write_text('{"text": "a", "label": 1}\n{"label": 2, "text": "b"}\n')
-    assert [row.label for row in row_examples.ExampleReader("classification").read(str(path)).rows] == ["1",
-                                                                                                        "2"]
-    assert [row.label for row in row_examples.ExampleReader("regression").read(str(path)).rows] == [1.0, 2.0]
+def test_numbers_of_json_are_labels_and_scores(tmp_path):
+    path = write(tmp_path, "train.jsonl", '{"text": "a", "label": 1}\n{"label": 2, "text": "b"}\n')
+    for task_type, labels in (("classification", ["1", "2"]), ("regression", [1.0, 2.0])):
+        assert [row.label for row in reader(task_type=task_type).read(path).rows] == labels
 
 
-TWO = [["a cat", "x"], ["a dog", "y"]]
-
-
-@pytest.mark.parametrize("training, rows, is_labelled", [
-    (None, TWO, True), ([["b", "x"], ["c", "y"]], TWO, True), ([["b", "x"], ["c", "y"]], [["a"]], False),
-    (None, [["a cat"], ["a dog"]], False), (None, [*TWO, ["b", "x"], ["c", "Y"]], True),
-    (None, [*TWO, ["b", "Z"], ["c", "Y"]], False),
+@pytest.mark.parametrize("training, content, is_labelled", [
+    (None, "a cat\tx\na dog\ty\n", True), (None, "a cat\na dog\n", False),
+    ("b\tx\nc\ty\n", "a cat\tx\na dog\ty\n", True), ("b\tx\nc\ty\n", "a cat\na dog\n", False),
+    # Most labels are known.
+    (None, "a cat\tx\na dog\ty\nb\tx\nc\tY\n", True), (None, "a cat\tx\na dog\tZ\nb\tx\nc\tY\n", False),
     # The last column of a file without labels is another column.
-    ([["b", "e", "x"], ["c", "e", "y"]], TWO, False)])
-def test_labels_of_a_test_file_without_names_are_recognized(training, rows, is_labelled, tmp_path):
-    reader = row_examples.ExampleReader("classification", [1], [-1], False)
+    ("b\te\tx\nc\te\ty\n", "a cat\tx\na dog\ty\n", False)])
+def test_labels_of_a_test_file_without_names_are_recognized(training, content, is_labelled, tmp_path):
+    found = reader([1], [-1], False)
     if training:
-        reader.read(written(tmp_path, "train.tsv", training, None))
-    part = reader.read(written(tmp_path, "test.tsv", rows, None), needs_labels=False, known=["x", "y"])
+        found.read(write(tmp_path, "train.tsv", training))
+    part = found.read(write(tmp_path, "test.tsv", content), needs_labels=False, known=["x", "y"])
     assert part.is_labelled == is_labelled
 
 
-@pytest.mark.parametrize("name, header, rows, labels", [
-    ("test.csv", ["question", "answer"], [["a", "b"]], None),
-    ("test.csv", NAMES, [["a", "b", ""], ["c", "d", " "]], None),
-    ("test.csv", NAMES, [["a", "b", "x"], ["c", "d", "y"]], ["x", "y"]),
-    ("test.jsonl", ["question", "answer"], [["a", "b"]], None),
-    ("test.jsonl", NAMES, [["a", "b", 0], ["c", "d", 0]], ["0", "0"]),
-    ("test.jsonl", NAMES, [["a", "b", None], ["c", "d", None]], None)])
-def test_a_test_file_may_have_labels(name, header, rows, labels, tmp_path):
-    reader = row_examples.ExampleReader("classification", ["question", "answer"], ["kind"])
-    part = reader.read(written(tmp_path, name, rows, header), needs_labels=False, known=["x", "y"])
+@pytest.mark.parametrize("name, content, labels", [
+    ("test.csv", "question,answer\na,b\n", None), ("test.csv", "question,answer,kind\na,b,\nc,d, \n", None),
+    ("test.csv", "question,answer,kind\na,b,x\nc,d,y\n", ["x", "y"]),
+    ("test.jsonl", '{"question": "a", "answer": "b"}\n', None),
+    ("test.jsonl", '{"question": "a", "answer": "b", "kind": 0}\n', ["0"]),
+    ("test.jsonl", '{"question": "a", "answer": "b", "kind": null}\n', None)])
+def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
+    part = reader(["question", "answer"], ["kind"]).read(
+        write(tmp_path, name, content), needs_labels=False, known=["x", "y"])
     assert part.is_labelled == bool(labels)
-    assert [row.label for row in part.rows] == (labels or [None] * len(rows))
+    assert [row.label for row in part.rows] == (labels or [None] * len(part.rows))
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
@@ -252,11 +211,10 @@ def test_a_test_file_may_have_labels(name, header, rows, labels, tmp_path):
     ("a.jsonl.gz", b"text\n", "is not a gzip file, or is damaged"),
     ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is truncated")])
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expected, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path = write(tmp_path, name, content)
     with pytest.raises(ValueError) as error:
-        row_examples.ExampleReader("classification").read(str(path))
-    assert expected in str(error.value) and str(error.value).startswith(str(path))
+        reader().read(path)
+    assert expected in str(error.value) and str(error.value).startswith(path)
 
 
 @pytest.mark.parametrize("text, label, expected", [
@@ -266,27 +224,25 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     ([4], ["kind"], ":1: --text_column names column 4, but the columns have the numbers 1 to 3"),
     ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice")])
 def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
-    path = written(tmp_path, "train.csv", [["a", "b", "x"]])
     with pytest.raises(ValueError) as error:
-        row_examples.ExampleReader("classification", text, label).read(path)
+        reader(text, label).read(write(tmp_path, "train.csv", "question,answer,kind\na,b,x\n"))
     assert expected in str(error.value)
 
 
 def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
-    path = written(tmp_path, "test.jsonl", [["b", "x"], ["a"]], ["text", "label"])
+    path = write(tmp_path, "test.jsonl", '{"text": "b", "label": "x"}\n{"text": "a"}\n')
     for label in (None, ["label"]):
         with pytest.raises(ValueError, match="test.jsonl:2: the row has no 'label', only 'text'"):
-            row_examples.ExampleReader("classification", ["text"], label).read(path, needs_labels=False)
+            reader(["text"], label).read(path, needs_labels=False)
 
 
-@pytest.mark.parametrize("rows, name, line, is_advised", [
-    ([["a", "much"], ["b", "?"]], "train.csv", 1, True), ([["a", "1"], ["b", "?"]], "train.csv", 2, False),
-    ([["a", "?"]], "train.jsonl", 1, False)])
-def test_only_what_may_be_a_header_row_is_said_to_be_one(rows, name, line, is_advised, tmp_path):
+@pytest.mark.parametrize("content, name, line, is_advised", [
+    ("a,much\nb,?\n", "train.csv", 1, True), ("a,1\nb,?\n", "train.csv", 2, False),
+    ('{"1": "a", "2": "?"}\n', "train.jsonl", 1, False)])
+def test_only_what_may_be_a_header_row_is_said_to_be_one(content, name, line, is_advised, tmp_path):
     columns = [[1], [2]] if name.endswith(".csv") else [["1"], ["2"]]
-    path = written(tmp_path, name, rows, ["1", "2"] if name.endswith(".jsonl") else None)
     with pytest.raises(ValueError, match=f":{line}: the score") as error:
-        row_examples.ExampleReader("regression", *columns, header=False).read(path)
+        reader(*columns, False, "regression").read(write(tmp_path, name, content))
     assert ("pass --header=true" in str(error.value)) == is_advised
 
 
@@ -321,11 +277,10 @@ def test_labels_that_look_the_same_are_refused(labels, said):
     (["red"], '["x,y"]', ":2: the label 'x,y' contains ','"),
     (["red", "a,b"], "1", ":1: the label 'a,b' contains ','")])
 def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tmp_path):
-    path = tmp_path / "train.jsonl"
-    path.write_text('{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
-                    f'{{"text": "b", "red": {value}, "blue": 0, "a,b": 0}}\n')
+    path = write(tmp_path, "train.jsonl", '{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
+                 f'{{"text": "b", "red": {value}, "blue": 0, "a,b": 0}}\n')
     with pytest.raises(ValueError) as error:
-        row_examples.ExampleReader("multilabel", ["text"], label).read(str(path))
+        reader(["text"], label, None, "multilabel").read(path)
     assert expected in str(error.value)
 
 
@@ -334,9 +289,6 @@ def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tm
     ("a\n\nb\n", ":2: the line is blank"), ("a\nb\tc\n", ":2: the label 'b.tc' contains a line end or a "
                                                          "tab")])
 def test_a_file_of_labels_is_checked(content, expected, tmp_path):
-    path = tmp_path / "labels.txt"
-    path.write_text(content)
     with pytest.raises(ValueError, match=expected):
-        row_examples.read_labels(str(path))
-    path.write_text("b\na \n")
-    assert row_examples.read_labels(str(path)) == ["b", "a"]
+        row_examples.read_labels(write(tmp_path, "labels.txt", content))
+    assert row_examples.read_labels(write(tmp_path, "labels.txt", "b\na \n")) == ["b", "a"]

@@ -10,16 +10,16 @@ import json
 import os
 import pathlib
 import random
+import re
 
 from helpers import DATA
 import numpy as np
 import plain_pretraining
 import pytest
-import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 
-from bertlib.data import example_encoding
-from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
+from bertlib.data import record_files
+from bertlib.tasks.pretraining import pretraining_stream
 from bertlib.tasks.pretraining.corpus import find_input_files, make_blocks, read_documents, survey
 from bertlib.tasks.pretraining.pretraining_data import Recipe
 import create_pretraining_data
@@ -54,33 +54,36 @@ def write(path, texts):
 
 
 DEFAULTS = Recipe()
-Instance = collections.namedtuple("Instance", "tokens original positions is_random_next texts features")
+Instance = collections.namedtuple("Instance", "tokens segment_ids positions labels is_random_next texts")
 
 
-def read(paths, tokenizer):
-    """Returns the instances of files. `original` are the tokens without masks.
+def without_masks(tokens, positions, labels):
+    found = list(tokens)
+    for position, label in zip(positions, labels):
+        found[position] = label
+    return found
 
-    `texts` are the parts between the special tokens.
-    """
+
+def read(paths, tokenizer, has_pairs=True):
+    """Returns the instances of files. `texts` are the parts between the special tokens, without masks."""
     found = []
     for path in paths:
-        for record in tf.python_io.tf_record_iterator(str(path)):
-            features = tf.train.Example.FromString(record).features.feature
-            values = {name: np.array(feature.int64_list.value or feature.float_list.value)
-                      for name, feature in features.items()}
-            fields = pretraining_data.feature_fields(len(values["input_ids"]), len(values["masked_lm_ids"]))
-            assert record == example_encoding.encode_example(fields, values)
-            length, predictions = int(values["input_mask"].sum()), int(values["masked_lm_weights"].sum())
-            ids = values["input_ids"].copy()
-            positions = values["masked_lm_positions"][:predictions]
-            ids[positions] = values["masked_lm_ids"][:predictions]
-            original = tokenizer.convert_ids_to_tokens(ids[:length].tolist())
+        for record in record_files.read_records(path):
+            row = {name: feature.int64_list.value or feature.float_list.value
+                   for name, feature in record_files.parse_features(record).items()}
+            length, count = sum(row["input_mask"]), int(sum(row["masked_lm_weights"]))
+            tokens, labels = (tokenizer.convert_ids_to_tokens(ids) for ids in (
+                row["input_ids"][:length], row["masked_lm_ids"][:count]))
+            positions = row["masked_lm_positions"][:count]
+            original = without_masks(tokens, positions, labels)
             assert original[0] == "[CLS]" and original[-1] == "[SEP]"
             texts = [list(group) for is_special, group in itertools.groupby(original[1:], "[SEP]".__eq__)
                      if not is_special]
-            found.append(Instance(tokenizer.convert_ids_to_tokens(values["input_ids"][:length].tolist()),
-                                  original, positions.tolist(), bool(values["next_sentence_labels"][0]),
-                                  texts, values))
+            first = len(texts[0]) + 2 if has_pairs else length
+            found.append(Instance(tokens, [0] * first + [1] * (length - first), list(positions), labels,
+                                  bool(row["next_sentence_labels"][0]), texts))
+            assert record == plain_pretraining.serialize(found[-1][:5], tokenizer, len(row["input_ids"]),
+                                                         len(row["masked_lm_ids"]))
     return found
 
 
@@ -191,33 +194,21 @@ def test_pairs(tmp_path):
     paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer, shuffle_buffer_documents=12)
     instances = read(paths, tokenizer)
     assert len(instances) == manifest["statistics"]["instances"] > 300
-    for instance in instances:
-        length, features = len(instance.tokens), instance.features
-        a, b = instance.texts
-        assert 5 <= length <= 32 and (length == 32) == (len(a) + len(b) == 29)
-        documents = [assert_stretch(text, 7) for text in (a, b)]
-        if instance.is_random_next:
-            assert documents[0] != documents[1]
-        else:
-            # Between a and b, only tokens that were truncated are missing.
-            assert documents[0] == documents[1] and place(a[-1]) < place(b[0])
-            assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
-        assert features["segment_ids"].tolist() == (
-            [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - length))
-        assert features["input_mask"].tolist() == [1] * length + [0] * (32 - length)
-        assert features["input_ids"].shape == (32,) and not features["input_ids"][length:].any()
-        count = min(4, max(1, round(0.15 * length)))
-        assert len(instance.positions) == count and instance.positions == sorted(set(instance.positions))
-        assert all(instance.original[position] not in SPECIAL for position in instance.positions)
-        assert features["masked_lm_weights"].tolist() == [1.0] * count + [0.0] * (4 - count)
-        assert features["masked_lm_weights"].shape == features["masked_lm_ids"].shape == (4,)
-        assert not features["masked_lm_ids"][count:].any()
-        assert not features["masked_lm_positions"][count:].any()
     # Random next sentences come from documents of the same block.
     blocks = list(make_blocks(range(30), 12))
     assert blocks == [list(range(12)), list(range(12, 24)), list(range(24, 30))]
     block_of = {document: index for index, block in enumerate(blocks) for document in block}
-    assert all(len({block_of[place(text[0])[0]] for text in instance.texts}) == 1 for instance in instances)
+    for tokens, _, positions, labels, is_random, (a, b) in instances:
+        length = len(tokens)
+        assert 5 <= length <= 32 and (length == 32) == (len(a) + len(b) == 29)
+        documents = [assert_stretch(text, 7) for text in (a, b)]
+        assert is_random == (documents[0] != documents[1])
+        assert block_of[documents[0]] == block_of[documents[1]]
+        if not is_random:  # between a and b, only tokens that were truncated are missing
+            assert place(a[-1]) < place(b[0])
+            assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
+        assert len(positions) == min(4, max(1, round(0.15 * length)))
+        assert positions == sorted(set(positions)) and not set(labels) & set(SPECIAL)
 
 
 @pytest.mark.parametrize("size, short", [(16, 0.0), (38, 0.0), (40, 0.0), (16, 0.5)])
@@ -228,22 +219,18 @@ def test_full_sentences(tmp_path, size, short):
                     max_predictions_per_seq=4)
     tokenizer = tokenizer_of(texts)
     paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer, shuffle_buffer_documents=6)
-    instances = read(paths, tokenizer)
+    instances = read(paths, tokenizer, has_pairs=False)
     words = collections.Counter(word for instance in instances for text in instance.texts for word in text)
     assert words == {word: 2 for document in texts for sentence in document for word in sentence.split()}
     assert manifest["statistics"]["long_sentences"] == 1
     for instance in instances:
-        assert not instance.is_random_next and not instance.features["segment_ids"].any()
-        assert len(instance.tokens) <= size
+        assert not instance.is_random_next and len(instance.tokens) <= size
         for text in instance.texts:
-            if len({place(word)[0] for word in text}) > 1 or 7 in {place(word)[0] for word in text}:
-                continue
-            assert place(text[0])[2] == 0 and place(text[-1])[2] == 5  # whole sentences
-    assert all(len({place(word)[0] for word in text}) == 1 for instance in instances
-               for text in instance.texts)
-    if not short:
-        full = [len(instance.tokens) for instance in instances]
-        assert sum(length > size - 8 for length in full) > 0.8 * len(full)
+            document, = {place(word)[0] for word in text}
+            # The sentences are whole, except the long one.
+            assert document == 7 or place(text[0])[2] == 0 and place(text[-1])[2] == 5
+    full = sum(len(instance.tokens) > size - 8 for instance in instances)
+    assert short or full > 0.8 * len(instances)
 
 
 def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
@@ -252,13 +239,11 @@ def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
     recipe = Recipe(max_seq_length=48, dupe_factor=30, max_predictions_per_seq=20, short_seq_prob=0.3,
                     masked_lm_prob=0.2)
     paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer)
-    plain = plain_pretraining.create_instances([str(tmp_path / "corpus.txt")], tokenizer, random.Random(5),
-                                               *recipe[:5])
-    ours = read(paths, tokenizer)
 
     def samples(instances):
-        """Returns a row of numbers for each instance (tokens, positions, original, is random)."""
-        for tokens, positions, original, is_random in instances:
+        """Returns a row of numbers for each instance."""
+        for tokens, _, positions, labels, is_random, *_ in instances:
+            original = without_masks(tokens, positions, labels)
             first = original.index("[SEP]")
             masked = sum(tokens[position] == "[MASK]" for position in positions)
             kept = sum(tokens[position] == original[position] for position in positions)
@@ -267,23 +252,17 @@ def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
                    np.var(positions) / len(tokens)**2, place(original[1])[2], place(original[first - 1])[2],
                    place(original[first + 1])[1])
 
-    def undone(instance):
-        original = list(instance[0])
-        for position, label in zip(*instance[2:4]):
-            original[position] = label
-        return original
-
-    ours = np.array(list(samples((one.tokens, one.positions, one.original, one.is_random_next)
-                                 for one in ours)))
-    theirs = np.array(list(samples((one[0], one[2], undone(one), one[4]) for one in plain)))
+    ours = np.array(list(samples(read(paths, tokenizer))))
+    theirs = np.array(list(samples(plain_pretraining.create_instances(
+        [str(tmp_path / "corpus.txt")], tokenizer, random.Random(5), *recipe[:5]))))
     assert abs(len(ours) - len(theirs)) < 0.03 * len(theirs) and len(ours) > 4000
     error = np.sqrt(ours.var(0) / len(ours) + theirs.var(0) / len(theirs)) + 1e-12
     assert (abs(ours.mean(0) - theirs.mean(0)) < 4 * error).all(), (ours.mean(0), theirs.mean(0), error)
     counts = manifest["statistics"]
     shares = [counts[name] / counts["predictions"] for name in ("masked", "kept", "replaced")]
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * 0.4 / counts["predictions"]**0.5)
-    assert counts["predictions"] == ours[:, 4].sum() and counts["tokens"] == ours[:, 1].sum()
-    assert counts["random_next"] == ours[:, 3].sum()
+    sums = ours.sum(axis=0)
+    assert [counts[name] for name in ("predictions", "tokens", "random_next")] == sums[[4, 1, 3]].tolist()
 
 
 class Pieces(tokenization.FullTokenizer):
@@ -309,7 +288,8 @@ def test_whole_words_are_masked(tmp_path, words, tokenizer):
     several = full = 0
     for instance in read(paths, tokenizer):
         places = []  # a list of positions for each word
-        for position, token in enumerate(instance.original):
+        for position, token in enumerate(without_masks(
+                instance.tokens, instance.positions, instance.labels)):
             if token not in SPECIAL:
                 if places and tokenizer.continues_word(token):
                     places[-1].append(position)
@@ -482,7 +462,7 @@ def test_bad_text(tmp_path, name, content, complaint):
 def test_one_document_makes_full_sentences(tmp_path, caplog):
     with caplog.at_level("WARNING", "absl"):
         paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1), files=3)
-    instance, = read(paths, tokenizer_of(corpus(1, 4, 5)))
+    instance, = read(paths, tokenizer_of(corpus(1, 4, 5)), has_pairs=False)
     assert len(instance.tokens) == 22
     assert caplog.messages == ["2 of the 3 output files are empty, because the number of instances is only "
                                "1. Name fewer output files."]
@@ -516,7 +496,9 @@ def files(tmp_path):
     """The working directory of the script, with a corpus of 60 documents and its vocabulary."""
     texts = corpus(60, 6, 6)
     write(tmp_path / "corpus.txt", texts)
-    (tmp_path / "vocab.txt").write_text("\n".join(tokenizer_of(texts).vocab) + "\n")
+    words = "\n".join(tokenizer_of(texts).vocab) + "\n"
+    (tmp_path / "vocab.txt").write_text(words)
+    (tmp_path / "no_mask.txt").write_text(words.replace("[MASK]", "[UNUSED]"))
     return tmp_path
 
 
@@ -528,7 +510,8 @@ def test_script(scripts, files):
     done.assert_success()
     assert "more.txt: 360 of its 360 documents have only one sentence" in done.err
     assert "corpus.txt:" not in done.err
-    assert "--max_predictions_per_seq=4 is too low for --masked_lm_prob=0.15" in done.err
+    assert re.search("--max_predictions_per_seq=4 is too low for --masked_lm_prob=0.15.* To mask all of "
+                     "them, pass --max_predictions_per_seq=5", done.err)
     assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
     written = contents([files / "a", files / "b"])
     assert all(written)
@@ -545,19 +528,9 @@ def test_script(scripts, files):
     (["--input_file=none.txt", "--output_file=a"], "--input_file=none.txt: there is no such file"),
     (["--input_file=corpus.txt", "--output_file=a", "--masked_lm_prob=nan"],
      "must be a number above 0 and at most 1"),
+    (["--input_file=corpus.txt", "--output_file=a", "--vocab_file=no_mask.txt"], "txt has no entry [MASK]"),
     (["--input_file=corpus.txt", "--output_file=a", "--max_seq_length=4"], "max_seq_length")])
 def test_script_says_what_is_wrong(scripts, files, flags, complaint):
     done = scripts.run("create_pretraining_data.py", "--vocab_file=vocab.txt", *flags, cwd=files)
     done.assert_refused(complaint)
-    assert sorted(os.listdir(files)) == ["corpus.txt", "vocab.txt"]
-
-
-def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts, files):
-    (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[MASK]", "[UNUSED]"))
-    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
-                       "--vocab_file=vocab.txt", cwd=files)
-    done.assert_refused("vocab.txt has no entry [MASK]")
-    (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[UNUSED]", "[MASK]"))
-    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
-                       "--vocab_file=vocab.txt", "--max_seq_length=512", "--dupe_factor=1", cwd=files)
-    assert done.code == 0 and "To mask all of them, pass --max_predictions_per_seq=77" in done.err
+    assert sorted(os.listdir(files)) == ["corpus.txt", "no_mask.txt", "vocab.txt"]

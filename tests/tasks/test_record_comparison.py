@@ -8,12 +8,10 @@ import model_directories
 
 from bertlib.output_directory.record_comparison import compare
 
-STARTS = [None, {"path": "a", "fingerprint": None}, {"path": "b", "fingerprint": None},
-          {"path": "a", "fingerprint": "12345678ab"}, {"path": "b", "fingerprint": "12345678ab"},
-          {"path": "b", "fingerprint": "87654321ab"}]
+STARTS = [None, *({"path": path, "fingerprint": fingerprint} for path, fingerprint in (
+    ("a", None), ("b", None), ("a", "12345678ab"), ("b", "12345678ab"), ("b", "87654321ab")))]
 DATA = [None, {"examples": 8, "fingerprint": "abcdef0123"}, {"examples": 9, "fingerprint": "0123456789"}]
-MODULES = [None, {"name": "m.py", "fingerprint": "aaaaaaaaaa", "texts": 1},
-           {"name": "m.py", "fingerprint": "bbbbbbbbbb", "texts": 1}]
+MODULES = [None, *({"name": "m.py", "fingerprint": letter * 10, "texts": 1} for letter in "ab")]
 CHOICES = {
     "task": ["mrpc", "cola"], "labels": [None, ["0", "1"], ["1", "0"]], "do_lower_case": [None, True, False],
     "task_type": ["classification", "regression"], "vocabulary": [None, "aaaaaaaaaa", "bbbbbbbbbb"],

@@ -82,16 +82,13 @@ def test_a_damaged_record_is_one_sentence(tmp_path, changes, said):
 
 
 def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, tmp_path):
-    labels = ["0", "1"]
     output = model_directories.write(tmp_path / "output", tiny_model, "classification",
-                                     model_directories.linear(2), labels, max_seq_length=10**9)
+                                     model_directories.linear(2), ["0", "1"], max_seq_length=10**9)
     before = sorted(tmp_path.rglob("*"))
-    for command, given in (("predict.py", dict(model_dir=output)), ("export.py", dict(model_dir=output)),
-                           ("run_classifier.py", dict(output_dir=output, do_predict=True))):
-        done = scripts.run(command, *tiny.flags(**given), cwd=tmp_path)
-        assert done.code == 1 and done.err.splitlines()[-1].startswith(
-            f"{command}: error: {output}/run.json is damaged: settings.max_seq_length is 10000000"), done.err
-        assert "Traceback" not in done.err and sorted(tmp_path.rglob("*")) == before
+    done = scripts.run("predict.py", f"--model_dir={output}", cwd=tmp_path)
+    assert done.code == 1 and done.err.splitlines()[-1].startswith(
+        f"predict.py: error: {output}/run.json is damaged: settings.max_seq_length is 10000000"), done.err
+    assert "Traceback" not in done.err and sorted(tmp_path.rglob("*")) == before
 
 
 # --- The table of flags ----------------------------------------------------------------------------------
@@ -136,32 +133,28 @@ def test_a_record_has_the_bounds_of_the_flags(tmp_path):
     assert refused > 40
 
 
-# --- Settings of a predictor -----------------------------------------------------------------------------
+def load_squad(directory, model, task, **settings):
+    """Returns the predictor of a new output directory of run_squad.py."""
+    head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
+    return serving.load(str(model_directories.write(
+        directory, model, "questions", head, task=task, max_query_length=6, doc_stride=4, **settings)))
 
 
 def test_answers_are_as_long_and_as_many_as_in_the_training(tiny_model, tmp_path):
-    head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
-    context = "the old cat sees a new dog and the bird eats bread in the garden"
-
     def longest(name, **settings):
-        directory = model_directories.write(
-            tmp_path / name, tiny_model, "questions", head, task="SQuAD 1.1", max_query_length=6,
-            doc_stride=4, **settings)
-        with serving.load(str(directory)) as predictor:
-            return max(len(predictor(question, context)["answer"].split())
+        with load_squad(tmp_path / name, tiny_model, "SQuAD 1.1", **settings) as predictor:
+            return max(len(predictor(question, "the old cat sees a new dog and the bird eats bread in the "
+                                               "garden")["answer"].split())
                        for question in ("cat", "dog", "bird", "the man", "a fish", "bread"))
 
     assert longest("short", max_answer_length=1) == 1 < longest("long", max_answer_length=12)
 
 
-@pytest.mark.parametrize("threshold, answered", [(1e6, True), (-1e6, False)])
-def test_no_answer_is_decided_by_the_threshold_of_the_training(tiny_model, tmp_path, threshold, answered):
-    head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
-    directory = model_directories.write(
-        tmp_path / "output", tiny_model, "questions", head, task="SQuAD 2.0", max_query_length=6,
-        doc_stride=4, null_score_diff_threshold=threshold)
-    with serving.load(str(directory)) as predictor:
-        assert bool(predictor("the cat", "the old cat sees a new dog")["answer"]) == answered
+def test_no_answer_is_decided_by_the_threshold_of_the_training(tiny_model, tmp_path):
+    for threshold in (1e6, -1e6):
+        directory = tmp_path / str(threshold)
+        with load_squad(directory, tiny_model, "SQuAD 2.0", null_score_diff_threshold=threshold) as predictor:
+            assert bool(predictor("the cat", "the old cat sees a new dog")["answer"]) == (threshold > 0)
     (directory / "eval_results.json").write_text('{"null_score_diff_threshold": "low"}')
     with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', but must be a finite number"):
         serving.load(str(directory))

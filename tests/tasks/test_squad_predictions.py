@@ -13,7 +13,6 @@ from helpers import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
-import plain_squad
 import pytest
 from squad_recording import SquadRecording, example
 from texts import texts
@@ -21,6 +20,7 @@ from texts import texts
 from bertlib.reports.report_sections import Facts
 from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions, squad_report
 from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
+import tokenization
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
 VERSIONS = {"v1": False, "v2": True}
@@ -74,71 +74,51 @@ def test_final_texts_are_the_recorded_ones(recording):
         assert squad_answers.get_final_text(case["pred"], case["orig"], True) == case["final"]
 
 
+def final_text(predicted, original, do_lower_case):
+    """Returns the result of `squad_answers.get_final_text`, by the places of characters without spaces."""
+    normalized = " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(original))
+    start = normalized.find(predicted)
+    end = start + len(predicted) - 1
+    places, normalized_places = ([place for place, character in enumerate(text) if character != " "]
+                                 for text in (original, normalized))
+    if start < 0 or len(places) != len(normalized_places) or not {start, end} <= set(normalized_places):
+        return original
+    first, last = (places[normalized_places.index(place)] for place in (start, end))
+    return original[first:last + 1]
+
+
 @given(texts, st.booleans(), st.data())
 def test_final_text_is_that_of_the_plain_way(original, do_lower_case, data):
-    words = " ".join(plain_squad.tokenization.BasicTokenizer(do_lower_case).tokenize(original))
+    words = " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(original))
     start = data.draw(st.integers(0, len(words)))
     predicted = data.draw(st.just(words[start:start + data.draw(st.integers(0, 20))])
                           | st.sampled_from(["", " ", "a", "the"]))
-    assert (squad_answers.get_final_text(predicted, original, do_lower_case)
-            == plain_squad.final_text(predicted, original, do_lower_case))
+    assert squad_answers.get_final_text(predicted, original, do_lower_case) == final_text(
+        predicted, original, do_lower_case)
 
 
-WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "\u200b", "ﬁn", "京都", "a\xa0b",
-         "\ud800"]
+@pytest.mark.parametrize("context, n_best_size, longest, found", [
+    ("cat dog bird", 20, 30, ["cat", "cat dog", "cat dog bird", "dog", "dog bird", "bird"]),
+    ("cat dog bird", 20, 2, ["cat", "cat dog", "dog", "dog bird", "bird"]),
+    ("cat cat", 20, 30, ["cat", "cat cat"]), ("cat dog bird", 6, 30, ["cat", "cat dog", "dog"])])
+def test_equal_logits_are_taken_in_the_order_of_positions(context, n_best_size, longest, found):
+    question = example("q", "?", context)
+    feature = window(0, question.doc_tokens)  # the first word is at place 4
+    logits = [0.0, -0.0] * 6
+    limits = dict(n_best_size=n_best_size, max_answer_length=longest)
+    prediction, = select([question], [feature], [RawResult(0, logits, logits)], **limits)
+    assert [answer.text for answer in prediction.nbest] == found
+    prediction, = select([question], [feature], [RawResult(0, logits, logits)], True, **limits)
+    assert [answer.text for answer in prediction.nbest] == [*found, ""]
 
 
-def random_questions(rng):
-    """Returns random questions: windows overlap, some examples have no window, and many logits are equal."""
-    examples, features, results = [], [], []
-    tokenizer = plain_squad.tokenization.BasicTokenizer()
-    kinds = [["f4"], ["f4", "f8"]][rng.integers(2)]
-    for index in range(rng.integers(1, 5)):
-        examples.append(example(f"q{index}", "?", " ".join(rng.choice(WORDS, rng.integers(0, 12)))))
-        # Words are split into pieces of up to three characters.
-        pieces = [(place, ("##" if at else "") + word[at:at + 3])
-                  for place, text in enumerate(examples[-1].doc_tokens)
-                  for word in tokenizer.tokenize(text) for at in range(0, len(word), 3)]
-        for first in range(0, len(pieces), 5):
-            part = pieces[first:first + 8]
-            feature = window(index, [piece for _, piece in part], unique_id=len(features),
-                             question=rng.integers(0, 3))
-            feature.token_to_orig_map = {place: word
-                                         for place, (word, _) in zip(feature.token_to_orig_map, part)
-                                         if rng.random() < 0.95}
-            feature.token_is_max_context = {place: bool(rng.random() < 0.8)
-                                            for place in feature.token_is_max_context if rng.random() < 0.95}
-            if rng.random() < 0.2:
-                feature.token_to_orig_map[len(feature.tokens)] = 0
-                feature.token_is_max_context[len(feature.tokens)] = True
-            size = len(feature.tokens) + rng.integers(0, 6)
-            features.append(feature)
-            # The logits contain zeros of both signs.
-            logits = rng.integers(-3, 4,
-                                  (2, size)).astype(rng.choice(kinds)) * rng.choice(
-                                      np.array([-1, 1], "i1"), (2, size))
-            results.append(RawResult(feature.unique_id, *logits))
-    return examples, features, results
-
-
-@pytest.mark.parametrize("with_null", [False, True])
-def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null):
-    rng = np.random.default_rng(0)
-    for _ in range(150):
-        examples, features, results = random_questions(rng)
-        limits = dict(n_best_size=int(rng.integers(2, 25)), max_answer_length=int(rng.integers(1, 9)),
-                      do_lower_case=True)
-        predictions = select(examples, features, results, with_null, **limits)
-        listed = [RawResult(result.unique_id, result.start_logits.tolist(), result.end_logits.tolist())
-                  for result in results]
-        final, lists, odds = plain_squad.predict(examples, features, listed, *limits.values(), with_null)
-        for prediction, entries in zip(predictions, lists.values(), strict=True):
-            assert ([(answer.text, answer.start_logit, answer.end_logit) for answer in prediction.nbest]
-                    == [(entry["text"], entry["start_logit"], entry["end_logit"]) for entry in entries])
-            np.testing.assert_allclose([answer.probability for answer in prediction.nbest],
-                                       [entry["probability"] for entry in entries], rtol=1e-12)
-        assert {prediction.qas_id: prediction.final_answer().text for prediction in predictions} == final
-        assert squad_predictions.null_odds(predictions) == (odds if with_null else dict.fromkeys(final))
+def test_positions_outside_of_the_context_or_of_another_window_are_no_answer():
+    question = example("q", "?", "cat dog bird")
+    feature = window(0, question.doc_tokens)
+    feature.token_is_max_context[5] = False  # no answer starts here
+    del feature.token_to_orig_map[6]  # no answer starts or ends here
+    prediction, = select([question], [feature], [RawResult(0, [0.0] * 12, [0.0] * 12)])
+    assert [answer.text for answer in prediction.nbest] == ["cat", "cat dog"]
 
 
 def test_padding_takes_places_among_the_best_positions_unless_it_is_skipped():

@@ -61,51 +61,37 @@ def built(mode, use_crf, micro_batches=1, **more):
 
 
 def by_counting(use_crf):
-    """Yields, for each sequence, its loss and its best tags at the tagged tokens.
+    """Yields, for each sequence, its loss, and {place of a tagged token: (best tag, its probability)}.
 
-    They are found by enumerating all sequences of tags.
+    They are found by enumerating all sequences of tags. The best tag is that of the best sequence.
     """
     sequence, weights, transitions, features = example()
     for row in range(BATCH):
         places = np.flatnonzero(features["tag_mask"][row])
         scores = (sequence[row] @ weights.T)[places].astype(np.float64)
-        totals = {}
-        for tags in itertools.product(range(3), repeat=len(places)):
-            totals[tags] = scores[np.arange(len(places)), tags].sum()
-            if use_crf:
-                totals[tags] += sum(transitions[pair] for pair in zip(tags, tags[1:]))
-        log_norm = np.log(np.sum(np.exp(list(totals.values()))))
-        right = tuple(features["tag_ids"][row, places].tolist())
-        yield log_norm - totals[right], dict(zip(places.tolist(), max(totals, key=totals.get)))
-
-
-@both
-def test_predictions_are_the_best_tags_of_the_words(use_crf):
-    found, shapes = built(estimator.ModeKeys.PREDICT, use_crf)
-    assert shapes == tagging_head.head_shapes(modeling.BertConfig(9, hidden_size=WIDTH), 3, use_crf)
-    for row, (loss, best) in enumerate(by_counting(use_crf)):
-        words = [place for place in best if example()[3]["word_mask"][row, place]]
-        assert found["num_words"][row] == len(words)
-        assert found["tags"][row, :len(words)].tolist() == [best[place] for place in words]
-        assert found["loss"][row] == pytest.approx(loss, rel=1e-5)
-
-
-@both
-def test_the_probability_of_a_tag_is_that_of_all_sequences_with_it(use_crf):
-    found, _ = built(estimator.ModeKeys.PREDICT, use_crf)
-    sequence, weights, transitions, features = example()
-    for row in range(BATCH):
-        places = np.flatnonzero(features["tag_mask"][row])
-        scores, sums = (sequence[row] @ weights.T)[places].astype(np.float64), np.zeros([len(places), 3])
+        totals, sums = {}, np.zeros([len(places), 3])
         for tags in itertools.product(range(3), repeat=len(places)):
             score = scores[np.arange(len(places)), tags].sum()
             score += sum(transitions[pair] for pair in zip(tags, tags[1:])) if use_crf else 0
+            totals[tags] = score
             sums[np.arange(len(places)), tags] += np.exp(score)
-        expected = dict(zip(places.tolist(), sums / sums.sum(axis=1, keepdims=True)))
-        words = np.flatnonzero(features["word_mask"][row])
-        best = found["tags"][row, :len(words)]
+        right = tuple(features["tag_ids"][row, places].tolist())
+        norm, best = sums[0].sum(), max(totals, key=totals.get)
+        yield np.log(norm) - totals[right], {place: (tag, shares[tag] / norm)
+                                             for place, tag, shares in zip(places.tolist(), best, sums)}
+
+
+@both
+def test_predictions_are_the_best_tags_of_the_words_and_their_probabilities(use_crf):
+    found, shapes = built(estimator.ModeKeys.PREDICT, use_crf)
+    assert shapes == tagging_head.head_shapes(modeling.BertConfig(9, hidden_size=WIDTH), 3, use_crf)
+    for row, (loss, best) in enumerate(by_counting(use_crf)):
+        words = np.flatnonzero(example()[3]["word_mask"][row]).tolist()
+        assert found["num_words"][row] == len(words)
+        assert found["tags"][row, :len(words)].tolist() == [best[place][0] for place in words]
         np.testing.assert_allclose(found["probabilities"][row, :len(words)],
-                                   [expected[word][tag] for word, tag in zip(words, best)], rtol=1e-5)
+                                   [best[place][1] for place in words], rtol=1e-5)
+        assert found["loss"][row] == pytest.approx(loss, rel=1e-5)
 
 
 def test_the_tags_of_an_export_have_the_scheme_of_the_model():
