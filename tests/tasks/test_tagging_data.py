@@ -10,7 +10,6 @@ import pytest
 from seqeval import metrics, scheme
 import tiny
 
-from bertlib.data import input_pipeline, record_files
 from bertlib.tasks.tagging import tagging_data, tagging_metrics
 from bertlib.tasks.tagging.tagging_data import Sentence
 import tokenization
@@ -228,23 +227,6 @@ def test_a_word_longer_than_a_window_is_cut(tokenizer):
     first, second = windows(tokenizer, "the catssss", "O B-A", length=5)
     assert [tiny.VOCABULARY[token] for token in second.input_ids] == ["[CLS]", "cat", "##s", "##s", "[SEP]"]
     assert sum(first.word_mask) == sum(second.word_mask) == 1
-
-
-def test_records_hold_the_windows_padded(tokenizer, tmp_path, graph):
-    found = windows(tokenizer, "cats eat the birds here", "B-A O O B-B O", length=6)
-    path = str(tmp_path / "x.tf_record")
-    tagging_data.write_windows(found, 6, path)
-    records = list(record_files.read_records(path))
-    assert len(records) == len(found) > 1
-    for record, window in zip(records, found):
-        assert record_files.find_problem(record, tagging_data.feature_fields(6)) is None
-        features = record_files.parse_features(record)
-        values = {name: list(features[name].int64_list.value) for name in tagging_data.SEQUENCES}
-        length = len(window.input_ids)
-        assert values["input_mask"] == [1] * length + [0] * (6 - length) and not any(values["segment_ids"])
-        for name, expected in window._asdict().items():
-            assert values[name] == expected + [0] * (6 - length)
-    assert len(input_pipeline.RecordFile(path, tagging_data.feature_fields(6))) == len(found)
 
 
 def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
