@@ -42,6 +42,7 @@ class BertModel(object):
     Attributes:
       step: the `StepConfig` that the encoder follows. Without training, it recomputes nothing and keeps the
         padding.
+      kernels: the kernels of the parts that compute in float32: embeddings, pooler and the head.
 
         model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
                                    input_mask=input_mask, token_type_ids=segment_ids)
@@ -89,23 +90,19 @@ class BertModel(object):
             compile_kernels=compile_kernels, remove_padding=remove_padding, freeze_layers=frozen_layers)
         if step.precision not in PRECISIONS:
             raise ValueError(f"Unknown precision={step.precision!r}; known: {', '.join(PRECISIONS)}.")
-        if step.compile_kernels:
-            kernel_choice.compile_kernels()
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
             config.attention_probs_dropout_prob = 0.0
             step = dataclasses.replace(step, recompute="none", remove_padding=False)
         self.step = step
+        self.kernels = kernel_choice.choose_kernels(is_training, tf.float32, step)
         self._build(config, is_training, (input_ids, input_mask, token_type_ids), use_one_hot_embeddings,
                     scope, first_token_only)
 
     def _build(self, config, is_training, inputs, use_one_hot_embeddings, scope, first_token_only):
         """Builds embeddings, encoder and pooler. `inputs` are input_ids, input_mask and token_type_ids."""
         step, dtype = self.step, PRECISIONS[self.step.precision]
-        # These kernels are for embeddings and pooler, which are float32. The kernels for the encoder's dtype
-        # are chosen below.
-        kernels = kernel_choice.choose_kernels(is_training, tf.float32)
         input_ids, input_mask, token_type_ids = inputs
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
@@ -127,7 +124,7 @@ class BertModel(object):
                     word_embeddings, use_token_type=True, token_type_ids=token_type_ids,
                     token_type_vocab_size=config.type_vocab_size, initializer_range=config.initializer_range,
                     max_position_embeddings=config.max_position_embeddings,
-                    dropout_prob=config.hidden_dropout_prob, kernels=kernels)
+                    dropout_prob=config.hidden_dropout_prob, kernels=self.kernels)
 
             with tf.variable_scope("encoder"):
                 layers = transformer_model(
@@ -142,7 +139,7 @@ class BertModel(object):
                     initializer_range=config.initializer_range, do_return_all_layers=True,
                     first_token_only=first_token_only,
                     packing=Packing(input_mask) if step.remove_padding else None,
-                    kernels=kernel_choice.choose_kernels(is_training, dtype), step=step)
+                    kernels=kernel_choice.choose_kernels(is_training, dtype, step), step=step)
             # The outputs of the layers, each [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
@@ -151,7 +148,7 @@ class BertModel(object):
                 # [B, W]: the vector of [CLS] represents the sequence.
                 first_token = tf.cast(layers[-1][:, 0, :], tf.float32)
                 self.pooled_output = _dense(first_token, config.hidden_size, "dense",
-                                            config.initializer_range, tf.tanh, kernels)
+                                            config.initializer_range, tf.tanh, self.kernels)
 
     def get_pooled_output(self):
         """Returns float [B, W]: the output of the last layer at [CLS], after a dense layer and tanh."""
@@ -178,28 +175,29 @@ class BertModel(object):
 # --- Activations, normalization, dropout ---------------------------------------------------------
 
 
-def gelu(x):
+def gelu(x, kernels=None):
     """Computes the tanh form of the Gaussian error linear unit (Hendrycks and Gimpel 2016, arXiv:1606.08415).
 
     The formula, from section 2, is 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were
-    trained with this form.
+    trained with this form. For `kernels`, see `transformer_model`.
     """
-    return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x)
+    return (kernels or kernel_choice.PLAIN).gelu(x)
 
 
-def gelu_erf(x):
+def gelu_erf(x, kernels=None):
     """Computes the exact Gaussian error linear unit, 0.5 x (1 + erf(x/√2)). Hugging Face calls this form
-    "gelu"."""
-    return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x, approximate=False)
+    "gelu". For `kernels`, see `transformer_model`."""
+    return (kernels or kernel_choice.PLAIN).gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
 
 
-def get_activation(activation_string):
+def get_activation(activation_string, kernels=None):
     """Returns the activation function with a given name; None for "linear", for an empty name and for None.
 
-    An argument that is not a string is returned unchanged.
+    An argument that is not a string is returned unchanged. With `kernels` (see `transformer_model`), these
+    compute the two forms of gelu.
 
     Raises:
       ValueError: there is no activation of that name.
@@ -207,10 +205,13 @@ def get_activation(activation_string):
     if not isinstance(activation_string, str):
         return activation_string
     check_activation(activation_string)
-    return _ACTIVATIONS[activation_string.lower()] if activation_string else None
+    activation = _ACTIVATIONS[activation_string.lower()] if activation_string else None
+    if kernels and activation in (gelu, gelu_erf):
+        return functools.partial(activation, kernels=kernels)
+    return activation
 
 
-def dropout(input_tensor, dropout_prob):
+def dropout(input_tensor, dropout_prob, kernels=None):
     """Sets each value to zero with a given probability, and scales the other values so that the mean stays
     the same (Srivastava et al. 2014).
 
@@ -221,10 +222,9 @@ def dropout(input_tensor, dropout_prob):
       input_tensor: float tensor. The mask has the same shape. `bertlib.graph.randomness.uniform` describes
         which first dimension this tensor must have.
       dropout_prob: probability of a zero. If it is None or 0.0, the input is returned unchanged.
+      kernels: see `transformer_model`. They draw the mask, which is the same for all kernels.
     """
-    # These kernels are used only to draw the mask, so their dtype has no effect.
-    kernels = kernel_choice.choose_kernels(is_training=True, dtype=tf.float32)
-    mask = kernels.dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
+    mask = (kernels or kernel_choice.PLAIN).dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
     if mask is None:
         return input_tensor
     # tf.where needs less memory than a product with the mask: for the backward pass, tf.where keeps one byte
@@ -243,8 +243,7 @@ def layer_norm(input_tensor, name=None, kernels=None):
       kernels: see `transformer_model`.
     """
     norm = _norm_parameters(input_tensor.shape.as_list()[-1], name)
-    kernels = kernels or kernel_choice.choose_kernels(is_training=True, dtype=input_tensor.dtype)
-    return kernels.layer_norm(input_tensor, *norm)
+    return (kernels or kernel_choice.PLAIN).layer_norm(input_tensor, *norm)
 
 
 def _norm_parameters(width, name=None):
@@ -257,7 +256,7 @@ def _norm_parameters(width, name=None):
 
 def layer_norm_and_dropout(input_tensor, dropout_prob, name=None, kernels=None):
     """Applies `layer_norm`, then `dropout`."""
-    return dropout(layer_norm(input_tensor, name, kernels), dropout_prob)
+    return dropout(layer_norm(input_tensor, name, kernels), dropout_prob, kernels)
 
 
 def create_initializer(initializer_range=0.02):
@@ -427,7 +426,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     """
     batch_size, from_seq_length, to_seq_length = _attention_sizes(
         from_tensor, to_tensor, [batch_size, from_seq_length, to_seq_length])
-    kernels = kernels or kernel_choice.choose_kernels(is_training=True, dtype=from_tensor.dtype)
+    kernels = kernels or kernel_choice.PLAIN
     project = functools.partial(_project, heads=(num_attention_heads, size_per_head), batch_size=batch_size,
                                 initializer_range=initializer_range, kernels=kernels)
     to_rows = reshape_to_matrix(to_tensor)                                              # [B·T, width]
@@ -538,7 +537,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       first_token_only: whether to compute the last layer at the first position only.
       packing: `Packing` of the positions to compute; None for all positions.
       kernels: the `TrainingKernels` or `InferenceKernels` that compute the parts of a layer, from
-        `kernel_choice.choose_kernels`; None for the kernels of training.
+        `kernel_choice.choose_kernels`; None for TensorFlow's ops, with the gradients of training.
       step: a `StepConfig`; None for its defaults. Three attributes are used:
         recompute: the activations that are not kept for the backward pass; the backward pass computes them
           again. The results are the same for all values. With "none", all activations are kept. With
@@ -567,7 +566,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
         initializer_range=initializer_range, first_token_only=first_token_only, packing=packing,
         batch_size=batch_size, seq_length=seq_length, step=step or StepConfig(),
-        kernels=kernels or kernel_choice.choose_kernels(is_training=True, dtype=input_tensor.dtype))
+        kernels=kernels or kernel_choice.PLAIN)
     _check_encoder(encoder, input_width)
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]

@@ -23,7 +23,7 @@ from bertlib.graph.graph_keys import (
     OPTIONAL_IN_CHECKPOINT,
 )
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
-from bertlib.kernels import kernel_choice
+from bertlib.kernels import native
 
 # A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
 # small variable.
@@ -140,11 +140,11 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
 def _optimizer_maker(step):
     """Returns a function that takes a learning rate and returns the optimizer of a `StepConfig`."""
     options = {}
-    if step.adam_bias_correction:
-        if step.optimizer != "adamw":
-            raise ValueError(f"adam_bias_correction=True with optimizer={step.optimizer!r}: "
-                             "only 'adamw' has this option. Leave adam_bias_correction out.")
-        options["bias_correction"] = True
+    if step.optimizer == "adamw":
+        options = dict(bias_correction=step.adam_bias_correction, compile_kernels=step.compile_kernels)
+    elif step.adam_bias_correction:
+        raise ValueError(f"adam_bias_correction=True with optimizer={step.optimizer!r}: "
+                         "only 'adamw' has this option. Leave adam_bias_correction out.")
     return functools.partial(_known(OPTIMIZERS, "optimizer", step.optimizer),
                              weight_decay_rate=step.weight_decay,
                              exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS), **options)
@@ -701,14 +701,15 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes for each parameter.
 
     TensorFlow's fused kernel for Adam updates a variable in place. If its arguments β₁ᵗ and β₂ᵗ are 0, it
-    computes Adam without bias correction. In a graph with kernels in C++, one op decays, clips and updates a
-    large variable in a single pass through memory.
+    computes Adam without bias correction. With kernels in C++, one op decays, clips and updates a large
+    variable in a single pass through memory.
     """
 
     SLOTS = ("adam_m", "adam_v")
 
     def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-                 exclude_from_weight_decay=None, name="AdamWeightDecayOptimizer", bias_correction=False):
+                 exclude_from_weight_decay=None, name="AdamWeightDecayOptimizer", bias_correction=False,
+                 compile_kernels=False):
         """Creates the optimizer.
 
         Args:
@@ -722,18 +723,20 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
           name: name of the ops.
           bias_correction: whether to correct the bias of m and v. In the first steps, both are biased
             towards 0.
+          compile_kernels: whether to use the op that is compiled for this machine's CPU.
         """
         super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.bias_correction = bias_correction
+        self.compile_kernels = compile_kernels
 
     def _prepare(self):
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
 
     def _update(self, gradient, variable, factor, rate):
-        ops = kernel_choice.native_ops()
+        ops = native.load_ops() if self.compile_kernels else None
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
             return super()._update(gradient, variable, factor, rate)

@@ -45,7 +45,8 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
       first loss is a scalar, the mean cross-entropy.
     """
     encoder = hub_encoder.HubEncoder(bert_hub_module_handle, is_training, input_ids, input_mask, segment_ids)
-    return classification_head.classify(encoder.get_pooled_output(), labels, num_labels, is_training)
+    return classification_head.classify(classification_head.head_input(encoder, is_training), labels,
+                                        num_labels)
 
 
 def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_steps, use_tpu,

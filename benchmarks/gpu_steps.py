@@ -17,7 +17,7 @@ from bertlib.checkpoints import checkpoint_files
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, memory_planner, profiling
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import graph_keys, tensorflow_internals
+from bertlib.graph import tensorflow_internals
 from bertlib.system import gpu_libraries
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
@@ -113,8 +113,6 @@ class Step:
     def __init__(self, task, config, step, init_checkpoint=None, full=True):
         tf.set_random_seed(1)
         tf.train.get_or_create_global_step()
-        if step.use_xla:
-            tf.add_to_collection(graph_keys.USES_XLA, True)
         model = trainable_model(task, config, init_checkpoint)
         fields, size = model.fields(step.max_seq_length), step.train_batch_size
         features = input_pipeline.placeholders(fields, size, model.head.batch_totals)

@@ -26,7 +26,7 @@ import bertlib.command_line  # noqa: F401  graph mode
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
 from bertlib.runs import model_config
-from bertlib.tasks.classification import classification_head as classifier_task
+from bertlib.tasks import head
 from bertlib.tasks.classification import classifier_data
 import modeling
 import run_classifier
@@ -59,7 +59,7 @@ def main(_):
     directory = model_config.find_installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
-    classifier_task._HEAD_DROPOUT = 0.0
+    head._DROPOUT = 0.0
     tokenizer = tokenization.FullTokenizer(os.path.join(directory, "vocab.txt"))
     processor = classifier_data.MrpcProcessor()
     features = classifier_data.convert_examples_to_features(
@@ -73,12 +73,12 @@ def main(_):
         classifier.train(run_classifier.input_fn_builder(features, LENGTH, True, True), hooks=[recorder],
                          max_steps=FLAGS.steps)
         start = tf.train.load_checkpoint(os.path.join(model_dir, "model.ckpt-0"))
-        head = start.get_tensor("output_weights")
+        weights = start.get_tensor("output_weights")
     order = np.stack([input_pipeline.batch_of_step(step, BATCH_SIZE, len(features), SEED)
                       for step in range(FLAGS.steps)])
     columns = {name: np.array([getattr(feature, name) for feature in features])[order]
                for name in ("input_ids", "input_mask", "segment_ids", "label_id")}
-    np.savez_compressed(FLAGS.output, losses=recorder.losses, output_weights=head, total_steps=total,
+    np.savez_compressed(FLAGS.output, losses=recorder.losses, output_weights=weights, total_steps=total,
                         learning_rate=RATE, **columns)
     for step, loss in enumerate(recorder.losses):
         store.add(step=step, loss=loss)

@@ -37,7 +37,7 @@ import numpy as np
 import results
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import graph_keys
+from bertlib.estimator.step_config import StepConfig
 import modeling
 import optimization
 
@@ -46,14 +46,15 @@ SIZES = {"hidden_size": (768, 1024), "num_hidden_layers": (4, 24), "num_attentio
          "batch": (8, 8)}
 
 
-def build(sizes, mode):
+def build(sizes, mode, use_xla=False):
     """Builds a training step in the current graph. Returns (placeholder of the token ids, train op)."""
     config = modeling.BertConfig(sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers,
                                  sizes.num_attention_heads, sizes.intermediate_size, type_vocab_size=2)
     recompute, _, segment = mode.partition(":")
     ids = tf.placeholder(tf.int32, [None, None])
     tf.train.get_or_create_global_step()
-    model = modeling.BertModel(config, True, ids, recompute=recompute, recompute_segment=int(segment or 1))
+    step = StepConfig(recompute=recompute, recompute_segment=int(segment or 1), use_xla=use_xla)
+    model = modeling.BertModel(config, True, ids, step=step)
     loss = tf.reduce_mean(tf.square(model.get_pooled_output() - 0.5))
     return ids, optimization.create_optimizer(loss, 1e-5, 1000, 0, False)
 
@@ -82,9 +83,7 @@ def serve(sizes, mode, pipe):
     options = tf.ConfigProto()
     options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:
-        if compiler:
-            tf.add_to_collection(graph_keys.USES_XLA, True)
-        ids, train_op = build(sizes, mode)
+        ids, train_op = build(sizes, mode, use_xla=bool(compiler))
         session.run(tf.global_variables_initializer())
         session.run(train_op, {ids: np.ones([1, 8])})
         batch = np.random.RandomState(0).randint(0, sizes.vocab_size, [sizes.batch, sizes.length])

@@ -27,7 +27,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.commands import plan_memory
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
-from bertlib.graph import graph_keys
 from bertlib.kernels import xla_formulas
 import modeling
 
@@ -119,13 +118,11 @@ def count(model, settings, precision, use_xla):
     """Counts the kernels of a training step, and the bytes that they read and write. Returns {type of op:
     `Count`}. For a compiled function, the key is the name of the function."""
     step = StepConfig(max_seq_length=settings.length, precision=precision, train_batch_size=settings.batch,
-                      recompute=settings.recompute)
+                      recompute=settings.recompute, use_xla=use_xla)
     calls = CompiledCalls()
     compiled, xla_formulas._compiled = xla_formulas._compiled, calls.compiled
     try:
         with tf.Graph().as_default():
-            if use_xla:
-                tf.add_to_collection(graph_keys.USES_XLA, True)
             rewritten = memory_planner.rewrite(model.build(step))
     finally:
         xla_formulas._compiled = compiled

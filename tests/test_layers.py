@@ -83,11 +83,11 @@ def test_the_op_in_cpp_takes_the_rate_of_the_layer():
 
     def updated(rate, **options):
         with tf.Graph().as_default(), tf.Session() as session:
-            ids = tf.ones([1, 4], tf.int32)
-            modeling.BertModel(config, True, ids, compile_kernels=True)  # chooses the kernels of the graph
+            modeling.BertModel(config, True, tf.ones([1, 4], tf.int32))
             table = tf.get_variable("embeddings/word_embeddings", shape["word_embeddings"],
                                     initializer=tf.ones_initializer())
-            update = optimization.create_optimizer(tf.reduce_sum(table ** 2), rate, 10, 0, False, **options)
+            update = optimization.create_optimizer(tf.reduce_sum(table ** 2), rate, 10, 0, False,
+                                                   step=StepConfig(compile_kernels=True, **options))
             fused = [op for op in tf.get_default_graph().get_operations() if op.type == "BertAdamW"]
             session.run(tf.global_variables_initializer())
             session.run(update)

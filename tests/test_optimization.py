@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import bert_config
 from bertlib.estimator import step_config
-from bertlib.kernels import kernel_choice
+from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import native as native_kernels
 import modeling
 import optimization
@@ -343,11 +343,10 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
     if compiled == "no compiler":
         monkeypatch.setattr(native_kernels, "load_ops", lambda: None)
     if compiled:
-        kernel_choice.compile_kernels()
         monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
-    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer,
-                                             lr_schedule="constant", gradient_accumulation_steps=steps,
-                                             **options)
+    config = StepConfig(optimizer=optimizer, lr_schedule="constant", gradient_accumulation_steps=steps,
+                        compile_kernels=bool(compiled), **options)
+    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, step=config)
     if optimizer == "adamw" and use_resource:
         ops = {op.type for op in tf.get_default_graph().get_operations()}
         assert ops & {"ResourceApplyAdam", "BertAdamW", "StatefulPartitionedCall"} == {

@@ -130,12 +130,12 @@ class Turn:
         shape, config = spec["shape"], modeling.BertConfig.from_dict(spec["config"])
         ids, labels = tf.placeholder(tf.int32, shape), tf.placeholder(tf.int32, shape[:1])
         tf.train.get_or_create_global_step()
+        micro_batches = spec["micro_batches"] // (1 if self.kind == "alone" else group.count)
+        step = StepConfig(compile_kernels=True, gradient_accumulation_steps=micro_batches)
         loss = run_classifier.create_model(
             config, True, ids, tf.ones(shape, tf.int32), tf.zeros(shape, tf.int32), labels, 2, False,
-            step=StepConfig(compile_kernels=True))[0]
-        micro_batches = spec["micro_batches"] // (1 if self.kind == "alone" else group.count)
-        self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False,
-                                                   gradient_accumulation_steps=micro_batches)
+            step=step)[0]
+        self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False, step=step)
         found = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         self._more, self._accumulate = micro_batches - 1, found[0].accumulate_op if found else tf.no_op()
         waiting = [tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)

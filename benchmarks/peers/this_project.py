@@ -30,10 +30,11 @@ def step(settings):
     ids, mask, segments = (tf.placeholder(tf.int32, shape) for _ in range(3))
     labels = tf.placeholder(tf.int32, shape[:1])
     tf.train.get_or_create_global_step()
+    config = StepConfig(precision=settings["precision"], compile_kernels=settings["compile_kernels"])
     loss = run_classifier.create_model(
         modeling.BertConfig.from_dict(settings["config"]), True, ids, mask, segments, labels, 2, False,
-        step=StepConfig(precision=settings["precision"], compile_kernels=settings["compile_kernels"]))[0]
-    train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False)
+        step=config)[0]
+    train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False, step=config)
     random = np.random.RandomState(0)
     batch = {ids: random.randint(1000, settings["config"]["vocab_size"], shape), mask: np.ones(shape),
              segments: np.zeros(shape), labels: random.randint(0, 2, shape[:1])}

@@ -7,6 +7,12 @@ import math
 # If a dataset changes the order of the examples, its batches have a feature of this name. The feature
 # contains the index of each example in the file.
 EXAMPLE_INDEX = "example_index"
+# Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and batches have
+# fewer different shapes.
+LENGTH_STEP = 8
+# In a training with XLA, sequences are trimmed to a multiple of this length, so that fewer different lengths
+# occur. For each new length, XLA compiles the graph again, which takes several seconds.
+LENGTH_STEP_OF_XLA = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +24,14 @@ class Batch:
       gradient_accumulation_steps: number of micro-batches that each replica computes, one after the other.
       num_replicas: number of replicas, which compute at the same time.
       is_unequal: whether micro-batches differ in their numbers of examples.
+      length_step: number of tokens. Sequences are trimmed to a multiple of this length.
     """
 
     size: int
     gradient_accumulation_steps: int = 1
     num_replicas: int = 1
     is_unequal: bool = False
+    length_step: int = LENGTH_STEP
 
     @property
     def micro_batches(self):

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import record_files
-from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order  # noqa: F401  a public name
+from bertlib.data.batches import EXAMPLE_INDEX, LENGTH_STEP, Batch, restore_file_order  # noqa: F401  a public name
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 from bertlib.system import files
@@ -29,13 +29,6 @@ _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # If micro-batches differ in size, each micro-batch has a feature of this name. The feature is a scalar: the
 # weight of the micro-batch's mean loss. The mean of the weights of a step is 1.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
-# Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and batches have
-# fewer different shapes.
-_LENGTH_STEP = 8
-# In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. This number
-# is larger than `_LENGTH_STEP`, so that fewer different lengths occur: for each new length, XLA compiles the
-# graph again, which takes several seconds.
-_LENGTH_STEP_OF_XLA = 64
 # In evaluation and prediction, examples are sorted by length within groups of this number of consecutive
 # batches.
 _SORTED_BATCHES = 64
@@ -348,14 +341,15 @@ def _lengths(mask):
     return lengths if lengths.shape.ndims == 1 else tf.reduce_max(lengths, axis=1)
 
 
-def _token_balanced_bounds(mask, num_micro_batches):
+def _token_balanced_bounds(mask, num_micro_batches, length_step):
     """Applies `token_balanced_bounds` to the examples of a batch. Returns an int64 tensor [N + 1].
 
     Args:
       mask: see `_lengths`. The examples must be sorted by length, the longest first.
       num_micro_batches: N.
+      length_step: see `batches.Batch`.
     """
-    kept = tf.minimum(_trimmed_length(_lengths(mask)), mask.shape.as_list()[-1])
+    kept = tf.minimum(_trimmed_length(_lengths(mask), length_step), mask.shape.as_list()[-1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)
     return tf.ensure_shape(bounds, [num_micro_batches + 1])
@@ -385,7 +379,7 @@ def _cut_into_micro_batches(examples, batch, own, totals, trimmed_fields):
                  for name, tensor in examples.items()}
         parts.update({name: tf.fill([count], total) for name, total in sums.items()})
         return tf.data.Dataset.from_tensor_slices({name: tensor[own] for name, tensor in parts.items()})
-    bounds = _token_balanced_bounds(examples[trimmed_fields[0]], count)
+    bounds = _token_balanced_bounds(examples[trimmed_fields[0]], count, batch.length_step)
 
     def micro_batch(start, end):
         weight = tf.cast(end - start, tf.float32) * (count / batch.size)
@@ -395,17 +389,16 @@ def _cut_into_micro_batches(examples, batch, own, totals, trimmed_fields):
     return tf.data.Dataset.from_tensor_slices((bounds[:-1][own], bounds[1:][own])).map(micro_batch)
 
 
-def _trimmed_length(lengths):
-    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`. With XLA, the lengths are rounded up to a
-    multiple of `_LENGTH_STEP_OF_XLA` instead. The length 0 is rounded up in the same way as the length 1."""
-    step = _LENGTH_STEP_OF_XLA if tf.get_collection(graph_keys.USES_XLA) else _LENGTH_STEP
+def _trimmed_length(lengths, step):
+    """Returns lengths rounded up to a multiple of `step`. The length 0 is rounded up in the same way as the
+    length 1."""
     return (tf.maximum(lengths, 1) + step - 1) // step * step
 
 
-def _trim(batch, trimmed_fields):
+def _trim(batch, trimmed_fields, length_step):
     """Cuts the trimmed fields of a batch. The new length is the length of the longest sequence in the batch,
     rounded up by `_trimmed_length`."""
-    longest = _trimmed_length(tf.reduce_max(_lengths(batch[trimmed_fields[0]])))
+    longest = _trimmed_length(tf.reduce_max(_lengths(batch[trimmed_fields[0]])), length_step)
     return {**batch, **{name: batch[name][..., :longest] for name in trimmed_fields}}
 
 
@@ -420,40 +413,32 @@ def training_batch(params, config=None):
     """
     if config is not None and config.step_config:
         return config.step_config.batch
-    return _batch_of(params["batch_size"], True, params.get("gradient_accumulation_steps", 1))
-
-
-def _batch_of(batch_size, is_training, micro_batches=1, batch_totals=(), unequal_micro_batches=False):
-    """Returns the `Batch` of a training step, or the number of examples in a batch of an evaluation. For the
-    arguments, see `record_dataset`."""
-    if is_training:
-        count = 1 if unequal_micro_batches else micro_batches * collectives.num_replicas()
-        return Batch(batch_size * count, micro_batches, collectives.num_replicas(), unequal_micro_batches)
-    if micro_batches != 1 or batch_totals or unequal_micro_batches:
-        raise ValueError("micro_batches, batch_totals and unequal_micro_batches are for training only. Leave "
-                         "them out, or pass is_training=True.")
-    return batch_size
+    steps, replicas = params.get("gradient_accumulation_steps", 1), collectives.num_replicas()
+    return Batch(params["batch_size"] * steps * replicas, steps, replicas)
 
 
 def _dataset(num_examples, read, batch, drop_remainder, batch_totals, trimmed_fields, num_threads=None):
-    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For `batch`,
-    see `_batch_of`. For the other arguments, see `record_dataset`."""
+    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For the other
+    arguments, see `record_dataset`."""
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
+    length_step = LENGTH_STEP
     if isinstance(batch, Batch):
         dataset = _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads)
+        length_step = batch.length_step
     else:
         dataset = _shard(_evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields,
                                              threads))
     if trimmed_fields:
-        dataset = dataset.map(functools.partial(_trim, trimmed_fields=trimmed_fields))
+        dataset = dataset.map(functools.partial(_trim, trimmed_fields=trimmed_fields,
+                                                length_step=length_step))
     return _prefetched(dataset)
 
 
 def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads):
     """Returns the endless dataset of this replica's untrimmed micro-batches; see `record_dataset`."""
     if batch.is_unequal and not trimmed_fields:
-        raise ValueError("unequal_micro_batches=True needs trimmed_fields, because without trimming, all "
-                         "examples have the same number of tokens.")
+        raise ValueError("Unequal micro-batches need trimmed_fields, because without trimming, all examples "
+                         "have the same number of tokens.")
     all_reduce = collectives.current_all_reduce()
     indices = _index_dataset(num_examples, batch.check().size, is_training=True, drop_remainder=True)
     if trimmed_fields:
@@ -509,9 +494,8 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
 # The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU
 # time.
 @tf.autograph.experimental.do_not_convert
-def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                   num_threads=None, trimmed_fields=(), unequal_micro_batches=False, position_fields=(),
-                   batch=None):
+def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), num_threads=None,
+                   trimmed_fields=(), position_fields=()):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
 
     A value outside of its field's bounds makes the batch fail, and so does a record that cannot be trimmed
@@ -520,36 +504,31 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
     Args:
       path: the file, or a list of files, which are read like one file.
       fields: list of `Field`.
-      batch_size: B, number of examples of a batch. Outside of training, the last batch may be smaller.
-      is_training: True for an endless, shuffled stream that starts at the global step. False to read each
-        example once, in the order of the file unless `trimmed_fields` are given.
-      drop_remainder: whether to leave out the last batch if it has fewer than B examples.
-      micro_batches: number of batches (micro-batches) that this replica computes in one training step.
-        Together, the micro-batches of a step on all replicas contain the same examples as one batch of their
-        total size.
-      batch_totals: names of fields. For each of these fields, a batch also has the scalar <name>_total: the
-        sum of the field over the whole step. Use the total as the divisor of a mean if the number of terms
-        differs between micro-batches. For example, micro-batches have different numbers of masked tokens.
+      batch: the `Batch` of a training, for an endless, shuffled stream of this replica's micro-batches, which
+        starts at the global step. With unequal micro-batches, `token_balanced_bounds` determines their
+        numbers of examples, and each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar: b · N / size
+        for a micro-batch of b examples. N is the number of micro-batches of the step on all replicas
+        together. Multiply the mean loss of each micro-batch by its weight: the mean of these products is the
+        mean loss of the step. In evaluation and prediction, an int: the number of examples in a batch. Each
+        example is then read once, in the order of the file unless `trimmed_fields` are given, and the last
+        batch may be smaller.
+      drop_remainder: whether an evaluation leaves out the last batch if it is smaller than the others.
+      batch_totals: names of fields. For each of these fields, a batch of a training also has the scalar
+        <name>_total: the sum of the field over the whole step. Use the total as the divisor of a mean if the
+        number of terms differs between micro-batches. For example, micro-batches have different numbers of
+        masked tokens.
       num_threads: number of batches that are read at the same time. The order of the batches does not depend
         on this number.
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
-        these fields are cut to the length of the longest sequence, rounded up to a multiple of 8 (with XLA,
-        to a multiple of 64). The first field is the mask: 1 for real tokens, 0 for padding after them. In
+        these fields are cut to the length of the longest sequence, rounded up to a multiple of the batch's
+        `length_step`. The first field is the mask: 1 for real tokens, 0 for padding after them. In
         training, the examples of a step are sorted by length before they are divided into micro-batches.
         Outside of training, the examples are sorted by length within groups of 64 consecutive batches, and
         each batch also has `EXAMPLE_INDEX`, int64 [B]: the positions of its examples in the file; see
         `batches.restore_file_order`.
-      unequal_micro_batches: whether micro-batches have different numbers of examples, which
-        `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is
-        the number of examples of a whole step, and each micro-batch has a `MICRO_BATCH_WEIGHT`. This weight
-        is a float32 scalar: b · N / batch_size for a micro-batch of b examples. N is the number of
-        micro-batches of the step on all replicas together. Multiply the mean loss of each micro-batch by its
-        weight: the mean of these products is the mean loss of the step.
       position_fields: names of fields [B, P] whose values are positions in the `trimmed_fields` [B, F]. If
         there are any, each record is checked: no padding is before a real token, and each position is that of
         a real token, or 0.
-      batch: the `Batch` of a training step. It replaces batch_size, is_training, micro_batches and
-        unequal_micro_batches. None to use these arguments.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
@@ -562,12 +541,11 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
     def parse(indices, names=None):
         serialized = tf.numpy_function(reader.read, [indices], tf.string)
         serialized.set_shape(indices.shape)
-        batch = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
-        reader.check(batch)
+        examples = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
+        reader.check(examples)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
-                for name, tensor in batch.items()}
+                for name, tensor in examples.items()}
 
-    batch = batch or _batch_of(batch_size, is_training, micro_batches, batch_totals, unequal_micro_batches)
     return _dataset(len(records), parse, batch, drop_remainder, batch_totals, trimmed_fields, num_threads)
 
 
@@ -582,14 +560,12 @@ def placeholders(fields, batch_size, batch_totals=()):
                         if field.name in batch_totals}}
 
 
-def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                  trimmed_fields=(), unequal_micro_batches=False):
+def array_dataset(arrays, batch, drop_remainder=False, batch_totals=(), trimmed_fields=()):
     """Returns a dataset like `record_dataset`, but from arrays in memory.
 
     Args:
       arrays: {name: int32 or float32 array [examples, …]}.
-      batch_size, is_training, drop_remainder, micro_batches, batch_totals, trimmed_fields,
-        unequal_micro_batches: see `record_dataset`.
+      batch, drop_remainder, batch_totals, trimmed_fields: see `record_dataset`.
     """
     num_examples = len(next(iter(arrays.values())))
     if not num_examples:
@@ -602,5 +578,4 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
             value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
         return dict(zip(names, values))
 
-    batch = _batch_of(batch_size, is_training, micro_batches, batch_totals, unequal_micro_batches)
     return _dataset(num_examples, gather, batch, drop_remainder, batch_totals, trimmed_fields)

@@ -130,8 +130,6 @@ class Builder:
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()
             randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
-            if self.config.step_config and self.config.step_config.use_xla:
-                tf.add_to_collection(graph_keys.USES_XLA, 1)
         elif mode == ModeKeys.PREDICT:
             self._num_passes += 1
             tf.add_to_collection(graph_keys.RANDOMNESS_PASS, self._num_passes)

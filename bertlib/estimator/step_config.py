@@ -10,7 +10,7 @@ import functools
 import math
 import re
 
-from bertlib.data.batches import Batch, divisors
+from bertlib.data.batches import LENGTH_STEP, LENGTH_STEP_OF_XLA, Batch, divisors
 
 GB = 10**9
 # The values of `StepConfig.recompute`, the fastest first; see `modeling.transformer_model`.
@@ -43,7 +43,8 @@ class StepConfig:
       recompute_segment: number of layers in a recomputed segment.
       gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
       compile_kernels: whether kernels are compiled for this machine's CPU.
-      use_xla: whether XLA compiles the computations between matrix products.
+      use_xla: whether XLA compiles the computations between matrix products of a training.
+      portable_ops: whether inference uses only ops that ONNX also has.
       optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm, layer_decay, freeze_layers,
         freeze_embeddings: see `optimization.create_optimizer`.
     """
@@ -61,6 +62,7 @@ class StepConfig:
     gradient_dtype: str = "fp32"
     compile_kernels: bool = False
     use_xla: bool = False
+    portable_ops: bool = False
     optimizer: str = "adamw"
     lr_schedule: str = "linear"
     adam_bias_correction: bool = False
@@ -79,7 +81,8 @@ class StepConfig:
     def batch(self):
         """The `Batch` of the step."""
         return Batch(self.train_batch_size, self.gradient_accumulation_steps, self.num_replicas,
-                     is_unequal=self.tokens_per_micro_batch > 0)
+                     is_unequal=self.tokens_per_micro_batch > 0,
+                     length_step=LENGTH_STEP_OF_XLA if self.use_xla else LENGTH_STEP)
 
 
 # The names of the attributes of a `StepConfig`. Most of them are names of flags.

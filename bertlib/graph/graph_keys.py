@@ -24,17 +24,6 @@ STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 # Name of the collection that contains the readers of the input's records. After an error of the input, these
 # readers find the bad record.
 RECORD_READERS = "record_readers"
-# Name of a collection that serves as a switch: it is not empty if the kernels are compiled for this machine's
-# CPU.
-COMPILED_KERNELS = "compiled_kernels"
-# Name of a collection that serves as a switch: it is not empty if the graph may use only ops that ONNX also
-# has.
-PORTABLE_OPS = "portable_ops"
-# Name of a collection that serves as a switch: it is not empty if XLA compiles the computations between the
-# matrix products of a training.
-USES_XLA = "uses_xla"
-# Name of the collection that contains at most one `xla_formulas.XlaFormulas`.
-XLA_FORMULAS = "xla_formulas"
 # Name of the collection that contains at most one integer scalar tensor. Its value is the index, within the
 # effective batch, of the micro-batch that the graph computes.
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"

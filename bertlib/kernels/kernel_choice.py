@@ -1,4 +1,4 @@
-"""Chooses the kernels that compute the layers of a graph.
+"""Chooses the kernels that compute a model, from its `StepConfig`.
 
 | `compile_kernels` | training | inference |
 |---|---|---|
@@ -9,8 +9,7 @@
 | yes, on a machine with a GPU | plain ops | plain ops |
 | no, with `use_xla` | formulas compiled by XLA | plain ops |
 
-A graph for an export into another format (see `use_portable_ops`) gets the ops of `PortableKernels` in
-inference.
+With `portable_ops`, inference gets the ops of `PortableKernels`, which other formats also have.
 
 Plain ops are TensorFlow's ops. oneDNN's ops, which include the convolutions, are used if TensorFlow has them
 and the CPU has instructions for the dtype. Otherwise plain ops replace them. Here and in the table, the dtype
@@ -21,11 +20,13 @@ that compute in float32 still use ops in C++, for example AdamW for large variab
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import graph_keys
 from bertlib.kernels import formulas, native, native_formulas
 from bertlib.kernels.inference_kernels import InferenceKernels, PortableKernels
 from bertlib.kernels.training_kernels import TrainingKernels
 from bertlib.kernels.xla_formulas import XlaFormulas
+
+# The kernels of a function that gets no kernels from its caller: TensorFlow's ops.
+PLAIN = TrainingKernels(formulas)
 
 
 def is_faster(hidden_size):
@@ -37,53 +38,26 @@ def is_faster(hidden_size):
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 
-def compile_kernels():
-    """Makes the current graph use kernels for this machine's CPU. Has no effect on a machine with a GPU.
+def choose_kernels(is_training, dtype, step):
+    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` of a model.
 
-    The kernels of training are ops in C++. They are built when they are first used on a machine. The build
-    takes 10 to 30 seconds.
+    The ops in C++ are built when they are first used on a machine. The build takes 10 to 30 seconds.
+
+    Args:
+      is_training: bool.
+      dtype: dtype of the activations.
+      step: a `StepConfig`, whose compile_kernels, use_xla and portable_ops choose the kernels.
     """
-    if tf.config.list_physical_devices("GPU"):
-        logging.info("This machine has a GPU: TensorFlow's ops are used instead of the kernels in C++, which "
-                     "run only on CPUs.")
-    else:
-        tf.get_collection_ref(graph_keys.COMPILED_KERNELS)[:] = [1]
-
-
-def use_portable_ops():
-    """Makes the inference in the current graph use only ops that ONNX also has."""
-    tf.get_collection_ref(graph_keys.PORTABLE_OPS)[:] = [1]
-
-
-def _are_compiled():
-    return bool(tf.get_collection(graph_keys.COMPILED_KERNELS))
-
-
-def choose_kernels(is_training, dtype):
-    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` for the current graph. `dtype`
-    is the dtype of the activations."""
-    compiled = _are_compiled()
+    compiled = step.compile_kernels
+    if compiled and tf.config.list_physical_devices("GPU"):
+        logging.log_first_n(logging.INFO, "This machine has a GPU: TensorFlow's ops are used instead of the "
+                            "kernels in C++, which run only on CPUs.", 1)
+        compiled = False
     if not is_training:
-        if tf.get_collection(graph_keys.PORTABLE_OPS):
-            return PortableKernels()
-        return InferenceKernels(uses_one_dnn=compiled)
-    if tf.get_collection(graph_keys.USES_XLA):
-        return TrainingKernels(_xla_formulas())
+        return PortableKernels() if step.portable_ops else InferenceKernels(uses_one_dnn=compiled)
+    if step.use_xla:
+        return TrainingKernels(XlaFormulas())
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")
-    native_dtype = dtype in (tf.float32, tf.bfloat16)
-    return TrainingKernels(native_formulas if native_dtype and native_ops() else formulas, convolves=compiled)
-
-
-def native_ops():
-    """Returns the ops in C++ for the current graph (see `native.load_ops`); None if the graph must use plain
-    ops."""
-    return native.load_ops() if _are_compiled() else None
-
-
-def _xla_formulas():
-    """Returns the `XlaFormulas` of the current graph. The first call creates them."""
-    existing = tf.get_collection_ref(graph_keys.XLA_FORMULAS)
-    if not existing:
-        existing.append(XlaFormulas())
-    return existing[0]
+    is_native = compiled and dtype in (tf.float32, tf.bfloat16) and native.load_ops()
+    return TrainingKernels(native_formulas if is_native else formulas, convolves=compiled)

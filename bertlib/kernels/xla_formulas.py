@@ -17,10 +17,10 @@ from bertlib.kernels import formulas
 
 
 class XlaFormulas(object):
-    """Contains the functions of `formulas` for one graph.
+    """Contains the functions of `formulas` for one model.
 
     A compiled function keeps a reference to each graph in which it was called, so these graphs stay in
-    memory. For this reason, each graph has a separate instance of this class.
+    memory. For this reason, each model has separate instances of this class.
     """
 
     keep_mask = staticmethod(formulas.keep_mask)
@@ -30,9 +30,6 @@ class XlaFormulas(object):
     merge_heads = staticmethod(formulas.merge_heads)
 
     def __init__(self):
-        # A graph collection contains this object. If the graph is exported as a MetaGraph, the attribute
-        # `name` is stored in place of the object. This name must be the name of an op of the graph.
-        self.name = tf.no_op(name="xla_formulas").name
         self.gelu = _compiled(formulas.gelu)
         self.gelu_gradient = _compiled(formulas.gelu_gradient)
         self.residual_norm = _compiled(formulas.residual_norm)

@@ -13,7 +13,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import kernel_choice
+from bertlib.estimator.step_config import StepConfig
 from bertlib.serving import session
 
 TITLE, FILE = "ONNX", "model.onnx"
@@ -61,10 +61,9 @@ def convert(model, task):
     checkpoint = session.check_weights(task.head, model.bert_config, model.checkpoint)
     weights = {}
     with tf.Graph().as_default() as graph:
-        kernel_choice.use_portable_ops()
         inputs = session.create_inputs((*session.ENCODER_INPUTS, *task.extra_inputs))
         with tf.variable_scope(tf.get_variable_scope(), custom_getter=_placeholder_getter(weights)):
-            predictions = session.build(task.head, model.bert_config, inputs)
+            predictions = session.build(task.head, model.bert_config, inputs, StepConfig(portable_ops=True))
         outputs = {name: tf.identity(tensor, f"{name}_output") for name, tensor in predictions.items()}
     num_bytes = 4 * sum(tensor.shape.num_elements() for tensor in weights.values())
     if num_bytes > _MAX_BYTES:

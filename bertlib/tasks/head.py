@@ -14,6 +14,10 @@ from bertlib.graph import collectives
 import modeling
 import optimization
 
+# Dropout probability for the input of a head. As in the published classifier, it does not depend on the
+# model's configuration.
+_DROPOUT = 0.1
+
 
 class HeadOutputs(NamedTuple):
     """The tensors that a head computes from the encoder's outputs.
@@ -172,14 +176,24 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     return model_fn
 
 
-def token_logits(sequence, size, prefix="", dropout_prob=0.0):
+def drop_out(output, is_training, model):
+    """Returns the input of a head: an output of the encoder. In training, dropout is applied to it.
+
+    Args:
+      output: float tensor.
+      is_training: bool.
+      model: the encoder, whose kernels draw the dropout mask.
+    """
+    return modeling.dropout(output, _DROPOUT, model.kernels) if is_training else output
+
+
+def token_logits(sequence, size, prefix=""):
     """Applies a linear layer to each token of the encoder's last layer.
 
     Args:
       sequence: float [B, F, W].
       size: N, the number of outputs for each token.
       prefix: prefix of the variables' names.
-      dropout_prob: dropout probability of the layer's input.
 
     Returns:
       float [B, F, N].
@@ -188,8 +202,6 @@ def token_logits(sequence, size, prefix="", dropout_prob=0.0):
     weights = tf.get_variable(f"{prefix}output_weights", [size, width],
                               initializer=modeling.create_initializer(0.02))
     bias = tf.get_variable(f"{prefix}output_bias", [size], initializer=tf.zeros_initializer())
-    if dropout_prob:
-        sequence = modeling.dropout(sequence, dropout_prob)
     rows = tf.reshape(sequence, [batch_size * length, width])
     logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
     return tf.reshape(logits, [batch_size, length, size])
@@ -205,9 +217,7 @@ def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_f
         position_fields: see `input_pipeline.record_dataset`.
     """
     def input_fn(params, config=None):
-        return input_pipeline.record_dataset(
-            input_files, fields, params.get("batch_size"), is_training, drop_remainder,
-            batch_totals=batch_totals, num_threads=num_threads, trimmed_fields=trimmed_fields,
-            position_fields=position_fields,
-            batch=input_pipeline.training_batch(params, config) if is_training else None)
+        batch = input_pipeline.training_batch(params, config) if is_training else params["batch_size"]
+        return input_pipeline.record_dataset(input_files, fields, batch, drop_remainder, batch_totals,
+                                             num_threads, trimmed_fields, position_fields)
     return input_fn

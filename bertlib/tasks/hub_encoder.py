@@ -28,6 +28,8 @@ class HubEncoder(object):
     """A hub module, applied to a batch. Heads get this object as `model` instead of a
     `modeling.BertModel`."""
 
+    kernels = None  # the layers of a head use TensorFlow's ops
+
     def __init__(self, spec, is_training, input_ids, input_mask, segment_ids):
         """Builds the encoder. The variables of the encoder are trainable.
 

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import input_pipeline
+from bertlib.data.batches import Batch
 from bertlib.graph import randomness
 from bertlib.tasks.classification.classifier_data import SEQUENCES
 import modeling
@@ -61,9 +62,9 @@ def examples(count=25):
 
 
 def make_dataset(**changes):
-    return input_pipeline.array_dataset(**{**dict(
-        arrays=examples(), batch_size=BATCH, is_training=True, drop_remainder=True, micro_batches=PARTS,
-        trimmed_fields=SEQUENCES, unequal_micro_batches=True), **changes})
+    batch = Batch(BATCH, changes.pop("micro_batches", PARTS), is_unequal=changes.pop("is_unequal", True))
+    return input_pipeline.array_dataset(**{**dict(arrays=examples(), batch=batch, trimmed_fields=SEQUENCES),
+                                           **changes})
 
 
 def run_batches(fetches, iterator, count, step=0):
@@ -83,7 +84,7 @@ def take(count, step=0, **options):
 
 
 def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
-    whole = take(4, unequal_micro_batches=False, micro_batches=1)
+    whole = take(4, is_unequal=False, micro_batches=1)
     found = take(4 * PARTS, batch_totals=["label_ids"])
     lengths = examples()["input_mask"].sum(axis=1)
     for step, batch in enumerate(whole):
@@ -124,9 +125,8 @@ def test_one_part_weighs_1_and_sizes_are_unknown_to_the_graph():
 
 @pytest.mark.usefixtures("graph")
 @pytest.mark.parametrize("changes, expected", [
-    (dict(trimmed_fields=()), "needs trimmed_fields"),
-    (dict(micro_batches=BATCH + 1), "10 examples cannot be cut into 11"),
-    (dict(is_training=False, micro_batches=1), "for training only")])
+    (dict(trimmed_fields=()), "need trimmed_fields"),
+    (dict(micro_batches=BATCH + 1), "10 examples cannot be cut into 11")])
 def test_what_cannot_be_cut_is_refused(changes, expected):
     with pytest.raises(ValueError, match=expected):
         make_dataset(**changes)
@@ -170,7 +170,7 @@ def gradients(**options):
 
 
 def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
-    whole = gradients(micro_batches=1, unequal_micro_batches=False)
+    whole = gradients(micro_batches=1, is_unequal=False)
     assert np.abs(whole).max() > 0.1
     np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)
 

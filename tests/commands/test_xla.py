@@ -1,5 +1,6 @@
 """--use_xla changes time and memory, but no number beyond rounding, and recomputation still saves memory."""
 
+import functools
 import json
 import sys
 
@@ -12,10 +13,9 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import model_graph, run_config
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import graph_keys
 from bertlib.graph.recompute_grad import recompute_grad
+from bertlib.kernels import kernel_choice, xla_formulas
 import modeling
 
 ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 12
@@ -26,14 +26,14 @@ TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of a tensor
 # --- Recomputation, in a separate process: XLA must be requested before the first session -----------------
 
 
-def layer(index, x):
+def layer(kernels, index, x):
     """[rows, WIDTH] -> [rows, WIDTH]"""
     with tf.variable_scope(f"layer_{index}"):
         for number in range(PRODUCTS):
             values = np.random.RandomState(PRODUCTS * index
                                            + number).standard_normal([WIDTH, WIDTH]).astype(np.float32)
             kernel = tf.get_variable(f"kernel_{number}", initializer=0.5 * values)
-            x = modeling.dropout(modeling.gelu(tf.matmul(x, kernel)), 0.1)
+            x = modeling.dropout(modeling.gelu(tf.matmul(x, kernel), kernels), 0.1, kernels)
         return x
 
 
@@ -50,11 +50,10 @@ def measure(wrap, compiles, rows, layers):
     """
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.train.get_or_create_global_step()
-        if compiles:
-            tf.add_to_collection(graph_keys.USES_XLA, True)
+        kernels = kernel_choice.choose_kernels(True, tf.float32, StepConfig(use_xla=compiles))
         x = inputs = tf.placeholder(tf.float32, [None, WIDTH])
         for index in range(layers):
-            x = wrap(lambda x, index=index: layer(index, x))(x)
+            x = wrap(functools.partial(layer, kernels, index))(x)
         gradients = tf.gradients(tf.reduce_mean(tf.square(x)), tf.trainable_variables())
         gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
         assert compiles == any(op.type == "PartitionedCall" for op in graph.get_operations())
@@ -141,32 +140,22 @@ def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
 
 @pytest.mark.parametrize("uses_xla, length", [(False, 24), (True, 64)])
 def test_with_xla_trimmed_batches_have_few_lengths(uses_xla, length, graph):
-    if uses_xla:
-        tf.add_to_collection(graph_keys.USES_XLA, True)
     mask = np.zeros([4, 128], np.int32)
     mask[:, :20] = 1
     for unequal in (False, True):
-        dataset = input_pipeline.array_dataset(
-            {"mask": mask}, 4, True, True, micro_batches=1 + unequal, trimmed_fields=("mask",),
-            unequal_micro_batches=unequal)
+        step = StepConfig(train_batch_size=4, gradient_accumulation_steps=1 + unequal,
+                          tokens_per_micro_batch=int(unequal), use_xla=uses_xla)
+        dataset = input_pipeline.array_dataset({"mask": mask}, step.batch, trimmed_fields=("mask",))
         batch = tf.data.make_one_shot_iterator(dataset).get_next()
         with tf.Session() as session:
             assert session.run(batch)["mask"].shape[1] == length
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_only_training_uses_xla(mode, graph):
-    config = run_config.RunConfig(model_dir="unused", step_config=StepConfig(use_xla=True))
-    builder = model_graph.Builder(lambda features: None, config, {}, {"train": None, "eval": None})
-    found = []
-
-    def features_fn():
-        found.extend(tf.get_collection(graph_keys.USES_XLA))
-        raise StopIteration
-
-    with pytest.raises(StopIteration):
-        builder.build(features_fn, mode)
-    assert found == [True] * (mode == "train")
+def test_only_training_uses_xla(graph):
+    step = StepConfig(use_xla=True)
+    for is_training in (True, False):
+        kernels = kernel_choice.choose_kernels(is_training, tf.float32, step)
+        assert isinstance(getattr(kernels, "formulas", None), xla_formulas.XlaFormulas) == is_training
 
 
 if __name__ == "__main__":

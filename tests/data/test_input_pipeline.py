@@ -72,7 +72,7 @@ def take(arrays, indices):
 
 def test_what_is_written_is_read_in_the_declared_types(path):
     assert record_files.write_records(path, FIELDS, make_rows(5)) == 5
-    dataset = input_pipeline.record_dataset(path, FIELDS, 5, is_training=False, drop_remainder=False)
+    dataset = input_pipeline.record_dataset(path, FIELDS, 5)
     assert_equal(batches(dataset), [make_arrays(5)])
     assert os.listdir(os.path.dirname(path)) == ["train.tf_record"]
 
@@ -91,7 +91,7 @@ def test_a_file_in_the_published_layout_is_read(path):
             features = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
                         for name, values in PUBLISHED_ROW.items()}
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    dataset = input_pipeline.record_dataset(path, PUBLISHED, 2, is_training=False, drop_remainder=False)
+    dataset = input_pipeline.record_dataset(path, PUBLISHED, 2)
     expected = {field.name: np.array([PUBLISHED_ROW[field.name]] * 2, np.int32).reshape(2, *field.shape)
                 for field in PUBLISHED}
     assert_equal(batches(dataset), [expected])
@@ -114,7 +114,7 @@ def test_a_file_that_changes_is_refused(tmp_path):
 
 def refusal(path, fields=FIELDS, error=ValueError):
     with pytest.raises(error) as refused:
-        input_pipeline.record_dataset(path, fields, 2, is_training=True, drop_remainder=True)
+        input_pipeline.record_dataset(path, fields, Batch(2))
     assert path in str(refused.value)
     return str(refused.value)
 
@@ -161,7 +161,7 @@ def test_a_flipped_bit_is_found_and_its_record_named(path, where):
 
 def test_no_examples_are_refused():
     with pytest.raises(ValueError, match="no examples"):
-        input_pipeline.array_dataset(make_arrays(0), 2, is_training=True, drop_remainder=True)
+        input_pipeline.array_dataset(make_arrays(0), Batch(2))
 
 
 # --- Records that cannot be used ------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def with_fault(change, where=7, count=10):
 def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
     record_files.write_records(path, FIELDS, make_rows(3))
     record_files.write_records(path + "2", FIELDS, with_fault(change))
-    dataset = input_pipeline.record_dataset([path, path + "2"], BOUNDED, 2, is_training, drop_remainder=False,
+    dataset = input_pipeline.record_dataset([path, path + "2"], BOUNDED, Batch(2) if is_training else 2,
                                             num_threads=2)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
         batches(dataset, 30)
@@ -207,7 +207,7 @@ def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields,
     last = example_encoding.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
     record_files.write_serialized(
         path, [*(example_encoding.encode_example(FIELDS, row) for row in make_rows(3)), last])
-    dataset = input_pipeline.record_dataset(path, BOUNDED, 2, is_training=False, drop_remainder=False)
+    dataset = input_pipeline.record_dataset(path, BOUNDED, 2)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
         batches(dataset)
     assert f"{path}, record 3 (from 0): {message}" in str(error.value)
@@ -215,7 +215,7 @@ def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields,
 
 def test_an_error_that_is_not_a_records_fault_stays(path):
     record_files.write_records(path, FIELDS, make_rows(3))
-    dataset = input_pipeline.record_dataset(path, BOUNDED, 3, is_training=False, drop_remainder=False)
+    dataset = input_pipeline.record_dataset(path, BOUNDED, 3)
     with (pytest.raises(tf.errors.InvalidArgumentError, match="mine"),
           input_pipeline.translate_record_errors()):
         batches(dataset.map(lambda batch: tf.debugging.check_numerics(batch["weights"] / 0, "mine")))
@@ -251,29 +251,29 @@ def make_dataset(request, path):
 
 def test_training_takes_the_batches_of_the_graphs_seed(make_dataset):
     tf.set_random_seed(77)
-    dataset = make_dataset(5, 2, is_training=True, drop_remainder=True)
+    dataset = make_dataset(5, Batch(2))
     expected = [take(make_arrays(5), input_pipeline.batch_of_step(step, 2, 5, seed=77)) for step in range(6)]
     assert_equal(batches(dataset, 6), expected)
 
 
 def test_training_goes_on_where_the_restored_global_step_says(make_dataset):
     tf.train.get_or_create_global_step()
-    dataset = make_dataset(7, 3, is_training=True, drop_remainder=True)
+    dataset = make_dataset(7, Batch(3))
     uninterrupted = batches(dataset, 8, step=0)
     assert_equal(batches(dataset, 3, step=5), uninterrupted[5:])
 
 
 def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(make_dataset):
     tf.train.get_or_create_global_step()
-    dataset = make_dataset(5, 2, is_training=False, drop_remainder=False)
+    dataset = make_dataset(5, 2)
     expected = [take(make_arrays(5), slice(start, start + 2)) for start in (0, 2, 4)]
     assert_equal(batches(dataset, step=3), expected)  # at any global step
 
 
-@pytest.mark.parametrize("is_training, drop_remainder, size",
-                         [(True, True, 2), (True, False, 2), (False, True, 2), (False, False, None)])
-def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, is_training, drop_remainder, size):
-    dataset = make_dataset(5, 2, is_training=is_training, drop_remainder=drop_remainder)
+@pytest.mark.parametrize("batch, drop_remainder, size",
+                         [(Batch(2), True, 2), (Batch(2), False, 2), (2, True, 2), (2, False, None)])
+def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, batch, drop_remainder, size):
+    dataset = make_dataset(5, batch, drop_remainder)
     shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
     assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
 
@@ -284,9 +284,9 @@ def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, is_training, dr
 @pytest.mark.parametrize("micro_batches", [2, 3, 6])
 def test_micro_batches_are_the_batch_in_parts(make_dataset, micro_batches):
     tf.train.get_or_create_global_step()
-    whole = batches(make_dataset(8, 6, is_training=True, drop_remainder=True), 3, step=2)
+    whole = batches(make_dataset(8, Batch(6)), 3, step=2)
     size = 6 // micro_batches
-    dataset = make_dataset(8, size, is_training=True, drop_remainder=True, micro_batches=micro_batches)
+    dataset = make_dataset(8, Batch(6, micro_batches))
     expected = [take(batch, slice(start, start + size)) for batch in whole for start in range(0, 6, size)]
     assert_equal(batches(dataset, 3 * micro_batches, step=2), expected)
     shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
@@ -295,18 +295,12 @@ def test_micro_batches_are_the_batch_in_parts(make_dataset, micro_batches):
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_each_micro_batch_has_the_total_of_its_step(make_dataset, micro_batches):
-    dataset = make_dataset(8, 4 // micro_batches, is_training=True, drop_remainder=True,
-                           micro_batches=micro_batches, batch_totals=["weights"])
+    dataset = make_dataset(8, Batch(4, micro_batches), batch_totals=["weights"])
     found = batches(dataset, 3 * micro_batches)
     for step in range(3):
         parts = found[step * micro_batches:(step + 1) * micro_batches]
         total = sum(part["weights"].sum() for part in parts)
         assert [part["weights_total"] for part in parts] == [pytest.approx(total)] * micro_batches
-
-
-def test_evaluation_has_no_micro_batches(make_dataset):
-    with pytest.raises(ValueError, match="for training only"):
-        make_dataset(8, 2, is_training=False, drop_remainder=False, micro_batches=2)
 
 
 # --- Trimming --------------------------------------------------------------------------------------------
@@ -334,16 +328,16 @@ def assert_trimmed(batch, size):
 
 
 def test_a_training_batch_is_cut_after_its_longest_sequence():
-    whole = batches(input_pipeline.array_dataset(make_padded(), 8, True, True), 5)
-    cut = batches(input_pipeline.array_dataset(make_padded(), 8, True, True, trimmed_fields=TRIM), 5)
+    whole = batches(input_pipeline.array_dataset(make_padded(), Batch(8)), 5)
+    cut = batches(input_pipeline.array_dataset(make_padded(), Batch(8), trimmed_fields=TRIM), 5)
     for batch, other in zip(cut, whole):
         assert_trimmed(batch, 8)
         np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
 
 
 def test_micro_batches_of_a_step_are_sorted_by_length():
-    dataset = input_pipeline.array_dataset(make_padded(), 4, True, True, micro_batches=8,
-                                           batch_totals=("label_ids",), trimmed_fields=TRIM)
+    dataset = input_pipeline.array_dataset(make_padded(), Batch(32, 8), batch_totals=("label_ids",),
+                                           trimmed_fields=TRIM)
     step = batches(dataset, 8)
     for batch in step:
         assert_trimmed(batch, 4)
@@ -356,8 +350,7 @@ def test_micro_batches_of_a_step_are_sorted_by_length():
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch, drop_remainder):
     monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
-    found = batches(input_pipeline.array_dataset(make_padded(), 8, False, drop_remainder,
-                                                 trimmed_fields=TRIM))
+    found = batches(input_pipeline.array_dataset(make_padded(), 8, drop_remainder, trimmed_fields=TRIM))
     # The last, smaller batch has the same examples as without sorting.
     assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
     for batch in found:
@@ -373,7 +366,7 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
 
 def test_an_example_of_padding_alone_keeps_a_position():
     arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
-    batch, = batches(input_pipeline.array_dataset(arrays, 2, False, False, trimmed_fields=TRIM))
+    batch, = batches(input_pipeline.array_dataset(arrays, 2, trimmed_fields=TRIM))
     assert batch["input_ids"].shape == (2, 8)
 
 

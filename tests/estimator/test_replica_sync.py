@@ -11,6 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
+from bertlib.data.batches import Batch
 from bertlib.estimator import evaluation, model_graph, replica_sync, session_hooks
 from bertlib.estimator.estimator import EstimatorSpec, RunConfig
 from bertlib.graph import collectives, graph_keys
@@ -51,9 +52,8 @@ def batches(replica, steps=2, micro_batches=2, **options):
         if replica:
             tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(replica))
         count = replica.count if replica else 1
-        size = options.pop("batch_size", 12 // micro_batches // count)
-        dataset = input_pipeline.array_dataset(arrays, size, is_training=True, drop_remainder=True,
-                                               micro_batches=micro_batches, **options)
+        batch = Batch(12, micro_batches, count, is_unequal=options.pop("is_unequal", False))
+        dataset = input_pipeline.array_dataset(arrays, batch, **options)
         iterator = tf.data.make_initializable_iterator(dataset)
         following = iterator.get_next()
         with tf.Session() as session:
@@ -64,7 +64,7 @@ def batches(replica, steps=2, micro_batches=2, **options):
 
 @pytest.mark.parametrize("options", [
     dict(), dict(batch_totals=["weight"]), dict(trimmed_fields=["mask"], batch_totals=["weight"]),
-    dict(trimmed_fields=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
+    dict(trimmed_fields=["mask"], is_unequal=True, batch_totals=["weight"])],
     ids=["plain", "totals", "trimmed", "by tokens"])
 def test_replicas_have_the_parts_that_one_process_has(options):
     count = 2
@@ -86,8 +86,7 @@ def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
         with tf.Graph().as_default(), tf.Session() as session:
             if replica:
                 replica_sync.shard_input(replica)
-            dataset = input_pipeline.array_dataset(arrays, 2, is_training=False, drop_remainder=False,
-                                                   trimmed_fields=trimmed_fields)
+            dataset = input_pipeline.array_dataset(arrays, 2, trimmed_fields=trimmed_fields)
             assert replica_sync.is_sharded() == (replica is not None)
             following = tf.data.make_one_shot_iterator(dataset).get_next()["number"]
             found = []

@@ -16,10 +16,12 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_registry
 
-from bertlib.graph import graph_keys, randomness
+from bertlib.estimator.step_config import StepConfig
+from bertlib.graph import randomness
 from bertlib.graph.recompute_grad import recompute_grad
 from bertlib.kernels import kernel_choice, one_dnn
 from bertlib.kernels import native as native_kernels
+import modeling
 import optimization
 
 KEEP_PROBABILITY = 0.75
@@ -33,6 +35,9 @@ PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bi
 # "no compiler": the ops that replace native ops on a machine without a compiler. Only in training, there is
 # also "xla": formulas that XLA compiles.
 MODES = [None, "no compiler", "native"]
+PLAIN, COMPILED = StepConfig(), StepConfig(compile_kernels=True)
+STEPS = {None: PLAIN, "no compiler": COMPILED, "native": COMPILED, "xla": StepConfig(use_xla=True)}
+CHOSEN = {"step": PLAIN}  # the step whose kernels are tested, see `made_by`
 NEEDS_ONE_DNN = pytest.mark.skipif(
     op_def_registry.get("_MklNativeFusedMatMul") is None or not one_dnn.cpu_supports(tf.bfloat16),
     reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
@@ -145,14 +150,18 @@ IN_INFERENCE = ["linear-bias", "linear-two", "gelu", "gelu-erf", "layer_norm", "
 COMPILABLE = [name for name, case in CASES.items() if case.compiles]
 
 
+def choose(is_training, dtype):
+    return kernel_choice.choose_kernels(is_training, dtype, CHOSEN["step"])
+
+
 def trained(kernel):
-    """Returns the kernel of a case with the choice of kernels for training in the current graph.
+    """Returns the kernel of a case with the chosen kernels for training.
 
     The choice depends on the dtype of the first argument.
     """
     def run(**arguments):
         dtype = next(iter(arguments.values())).dtype
-        return kernel(kernel_choice.choose_kernels(True, dtype), **arguments)
+        return kernel(choose(True, dtype), **arguments)
 
     return run
 
@@ -171,16 +180,11 @@ def gradient_for(shape):
 
 @contextlib.contextmanager
 def made_by(mode):
-    """A context manager: the kernels that its block adds to the graph have a mode of `MODES`, or "xla"."""
-    if mode == "xla":
-        tf.get_collection_ref(graph_keys.USES_XLA)[:] = [True]
-        yield
-        return
+    """A context manager: `choose` returns the kernels of a mode of `MODES`, or of "xla"."""
     if mode == "native" and native_kernels.load_ops() is None:
         pytest.skip("no native kernels on this machine")
-    if mode:
-        kernel_choice.compile_kernels()
-    with (contextlib.nullcontext() if mode == "native"
+    with (mock.patch.dict(CHOSEN, step=STEPS[mode]),
+          contextlib.nullcontext() if mode == "native"
           else mock.patch.object(native_kernels, "load_ops", lambda: None)):
         yield
 
@@ -301,13 +305,13 @@ def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are
 def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, graph):
     # The rows are pixels of 1, 2, 4 or 8 images. 523 rows cannot be divided into images, so they are one
     # image.
-    kernel_choice.compile_kernels()
     chance = np.random.RandomState(0)
     kernel = chance.standard_normal([512, 576]).astype(np.float32)
     bias = chance.standard_normal([576]).astype(np.float32)
     inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
     arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
-    outputs = kernel_choice.choose_kernels(True, dtype).linear(arguments[0], arguments[1:2], arguments[2:])
+    kernels = kernel_choice.choose_kernels(True, dtype, COMPILED)
+    outputs = kernels.linear(arguments[0], arguments[1:2], arguments[2:])
     gradients = tf.gradients(outputs, arguments, [tf.cast(targets, dtype)])
     with tf.Session() as session:
         for size in (600, 1, 0, 523, 1792, 4096):
@@ -374,7 +378,7 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
         feed.update(zip(arguments.values(), arrays_of(case).values()))
         expected[name] = case.plain(**arguments)
         with made_by(mode):
-            found[name] = case.kernel(kernel_choice.choose_kernels(False, dtype), **{
+            found[name] = case.kernel(choose(False, dtype), **{
                 argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                 for argument, tensor in arguments.items()})
     assert not makers(graph.get_operations()) and "IdentityN" not in {
@@ -389,10 +393,9 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
 
 def inference_ops(dtype):
     """Returns the types of the ops of a feed-forward sublayer in inference, with kernels for this machine."""
-    kernel_choice.compile_kernels()
     kernel, bias = tf.ones([6, 6]), tf.ones([6])
-    gelu_norm(kernel_choice.choose_kernels(False, dtype), tf.ones([8, 6], dtype), kernel, bias, kernel, bias,
-              bias, bias)
+    gelu_norm(kernel_choice.choose_kernels(False, dtype, COMPILED), tf.ones([8, 6], dtype), kernel, bias,
+              kernel, bias, bias, bias)
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
@@ -406,10 +409,9 @@ def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weigh
 
 def training_ops(dtype, width=512):
     """Returns the types of the ops of a linear layer and its gradients, with kernels for this machine."""
-    kernel_choice.compile_kernels()
     inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
-    tf.gradients(kernel_choice.choose_kernels(True, dtype).linear(inputs, [kernel], [bias]),
-                 [inputs, kernel, bias])
+    kernels = kernel_choice.choose_kernels(True, dtype, COMPILED)
+    tf.gradients(kernels.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
@@ -452,23 +454,25 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     np.testing.assert_array_equal(found.get("x", found.get("inputs")),
                                   [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
     in_inference = {
-        "gelu": lambda x: kernel_choice.choose_kernels(False, tf.float16).gelu(x),
-        "gelu_linear": lambda inputs, bias, kernel: kernel_choice.choose_kernels(False, tf.float16).linear(
+        "gelu": lambda x: choose(False, tf.float16).gelu(x),
+        "gelu_linear": lambda inputs, bias, kernel: choose(False, tf.float16).linear(
             inputs, [kernel], [bias], "GeluApproximate")}
     assert differentiate(in_inference[name], arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
 
 
-def test_other_graphs_are_not_compiled(graph):
-    with tf.Graph().as_default():
-        kernel_choice.compile_kernels()
-    kernel_choice.choose_kernels(True, tf.float32).gelu(tf.zeros([2]))
-    assert not makers(graph.get_operations())
+def test_functions_that_get_no_kernels_use_plain_ops_beside_a_compiled_model(graph):
+    config = modeling.BertConfig(9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
+                                 intermediate_size=4)
+    modeling.BertModel(config, True, tf.ones([1, 3], tf.int32), compile_kernels=True)
+    before = len(graph.get_operations())
+    modeling.dropout(modeling.layer_norm(modeling.gelu(modeling.gelu_erf(tf.zeros([2, 4])))), 0.1)
+    assert not makers(graph.get_operations()[before:])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
     def block(inputs, kernel, bias, gamma, beta):
-        kernels = kernel_choice.choose_kernels(True, tf.float32)
+        kernels = choose(True, tf.float32)
 
         def mask(shape):
             return kernels.dropout_mask(inputs, shape, 1.0 - KEEP_PROBABILITY)
@@ -690,7 +694,9 @@ def adam_steps(mode, reads):
         gradient = tf.placeholder(tf.float32, weights.shape)
         before = weights.read_value()
         with tf.control_dependencies([before] if reads else []):
-            update = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.1).apply_scaled_gradients(
+            optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.1,
+                                                              compile_kernels=mode is not None)
+            update = optimizer.apply_scaled_gradients(
                 [(gradient, weights)], optimization.clipping_factor(tf.global_norm([gradient]), 1.0))
         assert makers(graph.get_operations()) == {mode} & {"native", "xla"}
         session.run(tf.global_variables_initializer())
@@ -724,8 +730,7 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_micro_batch(tf.constant(part))
         if unequal:
             randomness.mark_unequal_micro_batches()
-        mask = kernel_choice.choose_kernels(True, tf.float32).formulas.keep_mask(
-            shape, probability, "bert/embeddings/dropout#0")
+        mask = choose(True, tf.float32).formulas.keep_mask(shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(mask)
 
@@ -753,7 +758,7 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
     if unequal:
         randomness.mark_unequal_micro_batches()
     with made_by("native"):
-        kernels = kernel_choice.choose_kernels(True, tf.float32)
+        kernels = choose(True, tf.float32)
         draws = [make(shape, probability, "dropout#0") for make in (
             kernels.formulas.keep_mask, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}

@@ -23,6 +23,8 @@ both = pytest.mark.parametrize("use_crf", [False, True], ids=["each", "crf"])
 class Encoder:
     """A fake BERT whose last layer is a constant."""
 
+    kernels = None
+
     def __init__(self, sequence):
         self._sequence = tf.constant(sequence)
 
@@ -109,7 +111,7 @@ def test_it_is_said_if_no_entity_was_predicted():
 
 @both
 def test_the_loss_is_a_mean_over_the_tagged_tokens_of_the_step(use_crf, monkeypatch):
-    monkeypatch.setattr(modeling, "dropout", lambda tensor, _: tensor)
+    monkeypatch.setattr(modeling, "dropout", lambda tensor, *_: tensor)
     losses = [loss for loss, _ in by_counting(use_crf)]
     found, _ = built(estimator.ModeKeys.TRAIN, use_crf)
     assert found["loss"] == pytest.approx(sum(losses) / example()[3]["tag_mask"].sum(), rel=1e-5)

@@ -8,6 +8,7 @@ from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator
+from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_features, text_targets
 import modeling
 
@@ -19,6 +20,8 @@ CLASSES = np.random.RandomState(6).randint(0, 3, 7).astype(np.int32)
 
 class FixedModel:
     """A fake BERT with a fixed pooled output."""
+
+    kernels = None
 
     def get_pooled_output(self):
         return tf.constant(POOLED, tf.float32)
@@ -36,20 +39,20 @@ class Words:
 
 @pytest.fixture(autouse=True)
 def without_dropout(monkeypatch):
-    monkeypatch.setattr(classification_head, "_HEAD_DROPOUT", 0.0)
+    monkeypatch.setattr(head, "_DROPOUT", 0.0)
 
 
-def built(head, labels=CLASSES, mode=estimator.ModeKeys.EVAL):
+def built(text_head, labels=CLASSES, mode=estimator.ModeKeys.EVAL):
     """Returns (loss, prediction, logits [7, outputs] by NumPy, graph) of a head on `POOLED`."""
     with tf.Graph().as_default() as graph, tf.Session() as session:
-        outputs = head.build(None, FixedModel(), {"label_ids": tf.constant(labels)}, mode, 1)
+        outputs = text_head.build(None, FixedModel(), {"label_ids": tf.constant(labels)}, mode, 1)
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
         shapes = {name: tuple(variable.shape.as_list()) for name, variable in variables.items()}
-        assert shapes == head.shapes(modeling.BertConfig(9, hidden_size=4))
+        assert shapes == text_head.shapes(modeling.BertConfig(9, hidden_size=4))
         values = {name: np.random.RandomState(7).standard_normal(shape) for name, shape in shapes.items()}
         for name, value in values.items():
             variables[name].load(value, session)
-        loss, prediction = session.run([outputs.loss, outputs.predictions[head.output]])
+        loss, prediction = session.run([outputs.loss, outputs.predictions[text_head.output]])
     return loss, prediction, POOLED @ values["output_weights"].T + values["output_bias"], graph
 
 
@@ -74,7 +77,8 @@ def test_without_weights_and_smoothing_the_graph_is_the_published_one():
                     mode=estimator.ModeKeys.TRAIN)[3].as_graph_def() for smoothing in (0.0, 0.0, SMOOTHING)]
     assert graphs[0] == graphs[1] != graphs[2]
     with tf.Graph().as_default() as graph:
-        classification_head.classify(tf.constant(np.zeros((7, 4), np.float32)), tf.constant([0] * 7), 3, True)
+        labels = tf.constant([0] * 7)
+        classification_head.classify(classification_head.head_input(FixedModel(), True), labels, 3)
     published = [node.op for node in graph.as_graph_def().node]
     # The graph begins with the published ops. After them, it has ops for the evaluation: which examples are
     # real.

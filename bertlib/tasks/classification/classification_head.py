@@ -9,11 +9,6 @@ from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_data import SEQUENCES, feature_fields
 import modeling
 
-# Dropout probability for the input of the head. As in the published code, it does not depend on the model's
-# configuration.
-_HEAD_DROPOUT = 0.1
-
-
 # --- Model -----------------------------------------------------------------------------------------------
 
 
@@ -29,10 +24,10 @@ class TextHead(head.Head):
         num_outputs   number of outputs of the layer
         output        name of the prediction. In an evaluation, the predictions also contain the loss of each
                       example, with the name "loss"
-        apply(pooled_output, labels, is_training)
-                      builds the layers after the pooled output of the encoder, [B, W]. Returns three
-                      values: the mean loss, a scalar; the loss of each example, [B]; and the prediction. If
-                      labels is None, the first two values are None
+        apply(output, labels, is_training)
+                      builds the layers after the result of `head_input`, [B, W]. Returns three values: the
+                      mean loss, a scalar; the loss of each example, [B]; and the prediction. If labels is
+                      None, the first two values are None
         metric_fn     the published metrics, see the function `metric_fn`; None if there are none. Only the
                       Estimators of other programs use them. The commands use `classification_metrics`
     """
@@ -46,9 +41,8 @@ class TextHead(head.Head):
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, micro_batches
-        labels = features.get("label_ids")
-        loss, losses, prediction = self.apply(model.get_pooled_output(), labels,
-                                              mode == estimator.ModeKeys.TRAIN)
+        labels, is_training = features.get("label_ids"), mode == estimator.ModeKeys.TRAIN
+        loss, losses, prediction = self.apply(head_input(model, is_training), labels, is_training)
         predictions = {self.output: prediction}
         if labels is None:
             return head.HeadOutputs(predictions=predictions)
@@ -88,8 +82,8 @@ class Classifier(TextHead):
     def metric_fn(self, *values):
         return metric_fn(*values)
 
-    def apply(self, pooled_output, labels, is_training):
-        loss, losses, logits, probabilities = classify(pooled_output, labels, self.num_outputs, is_training)
+    def apply(self, output, labels, is_training):
+        loss, losses, logits, probabilities = classify(output, labels, self.num_outputs)
         if is_training and (self._weights is not None or self._smoothing):
             loss = self._training_loss(losses, logits, labels)
         return loss, losses, probabilities
@@ -128,10 +122,9 @@ class MultilabelClassifier(TextHead):
     def __init__(self, num_labels):
         self.num_outputs = num_labels
 
-    def apply(self, pooled_output, labels, is_training):
-        variables = head_variables(pooled_output, self.num_outputs)
+    def apply(self, output, labels, is_training):
+        logits = linear(output, self.num_outputs)
         with tf.variable_scope("loss"):
-            logits = linear(pooled_output, *variables, is_training)
             probabilities = tf.nn.sigmoid(logits)
             if labels is None:
                 return None, None, probabilities
@@ -153,10 +146,9 @@ class Regressor(TextHead):
 
     num_outputs, output = 1, "scores"
 
-    def apply(self, pooled_output, labels, is_training):
-        variables = head_variables(pooled_output, 1)
+    def apply(self, output, labels, is_training):
+        scores = tf.squeeze(linear(output, 1), axis=-1)
         with tf.variable_scope("loss"):
-            scores = tf.squeeze(linear(pooled_output, *variables, is_training), axis=-1)
             if labels is None:
                 return None, None, scores
             losses = tf.square(scores - labels)
@@ -191,18 +183,23 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
     model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids,
                                use_one_hot_embeddings, step=step,
                                first_token_only=Classifier.first_token_only)
-    return classify(model.get_pooled_output(), labels, num_labels, is_training)
+    return classify(head_input(model, is_training), labels, num_labels)
 
 
-def classify(output, labels, num_labels, is_training):
-    """Builds the linear classifier on a pooled output [B, W].
+def head_input(model, is_training):
+    """Returns the input of a head, [B, W]: the pooled output of an encoder, in training with dropout."""
+    with tf.variable_scope("loss"):  # as in the published code; the dropout mask depends on this name
+        return head.drop_out(model.get_pooled_output(), is_training, model)
+
+
+def classify(output, labels, num_labels):
+    """Builds the linear classifier on the result of `head_input`, [B, W].
 
     Returns:
       four tensors, see `create_model`. If labels is None, the first two values are None.
     """
-    variables = head_variables(output, num_labels)
+    logits = linear(output, num_labels)
     with tf.variable_scope("loss"):
-        logits = linear(output, *variables, is_training)
         if labels is None:
             return None, None, logits, tf.nn.softmax(logits)
         log_probabilities = tf.nn.log_softmax(logits)
@@ -210,18 +207,11 @@ def classify(output, labels, num_labels, is_training):
         return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
 
 
-def head_variables(output, size):
-    """Returns the variables of a linear head on a pooled output [B, W]: (weights [size, W], bias [size])."""
-    return (tf.get_variable("output_weights", [size, output.shape.as_list()[-1]],
-                            initializer=modeling.create_initializer(0.02)),
-            tf.get_variable("output_bias", [size], initializer=tf.zeros_initializer()))
-
-
-def linear(output, weights, bias, is_training):
-    """Builds a linear head and returns the logits [B, size]. In training, dropout is applied to the input of
-    the head."""
-    if is_training:
-        output = modeling.dropout(output, _HEAD_DROPOUT)
+def linear(output, size):
+    """Builds a linear layer on the result of `head_input`, [B, W]. Returns the logits [B, size]."""
+    weights = tf.get_variable("output_weights", [size, output.shape.as_list()[-1]],
+                              initializer=modeling.create_initializer(0.02))
+    bias = tf.get_variable("output_bias", [size], initializer=tf.zeros_initializer())
     return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
 
 
@@ -286,6 +276,6 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     }
 
     def input_fn(params):
-        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training, drop_remainder,
-                                            params.get("gradient_accumulation_steps", 1))
+        batch = input_pipeline.training_batch(params) if is_training else params["batch_size"]
+        return input_pipeline.array_dataset(arrays, batch, drop_remainder)
     return input_fn

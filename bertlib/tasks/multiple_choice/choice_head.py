@@ -7,9 +7,6 @@ from bertlib.estimator import estimator
 from bertlib.tasks import head
 import modeling
 
-# Dropout probability for the input of the head. As in the published classifier, it does not depend on the
-# model's configuration.
-_HEAD_DROPOUT = 0.1
 _WEIGHTS = "cls/multiple_choice/output_weights"
 
 
@@ -37,11 +34,9 @@ class Choice(head.Head):
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del micro_batches
-        output = model.get_pooled_output()
         weights = tf.get_variable(_WEIGHTS, [1, bert_config.hidden_size],
                                   initializer=modeling.create_initializer(0.02))
-        if mode == estimator.ModeKeys.TRAIN:
-            output = modeling.dropout(output, _HEAD_DROPOUT)
+        output = head.drop_out(model.get_pooled_output(), mode == estimator.ModeKeys.TRAIN, model)
         scores = tf.reshape(tf.matmul(output, weights, transpose_b=True),
                             modeling.get_shape_list(features["input_ids"])[:-1])
         labels = features.get("label_ids")

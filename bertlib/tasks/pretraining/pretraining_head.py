@@ -38,7 +38,7 @@ class Pretraining(head.Head):
             sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
             bert_config, sequence, model.get_embedding_table(), *masked,
-            features.get("masked_lm_weights_total"), micro_batches)
+            features.get("masked_lm_weights_total"), micro_batches, model.kernels)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
         if mode == estimator.ModeKeys.EVAL:
@@ -101,7 +101,7 @@ class MaskedWords(head.Head):
         del mode, micro_batches
         positions = features["masked_lm_positions"]
         logits = masked_lm_logits(bert_config, model.get_sequence_output(), model.get_embedding_table(),
-                                  positions)
+                                  positions, model.kernels)
         is_known = [index in self._known_ids for index in range(bert_config.vocab_size)]
         if not all(is_known):
             logits = tf.where_v2(is_known, logits, logits.dtype.min)                   # [B·P, vocab_size]
@@ -127,7 +127,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
-                         total_weight=None, micro_batches=1):
+                         total_weight=None, micro_batches=1, kernels=None):
     """Builds the head for the masked words. It consists of a dense layer, an activation, layer normalization,
     and an output layer whose weights are the word embeddings.
 
@@ -143,12 +143,13 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
         multiplied by this number. For this reason, the mean over the micro-batches is the loss of the
         effective batch, even if the micro-batches have different sums of label weights.
+      kernels: see `modeling.transformer_model`.
 
     Returns:
       three values: the loss (scalar, the weighted mean over the positions); the loss of each position,
       [B·P]; and the log probabilities, [B·P, vocab_size].
     """
-    logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)
+    logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions, kernels)
     # This op keeps one matrix [B·P, vocab_size] for the backward pass. The published formula would keep three
     # matrices.
     per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
@@ -159,7 +160,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
     return loss, per_example_loss, tf.nn.log_softmax(logits)
 
 
-def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
+def masked_lm_logits(bert_config, input_tensor, output_weights, positions, kernels=None):
     """Builds the logits of all entries of the vocabulary at given positions.
 
     For the arguments, see `get_masked_lm_output`.
@@ -176,8 +177,8 @@ def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
                                          initializer=modeling.create_initializer(bert_config.initializer_range))
                 inputs = tf.nn.bias_add(tf.matmul(inputs, kernel),
                                         tf.get_variable("bias", [width], initializer=tf.zeros_initializer()))
-            activation = modeling.get_activation(bert_config.hidden_act)
-            inputs = modeling.layer_norm(activation(inputs) if activation else inputs)
+            activation = modeling.get_activation(bert_config.hidden_act, kernels)
+            inputs = modeling.layer_norm(activation(inputs) if activation else inputs, kernels=kernels)
         bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
         return tf.nn.bias_add(tf.matmul(inputs, output_weights, transpose_b=True), bias)
 

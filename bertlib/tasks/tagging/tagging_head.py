@@ -8,9 +8,6 @@ from bertlib.graph import crf
 from bertlib.tasks import head
 import modeling
 
-# Dropout probability for the input of the head. As in the published classifier, it does not depend on the
-# model's configuration.
-_HEAD_DROPOUT = 0.1
 # Name of a feature. The loss of an effective batch is divided by the sum of this feature over the batch.
 BATCH_TOTALS = ("tag_mask",)
 
@@ -42,8 +39,8 @@ class Tagger(head.Head):
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config
-        logits = head.token_logits(model.get_sequence_output(), self._num_tags, dropout_prob=(
-            _HEAD_DROPOUT if mode == estimator.ModeKeys.TRAIN else 0.0))
+        sequence = head.drop_out(model.get_sequence_output(), mode == estimator.ModeKeys.TRAIN, model)
+        logits = head.token_logits(sequence, self._num_tags)
         tag = _tag_with_crf if self._use_crf else _tag_independently
         predicts = mode == estimator.ModeKeys.PREDICT
         losses, tags, probabilities = tag(logits, features.get("tag_ids"), features["tag_mask"], predicts)
