@@ -385,8 +385,7 @@ def main(_):
     flag = "vocab_file" if settings.vocab_file else "spm_model_file"
     vocabulary = vocabularies.manifest_entry(getattr(settings, flag), flag)
     manifest = pretraining_stream.write_training_data(
-        input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers, recorded, cluster, vocabulary)
+        input_files, output_files, tokenizer, recipe, settings.num_workers, recorded, cluster, vocabulary)
     logging.info("Wrote %s: %s", ", ".join(output_files),
                  pretraining_stream.describe_statistics(manifest["statistics"]))
 

@@ -48,7 +48,8 @@ def plain(path, outputs, vocab_file, recipe):
 def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
     """Writes the pre-training data as a stream, as the project does. Returns the statistics of the data."""
     tokenizer = tokenization.FullTokenizer(vocab_file)
-    return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block,
+    recipe = recipe._replace(random_seed=SEED, shuffle_buffer_documents=block)
+    return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe,
                                                   num_workers)["statistics"]
 
 

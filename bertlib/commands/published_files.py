@@ -64,31 +64,25 @@ def _models():
             # Two releases contain a model uncased_L-12_H-768_A-12. The key of the later model contains the
             # date of its release.
             key = f"{release}/{name}" if name in models else name
-            models[key] = _published("BERT_BASE_DIR", f"checkpoints/{key}",
-                                     {f"{_CHECKPOINTS}/{release}/{name}.zip": _CHECKPOINT_FILES})
+            directory = f"checkpoints/{key}"
+            archive = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES)
+            models[key] = Published((archive,), "BERT_BASE_DIR", directory)
     return models
 
 
-def _published(variable, directory, addresses, folder=None, **more):
-    """Returns a `Published` whose files are all in one folder.
-
-    Args:
-      variable, directory, **more: see `Published`.
-      addresses: {address: tuple with the names of the files that it contains}.
-      folder: the folder; by default `directory`.
-    """
-    sources = tuple(Source(address, folder or directory, names)
-                    for address, names in addresses.items())
-    return Published(sources, variable, directory, **more)
-
-
 def _glue(task, file, names=_TSV):
-    return _published("GLUE_DIR", "data/glue", {f"{_GLUE}/{file}": names}, f"data/glue/{task}")
+    return Published((Source(f"{_GLUE}/{file}", f"data/glue/{task}", names),), "GLUE_DIR", "data/glue")
+
+
+def _single_files(variable, directory, address, names):
+    """Returns a `Published` whose files are all at one address, and not in an archive."""
+    return Published(tuple(Source(f"{address}/{name}", directory, (name,)) for name in names), variable,
+                     directory)
 
 
 def _squad(version):
-    return _published("SQUAD_DIR", "data/squad", {
-        f"{_SQUAD}/{name}": (name,) for name in (f"train-v{version}.json", f"dev-v{version}.json")})
+    return _single_files("SQUAD_DIR", "data/squad", _SQUAD,
+                         (f"train-v{version}.json", f"dev-v{version}.json"))
 
 
 def join_mrpc(directory):
@@ -143,10 +137,9 @@ MODELS = _models()
 GLUE = {
     "CoLA": _glue("CoLA", "CoLA.zip"),
     "SST-2": _glue("SST-2", "SST-2.zip"),
-    "MRPC": _published("GLUE_DIR", "data/glue", {
-        f"{_MRPC}/{_MRPC_PARTS[0]}": _MRPC_PARTS[:1], f"{_MRPC}/{_MRPC_PARTS[1]}": _MRPC_PARTS[1:2],
-        f"{_GLUE}/mrpc_dev_ids.tsv": _MRPC_PARTS[2:]}, "data/glue/MRPC", join=join_mrpc,
-        joined=tuple(f"MRPC/{name}" for name in _TSV)),
+    "MRPC": Published(tuple(Source(address, "data/glue/MRPC", (name,)) for address, name in zip(
+        (f"{_MRPC}/{_MRPC_PARTS[0]}", f"{_MRPC}/{_MRPC_PARTS[1]}", f"{_GLUE}/mrpc_dev_ids.tsv"),
+        _MRPC_PARTS)), "GLUE_DIR", "data/glue", join_mrpc, tuple(f"MRPC/{name}" for name in _TSV)),
     "STS-B": _glue("STS-B", "STS-B.zip"),
     "QQP": _glue("QQP", "QQP-clean.zip"),
     "MNLI": _glue("MNLI", "MNLI.zip", _MNLI),
@@ -160,8 +153,7 @@ DATA = {
     **GLUE,
     "squad1.1": _squad("1.1"),
     "squad2.0": _squad("2.0"),
-    "SWAG": _published("SWAG_DIR", "data/swag", {
-        f"{_SWAG}/{name}": (name,) for name in ("train.csv", "val.csv", "test.csv")}),
+    "SWAG": _single_files("SWAG_DIR", "data/swag", _SWAG, ("train.csv", "val.csv", "test.csv")),
     "XNLI": Published((
         Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv")),
         Source(f"{_XNLI}/XNLI-MT-1.0.zip", "data/XNLI/multinli", _XNLI_TRAINING)),

@@ -1,6 +1,7 @@
 """Uses statistical tests of SciPy to decide whether the results of two trainings differ. Puts the conclusion
 into words."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -107,17 +108,17 @@ def compare_groups(first, second):
       {"test", "n": [size of the first group, size of the second group], "p_value", "interval"}.
     """
     return {"test": "Welch's t-test", "n": [len(first), len(second)],
-            **_test(load_scipy().ttest_ind, np.mean(second) - np.mean(first), np.ptp(first) + np.ptp(second),
-                    second, first, equal_var=False)}
+            **_test(functools.partial(load_scipy().ttest_ind, equal_var=False),
+                    np.mean(second) - np.mean(first), np.ptp(first) + np.ptp(second), second, first)}
 
 
-def _test(test, difference, spread, *values, **options):
+def _test(test, difference, spread, *values):
     """Returns the p-value of a test of SciPy, and the confidence interval of a difference. A test would
     divide by the standard deviation. So without a spread of the values, the interval is the difference
     itself."""
     if spread == 0:
         return {"p_value": None if difference else 1.0, "interval": [float(difference)] * 2}
-    found = test(*values, **options)
+    found = test(*values)
     interval = found.confidence_interval(CONFIDENCE)
     return {"p_value": float(found.pvalue), "interval": [float(interval.low), float(interval.high)]}
 

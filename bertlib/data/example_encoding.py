@@ -30,7 +30,7 @@ def _message_class():
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", syntax="proto3")
 
-    def add_message(name, messages=file.message_type, **fields):
+    def add_message(name, fields, messages=file.message_type):
         """Adds a message. `fields` contains {name of a field: (number, type or name of a message, label)}."""
         message = messages.add(name=name)
         for field_name, (number, kind, label) in fields.items():
@@ -39,14 +39,14 @@ def _message_class():
         return message
 
     one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
-    add_message("FloatList", value=(1, field.TYPE_FLOAT, many))
-    add_message("Int64List", value=(1, field.TYPE_INT64, many))
-    add_message("Feature", float_list=(2, ".FloatList", one), int64_list=(3, ".Int64List", one))
-    features = add_message("Features", feature=(1, ".Features.FeatureEntry", many))
-    entry = add_message("FeatureEntry", features.nested_type, key=(1, field.TYPE_STRING, one),
-                        value=(2, ".Feature", one))
+    add_message("FloatList", {"value": (1, field.TYPE_FLOAT, many)})
+    add_message("Int64List", {"value": (1, field.TYPE_INT64, many)})
+    add_message("Feature", {"float_list": (2, ".FloatList", one), "int64_list": (3, ".Int64List", one)})
+    features = add_message("Features", {"feature": (1, ".Features.FeatureEntry", many)})
+    entry = add_message("FeatureEntry", {"key": (1, field.TYPE_STRING, one), "value": (2, ".Feature", one)},
+                        features.nested_type)
     entry.options.map_entry = True
-    add_message("Example", features=(1, ".Features", one))
+    add_message("Example", {"features": (1, ".Features", one)})
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))

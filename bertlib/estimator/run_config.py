@@ -30,8 +30,7 @@ class RunConfig(object):
             save_checkpoints_steps nor this argument is given, the value is 600.
           session_config: tf.ConfigProto; None for a ConfigProto with allow_soft_placement=True.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
-          keep_checkpoint_every_n_hours: number n. In addition to the newest checkpoints, one checkpoint is
-            kept for every n hours of training.
+          keep_checkpoint_every_n_hours: number n. One more checkpoint is kept for every n hours of training.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
           gradient_accumulation_steps: number of micro-batches that each replica computes in a training step.
             The model_fn gets this number in its params and passes it to `optimization.create_optimizer`.
@@ -68,11 +67,9 @@ class RunConfig(object):
         self.save_summary_steps = save_summary_steps
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
-        if session_config is None:
-            # With soft placement, an op without a kernel for GPUs runs on the CPU. On a machine without a
-            # GPU, tf.device("/gpu:0") has no effect. tf.estimator has the same default.
-            session_config = tf.ConfigProto(allow_soft_placement=True)
-        self.session_config = session_config
+        # With soft placement, an op without a kernel for GPUs runs on the CPU. On a machine without a GPU,
+        # tf.device("/gpu:0") has no effect. tf.estimator has the same default.
+        self.session_config = session_config or tf.ConfigProto(allow_soft_placement=True)
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self.log_step_count_steps = log_step_count_steps

@@ -36,25 +36,9 @@ def recompute_grad(function):
     """
     def call(*inputs):
         scope = tf.get_variable_scope()
-        outer_getter = scope.custom_getter
         repeated_function = randomness.repeatable(function)
         inputs = [tf.convert_to_tensor(tensor) for tensor in inputs]
-        parameters = []
-
-        def get_parameter(getter, *args, **kwargs):
-            """Returns a variable as a tensor, and adds this tensor to `parameters`. In this way, the variable
-            becomes an additional input of the recomputed function."""
-            variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
-            parameters.append(tf.convert_to_tensor(variable))
-            return parameters[-1]
-
-        # The getter is set on the current scope. In a new scope, the numbering of default names would start
-        # again: the second layer would be named "dense" instead of "dense_1".
-        scope.set_custom_getter(get_parameter)
-        try:
-            results = repeated_function(*inputs)
-        finally:
-            scope.set_custom_getter(outer_getter)
+        results, parameters = _call_with_parameters(repeated_function, inputs, scope)
         outputs = _as_list(results)
 
         def backward(op, *gradients):
@@ -93,6 +77,25 @@ def recompute_grad(function):
         return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
 
     return call
+
+
+def _call_with_parameters(function, inputs, scope):
+    """Returns (the results of a function, list of the variables that it gets in a scope). The variables are
+    tensors, and become additional inputs of the recomputed function."""
+    parameters, outer_getter = [], scope.custom_getter
+
+    def get_parameter(getter, *args, **kwargs):
+        variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
+        parameters.append(tf.convert_to_tensor(variable))
+        return parameters[-1]
+
+    # The getter is set on the current scope. In a new scope, the numbering of default names would start
+    # again: the second layer would be named "dense" instead of "dense_1".
+    scope.set_custom_getter(get_parameter)
+    try:
+        return function(*inputs), parameters
+    finally:
+        scope.set_custom_getter(outer_getter)
 
 
 def _as_list(results):

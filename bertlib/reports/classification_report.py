@@ -41,13 +41,13 @@ def _worst(rows, sizes):
     return [(-index, rows[-index]) for _, index in heapq.nlargest(_MAX_ERRORS, errors)]
 
 
-def _length_section(heading, rows, values, measure, **options):
+def _length_section(heading, rows, values, measure, is_share=True):
     """Returns the section that shows how the values of the rows depend on the lengths of the texts; see
     `report_sections.length_section`. If the number of tokens is unknown, the words are counted."""
     is_known = bool(rows) and rows[0].length is not None
     lengths = [row.length if is_known else sum(len(text.split()) for text in row.texts) for row in rows]
     return report_sections.length_section(heading, list(zip(lengths, values)),
-                                          "tokens" if is_known else "words", measure, **options)
+                                          "tokens" if is_known else "words", measure, is_share)
 
 
 # --- Labels ----------------------------------------------------------------------------------------------

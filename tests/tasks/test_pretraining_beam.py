@@ -51,8 +51,8 @@ def test_several_input_files_and_more_output_files_than_records(tmp_path):
     for name, where in (("here", None), ("beam", cluster())):
         paths = [str(tmp_path / f"{name}-{index}") for index in range(20)]
         manifest = pretraining_stream.write_training_data(
-            sources, paths, tokenizer_of(texts), Recipe(max_seq_length=32, dupe_factor=1),
-            shuffle_buffer_documents=3, cluster=where)
+            sources, paths, tokenizer_of(texts),
+            Recipe(max_seq_length=32, dupe_factor=1, shuffle_buffer_documents=3), cluster=where)
         assert manifest["statistics"]["documents"] == 7 and manifest["statistics"]["instances"] < 20
         found.append((contents(paths), manifest["statistics"], manifest["fingerprint"], manifest["sizes"]))
     assert found[0] == found[1]

@@ -88,7 +88,9 @@ def read(paths, tokenizer, has_pairs=True):
 
 
 def stream(directory, texts, recipe=DEFAULTS, files=1, name="out", tokenizer=None, **arguments):
-    """Writes the data of a corpus with `write_training_data`. Returns (paths, manifest)."""
+    """Writes the data of a corpus with `write_training_data`. Returns (paths, manifest). The arguments may be
+    fields of the recipe."""
+    recipe = recipe._replace(**{name: arguments.pop(name) for name in Recipe._fields if name in arguments})
     source = write(directory / "corpus.txt", texts)
     paths = [str(directory / f"{name}-{index}") for index in range(files)]
     manifest = pretraining_stream.write_training_data([source], paths, tokenizer or tokenizer_of(texts),

@@ -180,8 +180,8 @@ class SingleLabel(_PublishedTarget):
     def constant_warning(self, metrics, rows):
         return _functions().single_class_warning(metrics["eval_confusion_matrix"], self.labels)
 
-    def create_head(self, **options):
-        return _module("classification_head").Classifier(self.size, **options)
+    def create_head(self, class_weights=None, label_smoothing=0.0):
+        return _module("classification_head").Classifier(self.size, class_weights, label_smoothing)
 
     @classmethod
     def planned_model(cls):

@@ -24,8 +24,8 @@ LOGGED_INSTANCES = 2
 Recipe = collections.namedtuple(
     "Recipe",
     "max_seq_length dupe_factor short_seq_prob masked_lm_prob "
-    "max_predictions_per_seq do_whole_word_mask next_sentence",
-    defaults=[128, 10, 0.1, 0.15, 20, False, True])
+    "max_predictions_per_seq do_whole_word_mask next_sentence random_seed shuffle_buffer_documents",
+    defaults=[128, 10, 0.1, 0.15, 20, False, True, 12345, 1000])
 Recipe.__doc__ = """Settings by which instances are made from documents. The defaults are the published
 values.
 
@@ -38,6 +38,9 @@ max_predictions_per_seq: largest number of tokens to predict in an instance.
 do_whole_word_mask: whether all pieces of a word are masked together.
 next_sentence: True for instances that are pairs for next-sentence prediction; False for instances of
   consecutive full sentences, see `full_sentences`.
+random_seed: seed of all random choices.
+shuffle_buffer_documents: number of documents in a block of `pretraining_stream`, at least 2. Each
+  process has one block in memory.
 """
 
 

@@ -39,8 +39,8 @@ class _BlockMaker:
     of the block. A sentence is a range of this array.
     """
 
-    def __init__(self, tokenizer, recipe, random_seed):
-        self._arguments = tokenizer, recipe, random_seed
+    def __init__(self, tokenizer, recipe):
+        self._arguments = tokenizer, recipe
         self._to_ids = tokenizer.convert_tokens_to_ids
         words, continues = list(tokenizer.vocab), pretraining_data.continuation_function(tokenizer)
         self._word_ids = np.array(self._to_ids(words), np.int32)
@@ -59,8 +59,8 @@ class _BlockMaker:
         """Returns (records, statistics). The argument `block` is a pair: the index of the block, and its
         documents."""
         index, texts = block
-        _, recipe, random_seed = self._arguments
-        rng = random.Random(f"{random_seed}/{index}")
+        recipe = self._arguments[1]
+        rng = random.Random(f"{recipe.random_seed}/{index}")
         tokens, documents = self._tokenize(texts)
         rng.shuffle(documents)
         lengths = [len(sentence) for document in documents for sentence in document]
@@ -255,9 +255,8 @@ class OtherRunError(ValueError):
         self.changes = changes
 
 
-def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
-                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None,
-                        vocabulary=None):
+def write_training_data(input_files, output_files, tokenizer, recipe, num_workers=1, tokenizer_settings=None,
+                        cluster=None, vocabulary=None):
     """Writes pre-training data from any amount of text. If a run with the same arguments was killed,
     continues that run.
 
@@ -274,11 +273,7 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       output_files: list of paths. Without a cluster, they must be local. The manifest is a JSON file in the
         directory of the first output file.
       tokenizer: a `tokenization.FullTokenizer`, or another tokenizer that can be pickled.
-      recipe: a `pretraining_data.Recipe`.
-      random_seed: int. The output depends only on random_seed, shuffle_buffer_documents, the input, the
-        tokenizer and the recipe.
-      shuffle_buffer_documents: number of documents in a block, at least 2. Each process has one block in
-        memory.
+      recipe: a `pretraining_data.Recipe`. The output depends only on the input, the tokenizer and the recipe.
       num_workers: number of processes; 0 for one process per core. The output does not depend on this number.
       tokenizer_settings: {name: value} of all settings of the tokenizer except the vocabulary. The settings
         are stored in the manifest, so that a later run can detect a change.
@@ -302,12 +297,12 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     with contextlib.ExitStack() as stack:
         for path in output_files:
             stack.enter_context(locks.lock_file(path))
-        return _write_locked(input_files, output_files, tokenizer, recipe, random_seed,
-                             shuffle_buffer_documents, num_workers, tokenizer_settings, cluster, vocabulary)
+        return _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tokenizer_settings,
+                             cluster, vocabulary)
 
 
-def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
-                  num_workers, tokenizer_settings, cluster, vocabulary):
+def _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tokenizer_settings, cluster,
+                  vocabulary):
     """Does the work of `write_training_data`. The caller has already locked the output files."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, files.resolve_links(output_files[0]))
@@ -320,25 +315,23 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
                          "or pass --next_sentence=false.")
     unknown_tokens.check({"the input files": corpus.sample_lines(input_files, unknown_tokens.SAMPLE)},
                          lambda line: [line], tokenizer)
-    blocks = corpus.count_blocks(text.documents, shuffle_buffer_documents)
+    size = recipe.shuffle_buffer_documents
+    blocks = corpus.count_blocks(text.documents, size)
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
-                 len(input_files), text.documents, text.sentences, blocks,
-                 min(text.documents, shuffle_buffer_documents + 1))
-    settings = {**recipe._asdict(), "random_seed": random_seed,
-                "shuffle_buffer_documents": shuffle_buffer_documents,
-                "vocabulary": fingerprints.hash_tokens(tokenizer.vocab), **(tokenizer_settings or {})}
+                 len(input_files), text.documents, text.sentences, blocks, min(text.documents, size + 1))
+    settings = {**recipe._asdict(), "vocabulary": fingerprints.hash_tokens(tokenizer.vocab),
+                **(tokenizer_settings or {})}
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
-    make_block = _BlockMaker(tokenizer, recipe, random_seed)
+    make_block = _BlockMaker(tokenizer, recipe)
     if output.done < blocks and cluster:
         with contextlib.closing(cluster.make_blocks(
-                input_files, [survey.documents for survey in surveys], tokenizer, make_block,
-                shuffle_buffer_documents, files.resolve_links(output_files[0]))) as results:
+                input_files, [survey.documents for survey in surveys], tokenizer, make_block, size,
+                files.resolve_links(output_files[0]))) as results:
             output.write_all(results)
     elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
-        rest = itertools.islice(enumerate(corpus.make_blocks(documents, shuffle_buffer_documents)),
-                                output.done, None)
+        rest = itertools.islice(enumerate(corpus.make_blocks(documents, size)), output.done, None)
         results = workers.ordered_map(make_block, rest,
                                       min(num_workers or workers.available_cores(), blocks - output.done),
                                       chunk_size=1)
