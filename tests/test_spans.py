@@ -163,7 +163,8 @@ def learn_and_answer(path, tokenizer, max_seq_length=64, doc_stride=16):
         logits = [np.where(np.arange(max_seq_length) == place, 9.0 if first else -9.0, -20.0)
                   for place in (first, last)]
         results.append(squad_answers.RawResult(feature.unique_id, *logits))
-    prediction, = squad_answers.select_answers(examples, features, results, 2, max_seq_length, True)
+    prediction, = squad_answers.select_answers(examples, features, results,
+                                               squad_answers.Search(2, max_seq_length, True))
     return learned, prediction.answer
 
 
@@ -228,6 +229,6 @@ def test_recorded_answers_stay():
     assert all(feature.token_spans for feature in features)
     for version in ("v1", "v2"):
         new, recorded = (list(squad_answers.select_answers(
-            *inputs, recording.results(version), 20, 30, True, version == "v2"))
+            *inputs, recording.results(version), squad_answers.Search(20, 30, True, version == "v2")))
             for inputs in ((examples, features), (recording.examples, recording.features)))
         assert new == recorded

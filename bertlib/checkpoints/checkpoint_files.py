@@ -50,13 +50,8 @@ def step_in_name(prefix):
 
 
 def exists(prefix):
-    """Returns whether a checkpoint with this prefix exists.
-
-    A checkpoint exists if its index file exists. In the old format, which was used before 2017, a checkpoint
-    is a single file, and the prefix is the path of this file.
-    """
-    return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
-               for path in (prefix + ".index", prefix))
+    """Returns whether a checkpoint with this prefix exists: whether it has an index file."""
+    return tf.gfile.Exists(prefix + ".index")
 
 
 def list_files(prefix):
@@ -68,8 +63,7 @@ def list_files(prefix):
 
 def saved_time(prefix):
     """Returns the time at which a checkpoint was written, in seconds since 1970."""
-    index = prefix + ".index"
-    return tf.gfile.Stat(index if tf.gfile.Exists(index) else prefix).mtime_nsec / 1e9
+    return tf.gfile.Stat(prefix + ".index").mtime_nsec / 1e9
 
 
 def remove(prefix):

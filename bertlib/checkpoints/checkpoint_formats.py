@@ -87,6 +87,10 @@ class Checkpoint(object):
                                f"({_first_line(error)}).") from error
         return value.astype(np.float32) if value.dtype in (np.float16, tf.bfloat16.as_numpy_dtype) else value
 
+    def changed(self, read, shapes=None):
+        """Returns a `Checkpoint` with another function `read`, and optionally with other shapes."""
+        return Checkpoint(self.path, shapes or self.shapes, read, self.dtypes, self.kind)
+
     def read_dtype(self, name):
         """Returns the `tf.DType` of the array that `read` returns."""
         return tf.float32 if self.dtypes[name] in (tf.float16, tf.bfloat16) else self.dtypes[name]
@@ -153,13 +157,13 @@ def reorder_tensors(checkpoint, orders):
             value = value.take(order, axis)
         return value
 
-    return Checkpoint(checkpoint.path, checkpoint.shapes, read, checkpoint.dtypes, checkpoint.kind)
+    return checkpoint.changed(read)
 
 
 def drop_tensors(checkpoint, names):
     """Returns a `Checkpoint` without the tensors `names`."""
     shapes = {name: shape for name, shape in checkpoint.shapes.items() if name not in names}
-    return Checkpoint(checkpoint.path, shapes, checkpoint.read, checkpoint.dtypes, checkpoint.kind)
+    return checkpoint.changed(checkpoint.read, shapes)
 
 
 def append_mean_rows(checkpoint, names, num_kept, sources):
@@ -181,7 +185,7 @@ def append_mean_rows(checkpoint, names, num_kept, sources):
 
     shapes = {name: (num_kept + len(sources), *shape[1:]) if name in names else shape
               for name, shape in checkpoint.shapes.items()}
-    return Checkpoint(checkpoint.path, shapes, read, checkpoint.dtypes, checkpoint.kind)
+    return checkpoint.changed(read, shapes)
 
 
 def directory_of_checkpoint(path):

@@ -101,7 +101,12 @@ def _cached(address):
 
 class ModuleSpec(object):
     """Contains the variants of a hub module. The module is stored in a directory, or it is new and not yet
-    written. This class replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
+    written. This class replaces the class `hub.ModuleSpec` of the package tensorflow_hub.
+
+    Attributes:
+      directory: see the constructor.
+      variants: {frozenset of tags: MetaGraphDef}.
+    """
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
@@ -122,8 +127,8 @@ class ModuleSpec(object):
                 graphs = tensorflow_internals.parse_saved_model(self.directory).meta_graphs
         except (OSError, message.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged ({error}).") from error
-        self._variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
-        if not self._variants:
+        self.variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
+        if not self.variants:
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it contains no graph.")
 
     @property
@@ -133,7 +138,7 @@ class ModuleSpec(object):
 
     def get_tags(self):
         """Returns a list with one set of str for each variant. The set contains the tags of the variant."""
-        return [set(tags) for tags in self._variants]
+        return [set(tags) for tags in self.variants]
 
     def variant(self, tags=None):
         """Returns the MetaGraphDef of a variant.
@@ -146,13 +151,13 @@ class ModuleSpec(object):
           ValueError: the variant does not exist.
         """
         tags = frozenset(tags or ())
-        if tags not in self._variants and not tags and len(self._variants) == 1:
-            return next(iter(self._variants.values()))
-        if tags not in self._variants:
-            has = ", ".join(sorted(str(sorted(found)) for found in self._variants))
+        if tags not in self.variants and not tags and len(self.variants) == 1:
+            return next(iter(self.variants.values()))
+        if tags not in self.variants:
+            has = ", ".join(sorted(str(sorted(found)) for found in self.variants))
             raise ValueError(f"No such graph variant: tags={sorted(tags)}. The variants of {self.directory} "
                              f"are {has}.")
-        return self._variants[tags]
+        return self.variants[tags]
 
     def signature(self, name=None, tags=None):
         """Returns (name, SignatureDef) of a signature.
@@ -207,11 +212,6 @@ class ModuleSpec(object):
                 rename(name): variable for name, variable in module.variable_map.items()})
             session.run(tf.global_variables_initializer())
             module.export(path, session)
-
-    def write(self, path, values):
-        """Writes the module. `values` are the values of its variables; see `hub_export.write_module`."""
-        variants = [_set_asset_paths(graph, self.directory) for graph in self._variants.values()]
-        hub_export.write_module(path, variants, values)
 
 
 def _tensor_infos(tensors):
@@ -296,9 +296,11 @@ class Module(object):
     def export(self, path, session):
         """Writes all variants of the module, with the current weights of a session; see
         `ModuleSpec.export`."""
-        variables = self.variables
-        self._spec.write(path, {variable.op.name.removeprefix(f"{self._scope}/"): value
-                                for variable, value in zip(variables, session.run(variables))})
+        variables, spec = self.variables, self._spec
+        variants = [_set_asset_paths(graph, spec.directory) for graph in spec.variants.values()]
+        hub_export.write_module(path, variants, {
+            variable.op.name.removeprefix(f"{self._scope}/"): value
+            for variable, value in zip(variables, session.run(variables))})
 
     # --- State
 

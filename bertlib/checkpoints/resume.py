@@ -23,9 +23,6 @@ class Saver(tensorflow_internals.Saver):
     a different directory. This saver removes only the files of the old checkpoint.
     """
 
-    def removes(self, prefix):
-        return bool(checkpoint_files.GLOB_CHARACTERS.search(prefix))
-
     def remove(self, prefix):
         checkpoint_files.remove(prefix)
 

@@ -63,7 +63,7 @@ class Estimator(object):
             the input_fn get the batch size of the current mode as params["batch_size"]. In training,
             params["batch_size"] is the size of a micro-batch: train_batch_size, divided by the number of
             replicas and by the configuration's gradient_accumulation_steps (which is also in params). If
-            `RunConfig.unequal_micro_batches` is true, params["batch_size"] is train_batch_size.
+            micro-batches differ in their numbers of examples, params["batch_size"] is train_batch_size.
 
         Raises:
           ValueError: use_tpu is true; or model_dir and config name different directories; or params contains

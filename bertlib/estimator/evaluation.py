@@ -22,7 +22,6 @@ import contextlib
 import itertools
 import os
 import random
-import tempfile
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -198,21 +197,12 @@ class SessionWeights:
         """
         self._saver = resume.Saver(tf.global_variables() if variables is None else variables)
 
-    @contextlib.contextmanager
-    def saved(self, session):
-        """Returns a context manager that saves the variables of the session in a temporary checkpoint, and
-        yields the path of this checkpoint. At the end of its block, it removes the checkpoint."""
-        with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
-            yield self._save(session, os.path.join(directory, "model.ckpt"))
-
     def save(self, session, directory, step):
         """Saves the values of the session's variables as the checkpoint of a step. Creates the directory if
         it does not exist. Returns the prefix of the checkpoint."""
         tf.gfile.MakeDirs(directory)
-        return self._save(session, os.path.join(directory, f"model.ckpt-{step}"))
-
-    def _save(self, session, prefix):
-        return self._saver.save(session, prefix, write_meta_graph=False, write_state=False)
+        return self._saver.save(session, os.path.join(directory, f"model.ckpt-{step}"),
+                                write_meta_graph=False, write_state=False)
 
 
 class EvaluationHook(tf.train.SessionRunHook):

@@ -75,11 +75,6 @@ class RunConfig(object):
         self.log_step_count_steps = log_step_count_steps
 
     @property
-    def unequal_micro_batches(self):
-        """Whether micro-batches differ in their numbers of examples."""
-        return self.step_config is not None and self.step_config.batch.is_unequal
-
-    @property
     def group(self):
         """The `replica_group.Group` of this process; None if this process is the only one."""
         return replica_group.current()

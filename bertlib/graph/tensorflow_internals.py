@@ -74,28 +74,22 @@ def set_attribute(op, name, value):
 # --- Sessions, hooks, summaries --------------------------------------------------------------------------
 
 class Saver(tf.train.Saver):
-    """Extends `tf.train.Saver`: a subclass can define how old checkpoints are removed.
+    """Extends `tf.train.Saver`: a subclass defines how old checkpoints are removed.
 
     `tf.train.Saver` uses the name of an old checkpoint as a pattern of file names. So it may remove files
     that do not belong to this checkpoint. The public argument `max_to_keep=None` does not solve this problem:
     nothing is removed, but the file `checkpoint` then lists only the newest checkpoint.
     """
 
-    def removes(self, prefix):
-        """Returns whether the checkpoint `prefix` must be removed by the method `remove`. If not, TensorFlow
-        removes it."""
-        raise NotImplementedError
-
     def remove(self, prefix):
         """Removes a checkpoint."""
         raise NotImplementedError
 
     def _MaybeDeleteOldCheckpoints(self, meta_graph_suffix="meta"):
-        waiting = self._checkpoints_to_be_deleted
-        if not waiting or not self.removes(waiting[0][0]):
-            super()._MaybeDeleteOldCheckpoints(meta_graph_suffix)
+        del meta_graph_suffix
+        if not self._checkpoints_to_be_deleted:
             return
-        prefix, saved_at = waiting.pop(0)
+        prefix, saved_at = self._checkpoints_to_be_deleted.pop(0)
         if saved_at > self._next_checkpoint_time:
             self._next_checkpoint_time += self.saver_def.keep_checkpoint_every_n_hours * 3600
         else:

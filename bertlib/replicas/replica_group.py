@@ -228,10 +228,6 @@ class Group:
         """Waits until all replicas have called this method."""
         self.all_gather(None)
 
-    def any(self, flag):
-        """Returns whether the flag is true in any replica. All replicas must call this method."""
-        return any(self.all_gather(bool(flag)))
-
     def broadcast(self, value=None):
         """Returns the value of replica 0. All replicas must call this method."""
         return self.all_gather(value if self.is_first else None)[0]

@@ -57,7 +57,7 @@ def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, 
                   for place in (feature.start_position, feature.end_position)]
         results.append(squad_answers.RawResult(feature.unique_id, *logits))
     found = {prediction.qas_id: prediction.answer for prediction in squad_answers.select_answers(
-        examples, features, results, 3, 60, lower)}
+        examples, features, results, squad_answers.Search(3, 60, lower))}
     for i, (context, answers) in enumerate(CONTEXTS.items()):
         for j, text in enumerate(answers):
             answer = found[f"{i}.{j}"]

@@ -44,8 +44,8 @@ def window(example_index, words, first=0, unique_id=0, question=2):
 
 
 def select(examples, features, results, version_2_with_negative=False, **limits):
-    return list(squad_answers.select_answers(examples, features, results, **{**LIMITS, **limits},
-                                                 version_2_with_negative=version_2_with_negative))
+    search = squad_answers.Search(**{**LIMITS, **limits}, version_2_with_negative=version_2_with_negative)
+    return list(squad_answers.select_answers(examples, features, results, search))
 
 
 # --- The same as recorded, and as the plain way ----------------------------------------------------------
@@ -175,7 +175,8 @@ def test_logits_are_let_go_example_by_example():
 
     examples = [example(f"q{index}", "?", "Cat") for index in range(count)]
     features = (window(index, ["cat"], unique_id=index) for index in range(count))
-    for prediction in squad_answers.select_answers(examples, features, results(), **LIMITS):
+    for prediction in squad_answers.select_answers(examples, features, results(),
+                                                   squad_answers.Search(**LIMITS)):
         assert prediction.answer.text == "Cat"
         most = max(most, len(alive))
     assert 0 < most <= 2 * 2  # start and end logits of two windows: one in use, and the next one

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import glob
 import os
+import tempfile
 import time
 
 from absl import logging
@@ -256,7 +257,8 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
 
     def _evaluate(self, session):
         self._evaluated = self._steps
-        with self._weights.saved(session) as checkpoint:
+        with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
+            checkpoint = self._weights.save(session, directory, self._steps)
             self._estimator.evaluate(*self._evaluation, checkpoint_path=checkpoint, name=self._name)
 
 

@@ -1,7 +1,7 @@
 """Searches for SQuAD answers: finds the n best texts for each question from start and end logits.
 
-    for prediction in select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
-                                     do_lower_case=True):
+    search = Search(n_best_size=20, max_answer_length=30, do_lower_case=True)
+    for prediction in select_answers(examples, features, results, search):
         print(prediction.qas_id, prediction.final_answer().text)
 
 The steps, in the order of the calls in `select_answers`:
@@ -107,17 +107,10 @@ class _PrelimPrediction(NamedTuple):
 # --- The search ------------------------------------------------------------------------------------------
 
 
-def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case,
-                   version_2_with_negative=False, verbose_logging=False, basic_tokenizer=None,
-                   skips_padding=False):
-    """Yields a `Prediction` for each example, in order, as soon as the results of its windows are available.
+class Search(NamedTuple):
+    """Settings of the search for answers.
 
-    Args:
-      examples: list of `SquadExample`.
-      features: iterable of `InputFeatures`, in the order of their examples.
-      results: iterable of `RawResult`, preferably in the order of the features. A result that comes before
-        the results of earlier windows is kept in memory. Logits may be arrays or lists. Lists of logits may
-        be shorter than `max_seq_length` if only the logits of padding are missing.
+    Attributes:
       n_best_size: this number of best start positions, and the same number of best end positions, are taken
         from each window. It is also the largest number of texts in an n-best list. With
         `version_2_with_negative`, the list may have the null answer as one additional entry.
@@ -132,26 +125,46 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         published code, the best positions may include positions in the padding. In trimmed batches, the
         length of the padding depends on the other windows of the batch. Pass True for trimmed batches, so
         that an answer does not depend on other questions.
+    """
+
+    n_best_size: int
+    max_answer_length: int
+    do_lower_case: bool
+    version_2_with_negative: bool = False
+    verbose_logging: bool = False
+    basic_tokenizer: object = None
+    skips_padding: bool = False
+
+
+def select_answers(examples, features, results, search):
+    """Yields a `Prediction` for each example, in order, as soon as the results of its windows are available.
+
+    Args:
+      examples: list of `SquadExample`.
+      features: iterable of `InputFeatures`, in the order of their examples.
+      results: iterable of `RawResult`, preferably in the order of the features. A result that comes before
+        the results of earlier windows is kept in memory. Logits may be arrays or lists. Lists of logits may
+        be shorter than `max_seq_length` if only the logits of padding are missing.
+      search: a `Search`.
 
     Raises:
       ValueError: a window has no result, the logits of a window are NaN, or the features are not in the order
         of the examples.
     """
-    tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    tokenizer = search.basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=search.do_lower_case)
     # A word of the context is in many spans. With the cache, it is not tokenized again for each span.
     tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
-    for example, windows in _by_example(examples, _with_logits(features, results, skips_padding)):
-        prelim_predictions = _prelim_predictions(windows, n_best_size, max_answer_length)
+    for example, windows in _by_example(examples, _with_logits(features, results, search.skips_padding)):
+        prelim_predictions = _prelim_predictions(windows, search)
         null_prediction = None
-        if version_2_with_negative:
+        if search.version_2_with_negative:
             null_prediction = _null_prediction(windows)
             prelim_predictions.append(null_prediction)
         # Predictions with equal scores keep their order, because the sort is stable. The null answer was
         # appended last, so it comes after all other predictions with the same score.
         prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
-        nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word,
-                       verbose_logging)
-        if not version_2_with_negative:
+        nbest = _nbest(example, prelim_predictions, null_prediction, search, tokenize_word)
+        if not search.version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
         # If there is a null prediction, the list of `_nbest` always contains the null answer. The null answer
@@ -211,12 +224,13 @@ def _by_example(examples, windows):
     yield from ((example, []) for example in examples[expected:])
 
 
-def _prelim_predictions(windows, n_best_size, max_answer_length):
+def _prelim_predictions(windows, search):
     """Returns the spans that can be an answer: a list of `_PrelimPrediction`, in the order of the windows.
 
     A span goes from one of the `n_best_size` best start positions of a window to one of its `n_best_size`
     best end positions.
     """
+    n_best_size, max_answer_length = search[:2]
     prelim_predictions = []
     for feature, start_logits, end_logits in windows:
         end_indexes = _get_best_indexes(end_logits, n_best_size)
@@ -255,7 +269,7 @@ def _null_prediction(windows):
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
 
 
-def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word, verbose_logging):
+def _nbest(example, prelim_predictions, null_prediction, search, tokenize_word):
     """Returns the n-best list, a list of `Answer`s with different texts, from best to worst.
 
     Args:
@@ -265,11 +279,11 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
     """
     nbest, seen_texts = [], set()
     for prediction in prelim_predictions:
-        if len(nbest) >= n_best_size:
+        if len(nbest) >= search.n_best_size:
             break
         final_text, start, end = "", None, None
         if prediction.start_index > 0:  # not the null answer
-            final_text, start, end = _find_text(example, prediction, tokenize_word, verbose_logging)
+            final_text, start, end = _find_text(example, prediction, tokenize_word, search.verbose_logging)
             # Several spans may have the same text. The text may be empty, because a SentencePiece token may
             # have no character.
             if final_text in seen_texts or not final_text:

@@ -1,7 +1,7 @@
 """Writes the files of predicted SQuAD answers: final answers, n-best lists, null odds and offsets.
 
-    answers = squad_answers.select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
-                                           do_lower_case=True)
+    search = squad_answers.Search(n_best_size=20, max_answer_length=30, do_lower_case=True)
+    answers = squad_answers.select_answers(examples, features, results, search)
     predictions = write_nbest(answers, "nbest_predictions.json")
     texts = write_answers(predictions, "predictions.json")
 
@@ -27,7 +27,7 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
       all_features: list of `InputFeatures`, in any order.
       all_results: iterable of `RawResult`, in any order.
       n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging: see
-        `squad_answers.select_answers`.
+        `squad_answers.Search`.
       output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
         `write_nbest` and `write_answers`.
       null_score_diff_threshold: if the null odds of a question are above this number, the answer is empty.
@@ -36,10 +36,10 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
       list of `Prediction`, without their n-best lists.
     """
     features = sorted(all_features, key=lambda feature: feature.example_index)
-    predictions = write_nbest(
-        squad_answers.select_answers(all_examples, features, all_results, n_best_size, max_answer_length,
-                                     do_lower_case, version_2_with_negative, verbose_logging),
-        output_nbest_file)
+    search = squad_answers.Search(n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
+                                  verbose_logging)
+    predictions = write_nbest(squad_answers.select_answers(all_examples, features, all_results, search),
+                              output_nbest_file)
     write_answers(predictions, output_prediction_file, output_null_log_odds_file if version_2_with_negative
                   else None, output_offsets_file, null_score_diff_threshold)
     return predictions

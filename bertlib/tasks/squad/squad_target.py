@@ -97,10 +97,11 @@ class SquadQuestions(answers.Answers):
         results = [squad_answers.RawResult(feature.unique_id, output["start_logits"],
                                            output["end_logits"])
                    for feature, output in zip(features, outputs)]
-        prediction, = squad_answers.select_answers(
-            [example], features, results, self._model.setting("n_best_size"),
-            self._model.setting("max_answer_length"), self._model.do_lower_case, self._version_2,
+        search = squad_answers.Search(
+            self._model.setting("n_best_size"), self._model.setting("max_answer_length"),
+            self._model.do_lower_case, self._version_2,
             basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None), skips_padding=True)
+        prediction, = squad_answers.select_answers([example], features, results, search)
         best = prediction.final_answer(self._threshold)
         answer = {"answer": best.text, "probability": answers.number(best.probability), "start": best.start,
                   "end": best.end}

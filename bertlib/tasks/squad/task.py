@@ -237,11 +237,10 @@ class QuestionAnswering(task.Task):
                                                 is_training=False, report=False)
         outputs = (squad_answers.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
                    for row in inference.rows())
-        return squad_answers.select_answers(
-            self.data[split], features, outputs, settings.n_best_size,
-            settings.max_answer_length, settings.do_lower_case, settings.version_2_with_negative,
-            settings.verbose_logging, getattr(self.tokenizer, "basic_tokenizer", None),
-            settings.trim_padding is not False)
+        return squad_answers.select_answers(self.data[split], features, outputs, squad_answers.Search(
+            settings.n_best_size, settings.max_answer_length, settings.do_lower_case,
+            settings.version_2_with_negative, settings.verbose_logging,
+            getattr(self.tokenizer, "basic_tokenizer", None), settings.trim_padding is not False))
 
     def _null_threshold(self, predictions, inference):
         """Returns (threshold, source): the null threshold, and a str that says where it comes from.
