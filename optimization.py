@@ -686,7 +686,28 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         return match.group(1) if match else param_name
 
 
-class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
+class _MomentsOptimizer(_WeightDecayOptimizer):
+    """Base class of the optimizers with Adam's moments m and v, which are their slots."""
+
+    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
+                 exclude_from_weight_decay=None, name=None):
+        """Creates the optimizer. The arguments are those of `AdamWeightDecayOptimizer`."""
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay,
+                         name or type(self).__name__)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+    def _apply_adam(self, gradient, variable, slots, powers, rate):
+        """Applies Adam's fused kernel to a variable. `powers` are β₁ᵗ and β₂ᵗ. If they are 0, the bias is not
+        corrected."""
+        arguments = dict(var=_handle(variable), m=_handle(slots[0]), v=_handle(slots[1]),
+                         beta1_power=powers[0], beta2_power=powers[1], lr=rate, beta1=self.beta_1,
+                         beta2=self.beta_2, epsilon=self.epsilon, grad=gradient)
+        if _is_resource(variable):
+            return tf.raw_ops.ResourceApplyAdam(**arguments)
+        return tf.raw_ops.ApplyAdam(**arguments).op
+
+
+class AdamWeightDecayOptimizer(_MomentsOptimizer):
     """Implements Adam with decoupled weight decay. By default, the bias of m and v is not corrected.
 
     The decay is that of Loshchilov and Hutter 2017, arXiv:1711.05101.
@@ -725,10 +746,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
             towards 0.
           compile_kernels: whether to use the op that is compiled for this machine's CPU.
         """
-        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        super().__init__(learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay,
+                         name)
         self.bias_correction = bias_correction
         self.compile_kernels = compile_kernels
 
@@ -753,10 +772,10 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
             beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
 
     def _apply(self, gradient, variable, slots, rate, name):
-        return _apply_adam(self, gradient, variable, slots, self._powers, rate)
+        return self._apply_adam(gradient, variable, slots, self._powers, rate)
 
 
-class LambOptimizer(_WeightDecayOptimizer):
+class LambOptimizer(_MomentsOptimizer):
     """Implements LAMB. For each variable, it computes a direction u from Adam and the weight decay, and
     scales u to a step whose norm is η times the norm of the variable.
 
@@ -773,14 +792,6 @@ class LambOptimizer(_WeightDecayOptimizer):
 
     SLOTS = ("lamb_m", "lamb_v")
 
-    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-                 exclude_from_weight_decay=None, name="LambOptimizer"):
-        """Creates the optimizer; the arguments are those of `AdamWeightDecayOptimizer`."""
-        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-
     def _prepare(self):
         self._powers = _powers(self.beta_1, self.beta_2)
 
@@ -791,7 +802,7 @@ class LambOptimizer(_WeightDecayOptimizer):
         m, v = slots
         power_1, power_2 = self._powers
         # With a rate of 0, Adam's kernel updates m and v in place and does not change w.
-        moments = _apply_adam(self, gradient, variable, slots, (0.0, 0.0), 0.0)
+        moments = self._apply_adam(gradient, variable, slots, (0.0, 0.0), 0.0)
         with tf.control_dependencies([moments]):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
@@ -931,14 +942,3 @@ def _handle(variable):
 
 def _is_resource(variable):
     return _handle(variable).dtype == tf.resource
-
-
-def _apply_adam(optimizer, gradient, variable, slots, powers, rate):
-    """Applies Adam's fused kernel to a variable, with the betas and the epsilon of an optimizer. `powers` are
-    β₁ᵗ and β₂ᵗ. If they are 0, the bias is not corrected."""
-    arguments = dict(var=_handle(variable), m=_handle(slots[0]), v=_handle(slots[1]), beta1_power=powers[0],
-                     beta2_power=powers[1], lr=rate, beta1=optimizer.beta_1, beta2=optimizer.beta_2,
-                     epsilon=optimizer.epsilon, grad=gradient)
-    if _is_resource(variable):
-        return tf.raw_ops.ResourceApplyAdam(**arguments)
-    return tf.raw_ops.ApplyAdam(**arguments).op

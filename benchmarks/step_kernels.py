@@ -27,7 +27,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.commands import plan_memory
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
-from bertlib.kernels import xla_formulas
+from bertlib.kernels import formulas
 import modeling
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "_FusedMatMul", "Conv2D"}
@@ -58,7 +58,7 @@ class CompiledCalls:
         self.counts = {}
 
     def compiled(self, function):
-        """Compiles a function, and records its calls. Takes the place of `xla_formulas._compiled`."""
+        """Compiles a function, and records its calls. Takes the place of `formulas._compiled`."""
         jit = tf.compat.v2.function(function, jit_compile=True, autograph=False)
 
         def call(*args, **kwargs):
@@ -120,12 +120,12 @@ def count(model, settings, precision, use_xla):
     step = StepConfig(max_seq_length=settings.length, precision=precision, train_batch_size=settings.batch,
                       recompute=settings.recompute, use_xla=use_xla)
     calls = CompiledCalls()
-    compiled, xla_formulas._compiled = xla_formulas._compiled, calls.compiled
+    compiled, formulas._compiled = formulas._compiled, calls.compiled
     try:
         with tf.Graph().as_default():
             rewritten = memory_planner.rewrite(model.build(step))
     finally:
-        xla_formulas._compiled = compiled
+        formulas._compiled = compiled
     found = collections.defaultdict(lambda: Count(0, 0))
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(rewritten.graph_def, name="")

@@ -203,3 +203,40 @@ def merge_heads(heads, batch_size, length, packing=None):
     if packing:
         return packing.pack(tf.reshape(outputs, [batch_size, length, num_heads * size]))
     return tf.reshape(outputs, [batch_size * length, num_heads * size])
+
+
+# --- XLA ---------------------------------------------------------------------------------------------------
+
+
+class XlaFormulas(object):
+    """Contains the functions of this module for one model. XLA compiles each of them into a few kernels.
+
+    TensorFlow's ops start one kernel for each step of a formula, and each kernel reads its inputs from the
+    memory of the device and writes its output there. A compiled function reads each input about once and
+    keeps intermediate values in registers. Compilation helps most in 16 bits, where TensorFlow's ops also
+    write the float32 copies of the tensors. The results are the same, except for rounding.
+
+    A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products
+    and random numbers are not compiled, so the dropout masks are the same as without XLA. Recomputation also
+    works as without XLA. Each call is one op of the graph, and contains ops of either the forward or the
+    backward pass. So XLA cannot merge a computation of the forward pass with its repetition in the backward
+    pass.
+
+    A compiled function keeps a reference to each graph in which it was called, so these graphs stay in
+    memory. For this reason, each model has separate instances of this class.
+    """
+
+    keep_mask = staticmethod(keep_mask)
+    duplicate = staticmethod(duplicate)
+    add_bias = staticmethod(add_bias)
+    split_heads = staticmethod(split_heads)
+    merge_heads = staticmethod(merge_heads)
+
+    def __init__(self):
+        for function in (gelu, gelu_gradient, residual_norm, residual_norm_gradient, softmax,
+                         softmax_gradient):
+            setattr(self, function.__name__, _compiled(function))
+
+
+def _compiled(function):
+    return tf.compat.v2.function(function, jit_compile=True, autograph=False)

@@ -23,7 +23,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.kernels import formulas, native, native_formulas
 from bertlib.kernels.inference_kernels import InferenceKernels, PortableKernels
 from bertlib.kernels.training_kernels import TrainingKernels
-from bertlib.kernels.xla_formulas import XlaFormulas
 
 # The kernels of a function that gets no kernels from its caller: TensorFlow's ops.
 PLAIN = TrainingKernels(formulas)
@@ -56,7 +55,7 @@ def choose_kernels(is_training, dtype, step):
     if not is_training:
         return PortableKernels() if step.portable_ops else InferenceKernels(uses_one_dnn=compiled)
     if step.use_xla:
-        return TrainingKernels(XlaFormulas())
+        return TrainingKernels(formulas.XlaFormulas())
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")
     is_native = compiled and dtype in (tf.float32, tf.bfloat16) and native.load_ops()

@@ -18,7 +18,7 @@ class TrainingKernels(object):
 
     Attributes:
       formulas: the object whose functions compute the parts between the products: the module `formulas`, the
-        module `native_formulas`, or an `xla_formulas.XlaFormulas`.
+        module `native_formulas`, or a `formulas.XlaFormulas`.
       convolves: whether oneDNN's convolutions may compute the matrix products in 16 bits.
     """
 

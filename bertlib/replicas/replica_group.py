@@ -314,18 +314,8 @@ class Group:
         timeout, a thread ends the process.
         """
         outcome = Outcome(kind_of(error), 1, message_of(error), replica=self.index)
-        text = f"{self.name(self.index)}: {outcome.message}"
-        with self._changed:
-            if self.failure or self._left.is_set():
-                return
-            self.failure = ReplicaError(text, self.index)
-            self._changed.notify_all()
-        report = _message("failed", (text, self.index))
-        for peer in list(self._peers.values()):
-            with contextlib.suppress(OSError, ValueError):
-                peer.send(report)
-        threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, outcome), name="end",
-                         daemon=True).start()
+        if not self._left.is_set():
+            self._fail(f"{self.name(self.index)}: {outcome.message}", self.index, _LAST_WORDS, outcome)
 
     def leave(self, outcome=None):
         """Announces the end of this process to the other replicas, and reports its outcome.
@@ -344,11 +334,19 @@ class Group:
         self._left.set()
         # If `about` is None, the known failure names no replica. The other replicas may not know about such a
         # failure, so this replica reports it to them.
-        last = (_message("failed", (f"{self.name(self.index)}: {outcome.line}", self.index))
-                if outcome is not None and about in (self.index, None) else _message("left"))
+        if outcome is not None and about in (self.index, None):
+            self._send_to_all("failed", (f"{self.name(self.index)}: {outcome.line}", self.index))
+        else:
+            self._send_to_all("left")
+
+    def _send_to_all(self, kind, value=None, except_for=None):
+        """Sends a message to all other replicas, except for the replica with the index `except_for`. Ignores
+        errors of the connections."""
+        message = _message(kind, value)
         for peer in list(self._peers.values()):
-            with contextlib.suppress(OSError, ValueError):
-                peer.send(last)
+            if peer.index != except_for:
+                with contextlib.suppress(OSError, ValueError):
+                    peer.send(message)
 
     def _read(self, peer):
         """Receives the messages of a peer. Runs in a thread."""
@@ -400,24 +398,22 @@ class Group:
         if self._launcher_is_gone():
             raise ReplicaError("The process that started this replica has ended.")
 
-    def _fail(self, message, about):
+    def _fail(self, message, about, patience=_GRACE, outcome=None):
         """Stores a failure. Does nothing if an earlier failure is already stored.
 
-        Replica 0 also reports the failure to the other replicas. If this process does not call `leave` within
-        some time, `_end` ends the process.
+        Replica 0 and the replica that failed also report the failure to the other replicas. If this process
+        does not call `leave` within `patience`, a fraction of the timeout, `_end` ends the process with the
+        given outcome.
         """
         with self._changed:
             if self.failure:
                 return
             self.failure = ReplicaError(message, about)
             self._changed.notify_all()
-        if self.is_first:
-            for peer in list(self._peers.values()):
-                if peer.index != about:
-                    with contextlib.suppress(OSError, ValueError):
-                        peer.send(_message("failed", (message, about)))
-        outcome = Outcome("failed", 1, message, replica=about)
-        threading.Thread(target=self._end, args=(self._timeout * _GRACE, outcome), name="end",
+        if self.is_first or about == self.index:
+            self._send_to_all("failed", (message, about), except_for=about)
+        outcome = outcome or Outcome("failed", 1, message, replica=about)
+        threading.Thread(target=self._end, args=(self._timeout * patience, outcome), name="end",
                          daemon=True).start()
 
     def _end(self, seconds, outcome):

@@ -15,7 +15,7 @@ import tiny
 from bertlib.data import input_pipeline
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph.recompute_grad import recompute_grad
-from bertlib.kernels import kernel_choice, xla_formulas
+from bertlib.kernels import formulas, kernel_choice
 import modeling
 
 ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 12
@@ -155,7 +155,7 @@ def test_only_training_uses_xla(graph):
     step = StepConfig(use_xla=True)
     for is_training in (True, False):
         kernels = kernel_choice.choose_kernels(is_training, tf.float32, step)
-        assert isinstance(getattr(kernels, "formulas", None), xla_formulas.XlaFormulas) == is_training
+        assert isinstance(getattr(kernels, "formulas", None), formulas.XlaFormulas) == is_training
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def by_counting(use_crf):
 @both
 def test_predictions_are_the_best_tags_of_the_words_and_their_probabilities(use_crf):
     found, shapes = built(estimator.ModeKeys.PREDICT, use_crf)
-    assert shapes == tagging_head.head_shapes(modeling.BertConfig(9, hidden_size=WIDTH), 3, use_crf)
+    assert shapes == tagging_head.Tagger(3, use_crf).shapes(modeling.BertConfig(9, hidden_size=WIDTH))
     for row, (loss, best) in enumerate(by_counting(use_crf)):
         words = np.flatnonzero(example()[3]["word_mask"][row]).tolist()
         assert found["num_words"][row] == len(words)

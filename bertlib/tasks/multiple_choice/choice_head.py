@@ -30,7 +30,7 @@ class Choice(head.Head):
         self.sequences_per_example = num_choices
 
     def shapes(self, bert_config):
-        return head_shapes(bert_config)
+        return {_WEIGHTS: (1, bert_config.hidden_size)}
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del micro_batches
@@ -49,8 +49,3 @@ class Choice(head.Head):
         # An input of the exported model is the sequence of a single ending, so the model cannot compare the
         # endings of a question. The client computes the softmax over the scores of these endings.
         return {"score": predictions["scores"]}
-
-
-def head_shapes(bert_config):
-    """Returns the variables that the head adds to the encoder: {name: shape}."""
-    return {_WEIGHTS: (1, bert_config.hidden_size)}

@@ -35,7 +35,9 @@ class Tagger(head.Head):
         self._num_tags, self._use_crf = num_tags, use_crf
 
     def shapes(self, bert_config):
-        return head_shapes(bert_config, self._num_tags, self._use_crf)
+        size = self._num_tags
+        shapes = {"output_weights": (size, bert_config.hidden_size), "output_bias": (size,)}
+        return {**shapes, "crf/transitions": (size, size)} if self._use_crf else shapes
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config
@@ -69,12 +71,6 @@ class Tagger(head.Head):
         return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
                                  tf.gather(tf.constant(model.labels), predictions["tags"]),
                                  tf.fill(tf.shape(predictions["tags"]), ""))}
-
-
-def head_shapes(bert_config, num_tags, use_crf=False):
-    """Returns the variables that a tagger adds to the encoder: {name: shape}."""
-    shapes = {"output_weights": (num_tags, bert_config.hidden_size), "output_bias": (num_tags,)}
-    return {**shapes, "crf/transitions": (num_tags, num_tags)} if use_crf else shapes
 
 
 def _tag_independently(logits, tag_ids, tag_mask, with_probabilities):
