@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
+from bertlib.checkpoints import hub_export
 import modeling
 import tf1 as tf
 
@@ -330,7 +331,7 @@ def signed(*names):
     (lambda path: hub.create_module_spec(signed("a")).export(path / "new"), ValueError, "checkpoint_path=…"),
     (lambda path: hub.create_module_spec(signed("a")).export(path / "new", checkpoint_path=path / "no"),
      (ValueError, tf.errors.OpError), "no"),
-    (lambda path: hub.create_module_spec(signed("a")).write(path, {"v": 1.0}), FileExistsError,
+    (lambda path: hub_export.write_module(path, [], {}), FileExistsError,
      r"already exists\. Export the module to a new directory"),
 ], ids=["none", "twice", "tags", "no checkpoint", "missing checkpoint", "not empty"])
 def test_what_is_no_module_to_make(make, error, message, tmp_path):
