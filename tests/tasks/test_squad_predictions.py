@@ -112,6 +112,14 @@ def test_equal_logits_are_taken_in_the_order_of_positions(context, n_best_size, 
     assert [answer.text for answer in prediction.nbest] == [*found, ""]
 
 
+def test_the_null_answer_comes_after_answers_with_the_same_score():
+    question = example("q", "?", "cat dog")
+    feature = window(0, question.doc_tokens)
+    logits = [2.0, 0.0, 0.0, 0.0, 3.0, 1.0, 0.0]  # [CLS] has 2, the words have 3 and 1
+    prediction, = select([question], [feature], [RawResult(0, logits, logits)], True)
+    assert [answer.text for answer in prediction.nbest] == ["cat", "cat dog", "", "dog"]
+
+
 def test_positions_outside_of_the_context_or_of_another_window_are_no_answer():
     question = example("q", "?", "cat dog bird")
     feature = window(0, question.doc_tokens)
