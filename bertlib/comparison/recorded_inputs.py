@@ -6,8 +6,9 @@ weights. It also contains the fingerprints of the examples, which a task module 
 two trainings have read different contents, their results cannot be compared.
 """
 
+from bertlib.output_directory import output_files
 from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs import run_record, vocabularies
+from bertlib.runs import run_record
 from bertlib.system import files, fingerprints
 
 # Flags that decide which examples a run reads. A sweep may have several values of them in its grid.
@@ -44,7 +45,9 @@ def fingerprint(path, flag):
         return None
     if flag == "task_module":
         return fingerprints.hash_bytes(files.read_bytes(path))
-    return vocabularies.fingerprint(path, flag) if flag else fingerprints.hash_files([path])["fingerprint"]
+    if flag:
+        return output_files.hash_vocabulary(path, flag)
+    return fingerprints.hash_files([path])["fingerprint"]
 
 
 # --- Several trainings -----------------------------------------------------------------------------------

@@ -37,10 +37,7 @@ def check(path):
     if files.is_remote(path):
         raise ValueError(f"--features_cache={path}: the cache needs a local directory, because its files are "
                          "shared by hard links. Name a local directory.")
-    existing = files.existing_parent(path)
-    if not os.path.isdir(existing):
-        raise NotADirectoryError(f"--features_cache={path}: {existing} is not a directory. Name another "
-                                 "directory.")
+    files.require_directory(f"--features_cache={path}", path)
 
 
 def write(path, cache, inputs, examples, convert):

@@ -52,9 +52,7 @@ def check_directory(directory, kind, given, force=None):
     Raises:
       NotADirectoryError, IsADirectoryError, FileExistsError: the model cannot be written.
     """
-    existing = files.existing_parent(directory)
-    if not os.path.isdir(existing):
-        raise NotADirectoryError(f"{given}: {existing} is not a directory. Name a path below a directory.")
+    existing = os.path.abspath(files.require_directory(given, directory))
     # A process that was killed after it had moved the files leaves a complete model and its temporary
     # directory. So the temporary directory is removed first, before the check for existing files can raise an
     # error.

@@ -26,6 +26,8 @@ from bertlib.tasks import targets
 import tokenization
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
+# {flag of a vocabulary: name of its file in the output directory}.
+_VOCABULARIES = {"vocab_file": VOCABULARY, "spm_model_file": SENTENCE_PIECES}
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
@@ -117,22 +119,20 @@ def _from_format_1(directory, record):
     or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
     stays, and differs from that of every vocabulary.
     """
-    named = record["files"]
-    for path, pieces in ((os.path.join(directory, VOCABULARY), False),
-                         (os.path.join(directory, SENTENCE_PIECES), True),
-                         (named.get("vocab_file"), False), (named.get("spm_model_file"), True)):
-        if record["vocabulary"] and _hash_vocabulary_of_format_1(path, pieces) == record["vocabulary"]:
-            return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, pieces)}
+    for flag, name in _VOCABULARIES.items():
+        for path in (os.path.join(directory, name), record["files"].get(flag)):
+            if record["vocabulary"] and _hash_vocabulary_of_format_1(path, flag) == record["vocabulary"]:
+                return {**record, "format": RECORD_FORMAT, "vocabulary": hash_vocabulary(path, flag)}
     return {**record, "format": RECORD_FORMAT}
 
 
-def _hash_vocabulary_of_format_1(path, pieces):
+def _hash_vocabulary_of_format_1(path, flag):
     """Returns the fingerprint of a vocabulary in records of format 1; None if the file is missing, or is no
     vocabulary."""
     if not path or not files.exists(path) or files.is_directory(path):
         return None
     try:
-        return (fingerprints.hash_files([path])["fingerprint"] if pieces
+        return (fingerprints.hash_files([path])["fingerprint"] if flag == "spm_model_file"
                 else fingerprints.hash_texts(tokenization.load_vocab(path)))
     except (ValueError, OSError):
         return None
@@ -191,17 +191,17 @@ def shorten(value):
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-def hash_vocabulary(path, pieces=False):
+def hash_vocabulary(path, flag="vocab_file"):
     """Returns the fingerprint of the tokens of a vocabulary.
 
     Args:
       path: the vocabulary's file.
-      pieces: whether the vocabulary is a SentencePiece model.
+      flag: name of its flag, "vocab_file" or "spm_model_file".
 
     Raises:
       ValueError: the file is not a SentencePiece model, or a vocab.txt is not UTF-8.
     """
-    if pieces:
+    if flag == "spm_model_file":
         return fingerprints.hash_tokens(tokenization.SentencePieceTokenizer(path).vocab)
     try:
         return fingerprints.hash_tokens(tokenization.load_vocab(path))
@@ -221,9 +221,11 @@ def check_vocabulary(directory, record, path=None):
     Raises:
       ValueError: the entries of the vocabulary, or their order, differ from the vocabulary of the training.
     """
-    pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
-    path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
-    if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, pieces)):
+    pieces, flag = os.path.join(directory, SENTENCE_PIECES), "vocab_file"
+    if path is None and files.exists(pieces):
+        path, flag = pieces, "spm_model_file"
+    path = path or os.path.join(directory, VOCABULARY)
+    if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, flag)):
         raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
                          f"entries, or another order. {os.path.join(directory, RECORD)} records the "
                          "vocabulary of the training. With the other vocabulary, tokens would get the "
@@ -315,7 +317,7 @@ def model_file_contents(settings, config, labels=None):
     contents = {}
     if isinstance(config, BertConfig):
         contents[CONFIG] = format_json(published_settings(config))
-    for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
+    for flag, name in _VOCABULARIES.items():
         if flag in settings and getattr(settings, flag):
             contents[name] = files.read_bytes(getattr(settings, flag))
             contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))

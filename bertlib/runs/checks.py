@@ -5,7 +5,6 @@ import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.data import features_cache
-from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import output_files
 from bertlib.runs import learning_curve
 from bertlib.system import files
@@ -47,22 +46,15 @@ def check_output_dir(settings):
     if settings.results_dir is None:
         settings.results_dir = settings.output_dir
     for name in ("output_dir", "results_dir"):
-        existing = directory = getattr(settings, name)
+        directory = getattr(settings, name)
         if not directory:
             raise ValueError(f"--{name} is empty. Pass the path of a directory.")
-        while existing and not tf.gfile.Exists(existing):
-            if os.path.islink(existing):
-                raise NotADirectoryError(f"--{name}={directory}: {existing} is a broken link. Remove the "
-                                         "link, or use another directory.")
-            existing = os.path.dirname(existing)
-        if existing and not tf.gfile.IsDirectory(existing):
-            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another "
-                                     "directory.")
+        existing = files.require_directory(f"--{name}={directory}", directory)
         read_only = settings.results_dir != directory and not settings.do_train
-        if not (read_only or files.is_remote(directory) or os.access(existing or ".", os.W_OK | os.X_OK)):
-            raise PermissionError(f"--{name}={directory}: nothing can be written in "
-                                  f"{existing or 'this directory'}: this directory belongs to another user, "
-                                  "or is on a read-only file system. Use another directory.")
+        if not (read_only or files.is_remote(directory) or os.access(existing, os.W_OK | os.X_OK)):
+            raise PermissionError(f"--{name}={directory}: nothing can be written in {existing}: this "
+                                  "directory belongs to another user, or is on a read-only file system. Use "
+                                  "another directory.")
     if "features_cache" in settings:
         features_cache.check(settings.features_cache)
 
@@ -145,12 +137,12 @@ def _list_model_files(settings):
 
 
 def list_checkpoint_files(path):
-    """Returns a list of str, the paths of the local files of a checkpoint.
+    """Returns a list of str, the paths of the files of a checkpoint.
 
     Args:
       path: value of a flag: the prefix of a checkpoint, a directory, or a file.
     """
-    if os.path.isdir(path):
+    if files.is_directory(path):
         newest = checkpoint_formats.latest_checkpoint(path) or checkpoint_formats.only_checkpoint(path)
         if newest:
             return list_checkpoint_files(newest)

@@ -14,8 +14,8 @@ from bertlib.system import files
 
 
 def write_metrics(settings, split, name, metrics, details=None):
-    """Logs the metrics of a split, and writes them into NAME.txt and NAME.json of --results_dir. Adds them to
-    the history of a training.
+    """Logs the metrics of a split, and writes them into NAME.txt and NAME.json of --results_dir. A run that
+    trains also adds them to the history of the training.
 
     Args:
       settings: a `Settings`.
@@ -31,21 +31,9 @@ def write_metrics(settings, split, name, metrics, details=None):
     directory = OutputDirectory(settings.results_dir)
     text = directory.write_results(name, metrics, combined)
     logging.info("Results, in %s.txt:\n%s", directory.join(name), text)
-    record_evaluation(settings, split, metrics)
-    return combined
-
-
-def record_evaluation(settings, split, metrics):
-    """Adds an evaluation to the history of the training in --output_dir. Does nothing in a run that does not
-    train.
-
-    Args:
-      settings: a `Settings`.
-      split: name of the evaluated data, such as "dev".
-      metrics: {name of a metric: number or array}, with the "global_step" of the weights.
-    """
     if settings.do_train:
         OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], split, metrics)
+    return combined
 
 
 def write_skipped_lines(settings, skipped):

@@ -17,16 +17,6 @@ import tokenization
 _FLAGS = ("vocab_file", "spm_model_file")
 
 
-def fingerprint(path, flag):
-    """Returns the fingerprint of a vocabulary, see `output_files.hash_vocabulary`.
-
-    Args:
-      path: the file.
-      flag: name of its flag, "vocab_file" or "spm_model_file".
-    """
-    return output_files.hash_vocabulary(path, pieces=flag == "spm_model_file")
-
-
 # --- The vocabulary of the starting weights --------------------------------------------------------------
 
 
@@ -43,7 +33,8 @@ def check_against_start(settings, path, flag):
       ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
     start = None if settings.directory.newest else settings.start
-    if start and start.record and start.record["vocabulary"] not in (None, fingerprint(path, flag)):
+    recorded = start.record["vocabulary"] if start and start.record else None
+    if recorded not in (None, output_files.hash_vocabulary(path, flag)):
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: "
             f"other entries, or another order. {start.record_path} records the vocabulary of the "
@@ -55,7 +46,7 @@ def _is_vocabulary(path, flag, expected):
     """Returns whether a file is the vocabulary with the fingerprint `expected`. False if it is missing, or is
     no vocabulary."""
     try:
-        return files.exists(path) and fingerprint(path, flag) == expected
+        return files.exists(path) and output_files.hash_vocabulary(path, flag) == expected
     except ValueError:
         return False
 
@@ -86,10 +77,10 @@ def resolve_from_records(settings, paths):
     path, flag = next(((getattr(settings, flag), flag) for flag in _FLAGS if getattr(settings, flag)),
                       (None, None))
     if not manifests:
-        return fingerprint(path, flag) if path else None
+        return output_files.hash_vocabulary(path, flag) if path else None
     where, manifest = manifests[0]
     token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and fingerprint(path, flag) != token_hash:
+    if path and output_files.hash_vocabulary(path, flag) != token_hash:
         known = f" ({entry['path']})" if entry else ""
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of the records{known}: other entries, or another "

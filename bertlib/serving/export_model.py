@@ -184,15 +184,6 @@ def export(model, directory, task=None, warmup_requests=1):
     return write_version(model, task, directory, lambda: _signatures(model, task), warmup_requests)
 
 
-def check_directory(directory):
-    """Raises a NotADirectoryError if a path, or one of its parent directories, is a file."""
-    existing = directory
-    while existing and not files.exists(existing):
-        existing = os.path.dirname(existing)
-    if existing and not files.is_directory(existing):
-        raise NotADirectoryError(f"{directory}: {existing} is not a directory. Name another directory.")
-
-
 def write_version(model, task, directory, build, warmup_requests):
     """Writes a SavedModel into a new directory. The directory gets its final name only when it is complete.
 
@@ -205,7 +196,7 @@ def write_version(model, task, directory, build, warmup_requests):
     Returns:
       the new directory.
     """
-    check_directory(directory)
+    files.require_directory(directory, directory)
     session.check_weights(answers.create(model, task).head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default():
         signatures = build()

@@ -79,7 +79,7 @@ def export(model, directory, file_format, task=None, quantize=False):
                           if file_format in targets.find_answers(name).formats)
         raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
                          f"of this export is {task}. Export with --format=saved_model.")
-    export_model.check_directory(directory)
+    files.require_directory(directory, directory)
     with saved_model.new_export_dir(directory) as (temporary, final):
         path = os.path.join(temporary, chosen.FILE)
         chosen.write(model, asked, quantize, path)

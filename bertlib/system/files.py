@@ -207,6 +207,28 @@ def existing_parent(path):
     return path
 
 
+def require_directory(given, path):
+    """Checks that a directory exists or can be created. Returns its nearest existing parent, or the directory
+    itself.
+
+    Args:
+      given: name of the directory in messages, such as "--output=model".
+      path: the directory.
+
+    Raises:
+      NotADirectoryError: the path, or one of its parent directories, is a file or a broken link.
+    """
+    existing = path
+    while existing and not exists(existing):
+        if os.path.islink(existing):
+            raise NotADirectoryError(f"{given}: {existing} is a broken link. Remove the link, or use another "
+                                     "directory.")
+        existing = os.path.dirname(existing)
+    if existing and not is_directory(existing):
+        raise NotADirectoryError(f"{given}: {existing} is not a directory. Use another directory.")
+    return existing or os.curdir
+
+
 def readable_size(number):
     """Returns a number of bytes as text, such as "1.50 GB"."""
     return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"

@@ -87,16 +87,8 @@ def remove_abandoned(folder, prefix):
 
 @contextlib.contextmanager
 def _lock(what, folder, name):
-    key = _acquire(what, folder, name)
-    try:
-        yield
-    finally:
-        _release(key, folder, name)
-
-
-def _acquire(what, folder, name):
-    """Acquires a lock and returns the key of the lock. If this process already holds the lock, the number of
-    holders increases by one.
+    """Holds a lock during the `with` block. If this process already holds the lock, the number of its holders
+    increases by one.
 
     Args:
       what: the locked path, for messages.
@@ -106,33 +98,26 @@ def _acquire(what, folder, name):
     Raises:
       InUseError: another process holds the lock.
     """
-    if files.is_remote(folder):
-        key = folder, name
-    else:
-        status = os.stat(folder)
-        key = status.st_dev, status.st_ino, name
+    path, is_remote = os.path.join(folder, name), files.is_remote(folder)
+    status = None if is_remote else os.stat(folder)
+    key = (folder, name) if is_remote else (status.st_dev, status.st_ino, name)
     with _held_lock:
-        if key in _held:
-            _held[key][1] += 1
-        elif files.is_remote(folder):
-            logging.warning("%s cannot be locked, because it is not on a local or mounted file system. Do "
-                            "not start a second run that writes to the same path.", what)
-            _held[key] = [None, 1]
-        else:
-            _held[key] = [_open_locked(what, os.path.join(folder, name)), 1]
-    return key
-
-
-def _release(key, folder, name):
-    with _held_lock:
-        # If this process was forked while the lock was held, it did not inherit the lock. So it has nothing
-        # to release.
         if key not in _held:
-            return
-        _held[key][1] -= 1
-        if _held[key][1]:
-            return
-        _unlock(_held.pop(key)[0], os.path.join(folder, name))
+            if is_remote:
+                logging.warning("%s cannot be locked, because it is not on a local or mounted file system. "
+                                "Do not start a second run that writes to the same path.", what)
+            _held[key] = [None if is_remote else _open_locked(what, path), 0]
+        _held[key][1] += 1
+    try:
+        yield
+    finally:
+        with _held_lock:
+            # If this process was forked while the lock was held, it did not inherit the lock. So it has
+            # nothing to release.
+            if key in _held:
+                _held[key][1] -= 1
+                if not _held[key][1]:
+                    _unlock(_held.pop(key)[0], path)
 
 
 def _unlock(descriptor, path):

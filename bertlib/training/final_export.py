@@ -6,6 +6,7 @@ from absl import logging
 
 from bertlib.output_directory import model_directory
 from bertlib.serving import export_model
+from bertlib.system import files
 
 DIRECTORY = "export"
 
@@ -27,7 +28,7 @@ def check(settings):
     elif not (settings.vocab_file or settings.spm_model_file):
         raise ValueError("--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
                          "--spm_model_file.")
-    export_model.check_directory(export_directory(settings))
+    files.require_directory("--do_export", export_directory(settings))
 
 
 def write(settings):

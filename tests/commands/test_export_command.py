@@ -33,7 +33,7 @@ def test_a_training_exports_what_it_trained(workspaces, tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    (dict(output_dir="taken"), "taken/export: taken/export is not a directory. Name another directory."),
+    (dict(output_dir="taken"), "taken/export: taken/export is not a directory. Use another directory."),
     (dict(do_train=False, do_eval=False, label_file="labels.txt"), "output: there is no such directory.")])
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(changes, message, workspaces,
                                                                        tmp_path):

@@ -4,6 +4,7 @@ The tests use forks and new interpreters as other processes, because a lock work
 process.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -116,11 +117,12 @@ def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
         os.write(writer, b".")  # a child that stays would keep the pipes of the tests open
 
     # If a child leaves the block of its parent, it does not release the lock.
-    with locks.lock_directory(tmp_path):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locks.lock_directory(tmp_path))
         assert not in_child(lambda: None)
         pid = os.fork()
         if not pid:
-            locks._release(next(iter(locks._held), "none"), tmp_path, ".lock")
+            stack.close()
             os._exit(0)
         os.waitpid(pid, 0)
         assert in_child(lambda: take(tmp_path))
