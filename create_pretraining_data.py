@@ -383,7 +383,7 @@ def main(_):
         recorded.update(strip_accents=basic.strip_accents,
                         keep_chinese=not basic.tokenize_chinese_chars or None)
     flag = "vocab_file" if settings.vocab_file else "spm_model_file"
-    vocabulary = vocabularies.manifest_entry(getattr(settings, flag), flag)
+    vocabulary = {"path": files.absolute(getattr(settings, flag)), "flag": flag}
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.num_workers, recorded, cluster, vocabulary)
     logging.info("Wrote %s: %s", ", ".join(output_files),

@@ -97,10 +97,10 @@ def read_record(directory):
     if not files.exists(path):
         return None
     try:
-        record = json.loads(files.read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
-    if not isinstance(record, dict) or record.get("format") not in (1, RECORD_FORMAT):
+        record = files.read_json_object(path)
+    except ValueError as error:
+        raise ValueError(f"{error} {_RESTORE}") from error
+    if record.get("format") not in (1, RECORD_FORMAT):
         raise ValueError(f"{path} is not a record of format 1 or {RECORD_FORMAT}, which this version reads. "
                          "Train again, or remove this file to continue without a record of the training of "
                          "these checkpoints.")

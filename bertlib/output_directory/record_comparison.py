@@ -110,52 +110,55 @@ def differences(stored, now, training):
       a pair of dicts {name: [old value, new value]}. The first dict contains the differences for which the
       run is refused. The second dict contains all other differences.
     """
-    def changed(name):
-        old, new = stored.get(name), now[name]
-        return old is not None and new is not None and old != new
+    records = stored, now
 
-    refused = {name: [stored[name], now[name]] for name in ("task", "task_type", "labels", "do_lower_case")
-               if changed(name)}
-    if changed("vocabulary"):
-        refused["vocabulary"] = [_vocabulary(stored), _vocabulary(now)]
+    def differs(name):
+        """Returns whether both records have a value of this name, and the two values differ."""
+        return None not in (stored[name], now[name]) and stored[name] != now[name]
+
+    refused = {name: [record[name] for record in records]
+               for name in ("task", "task_type", "labels", "do_lower_case") if differs(name)}
+    if differs("vocabulary"):
+        refused["vocabulary"] = list(map(_vocabulary, records))
     allowed = {}
-    modules = [record.get("task_module") for record in (stored, now)]
+    modules = [record["task_module"] for record in records]
     if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
         allowed["task_module"] = [_with_fingerprint(module["name"], module) for module in modules]
-    if not training and "labels" not in refused and "task" in refused:
+    if not training and "task" in refused and "labels" not in refused:
         # A model may be evaluated on the data of another task if both tasks have the same labels.
         allowed["task"] = refused.pop("task")
-    if changed("dev_data") and "task" not in allowed:
-        allowed[best_weights.DEV_DATA] = [_data(stored["dev_data"]), _data(now["dev_data"])]
-    configs = stored["bert_config"], now["bert_config"]
-    for name in sorted(output_files.CONFIG_KEYS & set(configs[0]) & set(configs[1])):
-        may_change = name in output_files.TRAINING_CONFIG_KEYS
-        if configs[0][name] != configs[1][name] and (training or not may_change):
-            (allowed if may_change else refused)[name] = [config[name] for config in configs]
-    old = {"num_replicas": 1, **stored["settings"]}
-    new = now["settings"]
-    if training:
-        allowed.update({name: [old[name], new[name]] for name in new
-                        if name in old and old[name] != new[name]})
+    if differs("dev_data") and "task" not in allowed:
+        allowed[best_weights.DEV_DATA] = [_data(record["dev_data"]) for record in records]
+    config = _changed_values(stored["bert_config"], now["bert_config"])
+    for name in sorted(output_files.CONFIG_KEYS & set(config)):
+        if name not in output_files.TRAINING_CONFIG_KEYS:
+            refused[name] = config[name]
+        elif training:
+            allowed[name] = config[name]
+    if not training:
+        return refused, allowed
+    settings = {"num_replicas": 1, **stored["settings"]}, now["settings"]
+    allowed.update(_changed_values(*settings))
     # If both runs have the same total number of micro-batches, their results are the same. For example, one
     # replica with two micro-batches gives the same result as two replicas that have one micro-batch each. So
     # changes of the two flags below are not reported.
-    count_before, count_now = _count_micro_batches(old), _count_micro_batches(new)
-    if count_before is not None and count_before == count_now:
+    before, after = map(_count_micro_batches, settings)
+    if before is not None and before == after:
         for name in ("gradient_accumulation_steps", "num_replicas"):
             allowed.pop(name, None)
-    if training:
-        none = {"path": None, "fingerprint": None}
-        starts = [record.get("init_checkpoint") or none for record in (stored, now)]
-        compared = "fingerprint" if all(start["fingerprint"] for start in starts) else "path"
-        if starts[0][compared] != starts[1][compared]:
-            allowed["init_checkpoint"] = [_with_fingerprint(start.get("path"), start) for start in starts]
-        if changed("train_data"):
-            allowed["training data"] = [_data(stored["train_data"]), _data(now["train_data"])]
-        before = stored.get("versions", {})
-        allowed.update({name: [before[name], version] for name, version in now["versions"].items()
-                        if before.get(name) not in (None, version)})
-    return refused, allowed
+    starts = [record["init_checkpoint"] or {"path": None, "fingerprint": None} for record in records]
+    compared = "fingerprint" if all(start["fingerprint"] for start in starts) else "path"
+    if starts[0][compared] != starts[1][compared]:
+        allowed["init_checkpoint"] = [_with_fingerprint(start["path"], start) for start in starts]
+    if differs("train_data"):
+        allowed["training data"] = [_data(record["train_data"]) for record in records]
+    return refused, {**allowed, **_changed_values(stored["versions"], now["versions"])}
+
+
+def _changed_values(before, after):
+    """Returns {name: [old value, new value]} for the values in both dicts that differ."""
+    return {name: [before[name], value] for name, value in after.items()
+            if name in before and before[name] != value}
 
 
 def _changes_of_environment(stored, now):
@@ -184,7 +187,7 @@ def _with_fingerprint(name, start):
 
 
 def _vocabulary(record):
-    paths = record.get("files", {})
+    paths = record["files"]
     return _with_fingerprint(paths.get("vocab_file") or paths.get("spm_model_file"),
                              {"fingerprint": record["vocabulary"]})
 
@@ -197,7 +200,7 @@ def _data(data):
 def dev_paths(record):
     """Returns the paths of the development data, a list. Without --eval_file, a pre-training evaluates
     --input_file."""
-    paths = record.get("files", {})
+    paths = record["files"]
     return [paths.get(name) for name in ("data_dir", "dev_file", "predict_file")] + [
         paths.get("eval_file") or paths.get("input_file")]
 

@@ -25,8 +25,6 @@ FORMATS = ("csv", "tsv", "jsonl")
 # file has no line ends.
 MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
-# Number of bytes that are decoded at a time, if the encoding is not UTF-8.
-_CHUNK_BYTES = 1 << 16
 # This character replaces bytes that cannot be decoded. It is half of a surrogate pair, and correctly decoded
 # text does not contain it. So it shows where such bytes were.
 _UNDECODABLE = "\udc80"
@@ -247,53 +245,34 @@ def _nul_row(text, encoding):
 
 
 def _decode_lines(stream, encoding):
-    """Yields (line number, line) for a binary stream with an encoding other than UTF-8; see `read_lines`.
-
-    The bytes are decoded piece by piece, and then split into lines. They cannot be split before the decoding,
-    because a line feed may have several bytes: in UTF-16, for example, the byte 0x0a may be half of another
-    character.
-    """
+    """Yields (line number, line) for a binary stream with an encoding other than UTF-8; see `read_lines`."""
     codecs.register_error("bertlib.mark", lambda error: (_UNDECODABLE, error.end))
-    decoder = codecs.getincrementaldecoder(encoding)("bertlib.mark")
-    # `read1` returns the bytes that have arrived. So a line from a pipe is yielded before the next line
-    # arrives.
-    chunks = iter(lambda: stream.read1(_CHUNK_BYTES), b"") if hasattr(stream, "read1") else iter(stream)
-    number, pieces, start = 0, [], b""
-
-    def finish(text):
-        nonlocal number
-        number += 1
-        if number == 1:
-            if start.startswith(_UTF8_MARK):
-                return number, BadRow("the file begins with the byte-order mark of UTF-8, but "
-                                      f"--encoding={encoding}. Pass --encoding=utf-8.", "bad encoding", text)
-            text = text.removeprefix("\ufeff")
-        if _SURROGATE.search(text):
-            return number, BadRow(f"the line cannot be decoded with --encoding={encoding}. Correct the line, "
-                                  "or pass the encoding of the file.", "bad encoding",
-                                  _SURROGATE.sub("\ufffd", text))
-        return number, _nul_row(text, encoding) if "\0" in text else text
-
-    for chunk in itertools.chain(chunks, [None]):
-        if chunk is None:
-            text = decoder.decode(b"", final=True)
-        else:
-            start = start if len(start) >= len(_UTF8_MARK) else start + chunk[:len(_UTF8_MARK)]
-            try:
-                text = decoder.decode(chunk)
-            except UnicodeError:  # happens only with utf-16 and utf-32, if the file lacks a byte-order mark
-                yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. "
-                                f"Pass the encoding of the file, such as utf-8 or {encoding}-le.",
-                                "bad encoding", start.decode("latin-1"))
-                return
-        *whole, rest = text.split("\n")
-        for line in whole:
-            yield finish("".join([*pieces, line, "\n"]))
-            pieces = []
-        if rest:
-            pieces.append(rest)
-    if pieces:
-        yield finish("".join(pieces))
+    if not isinstance(stream, io.BufferedIOBase):  # a remote file
+        stream = io.BytesIO(b"".join(stream))
+    stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+    start = stream.peek(len(_UTF8_MARK))[:len(_UTF8_MARK)]
+    # The text is split into lines after the decoding, because a line feed may have several bytes: in UTF-16,
+    # for example, the byte 0x0a may be half of another character.
+    lines = io.TextIOWrapper(stream, encoding, "bertlib.mark", newline="\n")
+    try:
+        for number, text in enumerate(lines, 1):
+            text = text.removeprefix("\ufeff") if number == 1 else text
+            if number == 1 and start == _UTF8_MARK:
+                text = BadRow("the file begins with the byte-order mark of UTF-8, but "
+                              f"--encoding={encoding}. Pass --encoding=utf-8.", "bad encoding", text)
+            elif _SURROGATE.search(text):
+                text = BadRow(f"the line cannot be decoded with --encoding={encoding}. Correct the line, or "
+                              "pass the encoding of the file.", "bad encoding",
+                              _SURROGATE.sub("\ufffd", text))
+            elif "\0" in text:
+                text = _nul_row(text, encoding)
+            yield number, text
+    except UnicodeError:  # happens only with utf-16 and utf-32, if the file lacks a byte-order mark
+        yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. Pass the "
+                        f"encoding of the file, such as utf-8 or {encoding}-le.", "bad encoding",
+                        start.decode("latin-1"))
+    finally:
+        lines.detach()  # otherwise, the stream would be closed with its wrapper
 
 
 # --- Rows ------------------------------------------------------------------------------------------------

@@ -91,8 +91,7 @@ def hash_inputs(inputs):
     """Returns {absolute path: entry of `fingerprints.hash_files`} for the data files that a command reads.
     The dict is empty if the command reads more than `_MOST_FILES` files. For `inputs`, see `describe`.
     """
-    paths = sorted({os.path.abspath(path) if not files.is_remote(path) else path
-                    for paths in inputs.values() for path in paths
+    paths = sorted({files.absolute(path) for paths in inputs.values() for path in paths
                     if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
     if len(paths) > _MOST_FILES:
         return {}
@@ -213,8 +212,7 @@ def _hash_code():
 def _absolute(path):
     """Returns the absolute path of an existing local file, so that a command in another working directory
     finds the file. Returns other paths unchanged."""
-    local = path and not files.is_remote(path) and files.exists(path)
-    return os.path.abspath(path) if local else path
+    return files.absolute(path) if path and files.exists(path) else path
 
 
 # --- Settings that a run without training takes from the record ------------------------------------------

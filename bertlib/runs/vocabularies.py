@@ -5,7 +5,6 @@ refused if its vocabulary differs from the stored vocabulary: other entries, or 
 """
 
 import json
-import os
 
 from bertlib.data import record_manifests
 from bertlib.output_directory import output_files, tokenizer_files
@@ -139,16 +138,6 @@ def _check_one(manifests):
                 raise ValueError(f"According to {manifests[0][0]} and {where}, the records were written with "
                                  f"two different values of {name}. Train only on records with the same "
                                  f"{name}, or write some of the records again.")
-
-
-def manifest_entry(path, flag):
-    """Returns a dict, the entry for a vocabulary in the manifest of records.
-
-    Args:
-      path: the vocabulary's file.
-      flag: name of its flag, "vocab_file" or "spm_model_file".
-    """
-    return {"path": os.path.abspath(path) if not files.is_remote(path) else path, "flag": flag}
 
 
 # --- The tokenizer of a command -------------------------------------------------------------------------

@@ -229,6 +229,11 @@ def require_directory(given, path):
     return existing or os.curdir
 
 
+def absolute(path):
+    """Returns the absolute form of a local path. Remote paths are returned unchanged."""
+    return path if is_remote(path) else os.path.abspath(path)
+
+
 def readable_size(number):
     """Returns a number of bytes as text, such as "1.50 GB"."""
     return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"
