@@ -52,8 +52,8 @@ import results
 import scaling
 
 from bertlib.estimator import memory_planner
-from bertlib.replicas import replica_launcher
 from bertlib.runs import model_config
+from bertlib.system import gpu_libraries
 from bertlib.system.files import read_json_object
 from bertlib.system.gpu_cards import CARDS, MIB
 
@@ -103,7 +103,7 @@ def in_process(function, *arguments, environment=None, **settings):
     """
     # The process is forked, because a forked process does not have to load TensorFlow again. This is possible
     # because the parent process never uses a device.
-    gpus = replica_launcher.visible_gpus()
+    gpus = gpu_libraries.visible_gpus()
     if environment is None:
         environment = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {}
     context = multiprocessing.get_context("fork")

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.command_line import common_flags, signals
 
 from bertlib.estimator import estimator, step_config
-from bertlib.replicas import cluster, replica_group, replica_launcher
+from bertlib.replicas import cluster, replica_group
 from bertlib.system import child_processes, gpu_libraries, stopping, terminal, workers
 from bertlib.system.child_processes import Outcome, stopped_by
 
@@ -156,9 +156,13 @@ def start_processes(afterwards):
     if "num_replicas" not in FLAGS or replica_group.is_replica():
         return None
     machines = cluster.from_environment()
+    if machines is None and FLAGS.num_replicas == 1:
+        return None
+    # Only launchers and evaluators load these modules.
+    from bertlib.command_line import evaluator_process
+
+    from bertlib.replicas import replica_launcher
     if machines is not None and machines.is_evaluator:
-        # Only the machine of the evaluator loads this module.
-        from bertlib.command_line import evaluator_process
         return evaluator_process.follow(FLAGS.replica_timeout)
     return replica_launcher.launch(
         FLAGS.num_replicas, FLAGS.replica_timeout, FLAGS.max_restarts, machines, FLAGS.open_ports,
@@ -223,7 +227,7 @@ def _hide_other_gpus():
 
     TensorFlow would take the memory of all GPUs that it sees. A replica already sees only its own GPU.
     """
-    gpus = replica_launcher.visible_gpus()
+    gpus = gpu_libraries.visible_gpus()
     if replica_group.is_replica() or len(gpus) < 2 or gpu_libraries.missing_libraries():
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]

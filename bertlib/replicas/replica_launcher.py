@@ -11,8 +11,6 @@ themselves.
 import collections
 import contextlib
 import dataclasses
-import glob
-import itertools
 import json
 import math
 import os
@@ -68,16 +66,6 @@ class Plan:
 # --- GPUs and cores of this machine ----------------------------------------------------------------------
 
 
-def visible_gpus(environment=os.environ):
-    """Returns the GPUs that a process sees, as a list of their names in CUDA_VISIBLE_DEVICES."""
-    named = environment.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
-    # CUDA ignores the first invalid name and all names after it.
-    return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"),
-                                    map(str.strip, named.split(","))))
-
-
 def count_here(asked, environment=os.environ):
     """Returns the number of replicas on this machine.
 
@@ -88,7 +76,7 @@ def count_here(asked, environment=os.environ):
     Raises:
       ValueError: the machine has GPUs, but fewer than `asked`.
     """
-    gpus = visible_gpus(environment)
+    gpus = gpu_libraries.visible_gpus(environment)
     if gpus and asked > len(gpus):
         named = environment.get("CUDA_VISIBLE_DEVICES")
         visible = "" if named is None else f" that CUDA_VISIBLE_DEVICES={named} shows"
@@ -105,7 +93,7 @@ def count_here(asked, environment=os.environ):
 def _environment(plan, local_index, spec):
     """Returns the environment variables of a replica with the description `spec`."""
     changes = {replica_group.VARIABLE: json.dumps(spec)}
-    gpus = visible_gpus()
+    gpus = gpu_libraries.visible_gpus()
     if gpus:
         changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
     if plan.local_count > 1:

@@ -125,13 +125,12 @@ def describe(settings, description):
 
         All others are settings whose value differs from the value of their flag.
     """
-    about = dict.fromkeys(("task_type", "labels", "tokenizer", "train_data", "dev_data", "vocabulary",
-                           "dev_rows", "task_module")) | description
-    tokenizer, config, inputs = map(about.pop, ("tokenizer", "config", "inputs"))
-    fields = {name: about.pop(name) for name in (
+    others = dict(description)
+    tokenizer, config, inputs = map(others.pop, ("tokenizer", "config", "inputs"))
+    fields = {name: others.pop(name, None) for name in (
         "command", "task", "task_type", "labels", "vocabulary", "train_data", "dev_data", "dev_rows",
         "task_module")}
-    splitting = _SPLITTING if about.get("trim_padding") else ()
+    splitting = _SPLITTING if others.get("trim_padding") else ()
     shaping = settings.entries(INPUT, TASK, WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                 if entry.is_recorded or entry.name in splitting
@@ -154,7 +153,7 @@ def describe(settings, description):
         "bert_config": config.to_dict(),
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start),
                                       **hugging_face_cache.describe_snapshot(start)},
-        "settings": {**recorded, **about},
+        "settings": {**recorded, **others},
         "files": {entry.name: _absolute(getattr(settings, entry.name)) for entry in shaping
                   if entry.is_path and entry.name != "init_checkpoint"},
         "versions": _versions(),

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.replicas import replica_launcher
 from bertlib.system import child_processes, gpu_libraries, stopping, workers
 
 _POLL_SECONDS = 0.1
@@ -40,7 +39,7 @@ def divide_machine(jobs):
     """
     if jobs == 1:
         return [Slot()]
-    gpus = [] if gpu_libraries.missing_libraries() else replica_launcher.visible_gpus()
+    gpus = [] if gpu_libraries.missing_libraries() else gpu_libraries.visible_gpus()
     if gpus:
         if jobs > len(gpus):
             raise ValueError(f"--jobs={jobs}: each job needs a GPU, but this machine has {len(gpus)}. Pass "

@@ -1,4 +1,4 @@
-"""Finds out why TensorFlow does not use the NVIDIA card of a machine.
+"""Lists the NVIDIA cards that a process sees, and finds out why TensorFlow does not use them.
 
 Plain `tensorflow` contains no CUDA libraries. Without them, TensorFlow computes on the CPU, and its C++ code
 writes the reason only to its own log, which our commands hide.
@@ -6,6 +6,7 @@ writes the reason only to its own log, which our commands hide.
 
 import ctypes
 import glob
+import itertools
 import os
 import site
 
@@ -14,6 +15,16 @@ import site
 _LIBRARIES = {12: {"cudart": 12, "cublas": 12, "cublasLt": 12, "cufft": 11, "cusolver": 11, "cusparse": 12,
                    "cudnn": 9}}
 _DRIVER = "libcuda.so.1"
+
+
+def visible_gpus(environment=os.environ):
+    """Returns the GPUs that a process sees, as a list of their names in CUDA_VISIBLE_DEVICES."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+    # CUDA ignores the first invalid name and all names after it.
+    return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"),
+                                    map(str.strip, named.split(","))))
 
 
 def has_card():

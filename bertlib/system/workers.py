@@ -38,9 +38,14 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
     num_workers = num_workers or available_cores()
     with contextlib.suppress(TypeError):
         num_workers = min(num_workers, -(-len(items) // chunk_size))
-    if num_workers <= 1:
+    if num_workers > 1:
+        yield from _map_in_processes(function, items, num_workers, chunk_size)
+    else:
         yield from map(function, items)
-        return
+
+
+def _map_in_processes(function, items, num_workers, chunk_size):
+    """Yields function(item) for each item, computed in worker processes; see `ordered_map`."""
     rest = iter(items)
     chunks = iter(lambda: list(itertools.islice(rest, chunk_size)), [])
     start = pickle.dumps(function)

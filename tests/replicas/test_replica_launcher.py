@@ -14,7 +14,7 @@ import network_namespaces
 import pytest
 
 from bertlib.replicas import cluster, replica_launcher
-from bertlib.system import network_namespace
+from bertlib.system import gpu_libraries, network_namespace
 
 # The first lines of a replica: they read its own settings, and define how it reports its end.
 PRELUDE = """
@@ -166,9 +166,9 @@ def test_gpus_are_shared_out(here, monkeypatch):
 
 
 def test_gpus_are_counted_unless_they_are_named(monkeypatch):
-    monkeypatch.setattr(replica_launcher.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia3"])
-    assert replica_launcher.visible_gpus({}) == ["0", "1"]
-    assert replica_launcher.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+    monkeypatch.setattr(gpu_libraries.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia3"])
+    assert gpu_libraries.visible_gpus({}) == ["0", "1"]
+    assert gpu_libraries.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
 def test_more_replicas_than_gpus_are_refused():
