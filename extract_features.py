@@ -94,7 +94,7 @@ def resolve_flags(settings):
                          "useless.")
     if not settings.output_file:
         settings.set_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
-    refuse_directory(settings, "output_file")
+    refuse_directory(settings)
     checks.refuse_overwriting(settings, {"input_file": [settings.input_file]},
                               {"output_file": [settings.output_file]})
 

@@ -173,7 +173,7 @@ def check_flags(settings):
       ValueError, FileExistsError: a flag contradicts another flag, or an output file already
         exists.
     """
-    refuse_directory(settings, "output_file")
+    refuse_directory(settings)
     check_is_new(settings.output_file)
     if settings.extend and settings.num_unused:
         raise ValueError("--num_unused has no effect with --extend, because the old tokens stay unchanged. "

@@ -82,7 +82,7 @@ def main(argv):
     if not argv[1:]:
         raise ValueError("No directories were named. Name the directories with the predictions, such as "
                          "output/*.")
-    refuse_directory(settings, "output_file")
+    refuse_directory(settings)
     predictions = find_predictions(argv[1:], expected)
     if not predictions:
         raise ValueError(f"{', '.join(argv[1:])}: no predictions were found. At least one of these files is "

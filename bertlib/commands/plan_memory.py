@@ -132,7 +132,7 @@ def check_flags(settings):
             raise ValueError("--batch_size and --output_file cannot be combined: the chart in --output_file "
                              "shows the largest micro-batches, which are not computed with --batch_size. "
                              "Leave one of the two flags out.")
-        refuse_directory(settings, "output_file")
+        refuse_directory(settings)
         checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
 

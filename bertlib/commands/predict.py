@@ -306,7 +306,7 @@ def main(_):
     require_model(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
-    refuse_directory(settings, "output_file")
+    refuse_directory(settings)
     read, written = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
                      for name in ("input_file", "output_file"))
     checks.refuse_overwriting(settings, read, written)

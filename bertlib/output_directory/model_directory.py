@@ -82,13 +82,12 @@ class ModelDirectory(NamedTuple):
     @property
     def max_seq_length(self):
         """The largest number of tokens of an input."""
-        longest = self.bert_config.max_position_embeddings
-        return min(self.record["settings"].get("max_seq_length", longest), longest)
+        return self.record["settings"].get("max_seq_length", self.bert_config.max_position_embeddings)
 
     @property
     def do_lower_case(self):
         """True if texts are lower-cased."""
-        return bool(self.record.get("do_lower_case"))
+        return bool(self.record["do_lower_case"])
 
 
 def read(path, weights=best_weights.BEST):
@@ -151,7 +150,7 @@ def _tokenizer(path, record, bert_config):
       ValueError: there is no vocabulary, or the vocabulary does not fit the model.
     """
     tokenizer_settings = tokenizer_files.read([path])
-    lower = tokenizer_settings.option("do_lower_case", record.get("do_lower_case"))
+    lower, _ = tokenizer_settings.options.get("do_lower_case", (record["do_lower_case"], None))
     if lower is None:  # a pre-training on records without a manifest does not know the letter case
         lower = True
         logging.warning("%s does not name the letter case of the training. Texts are converted to lower "

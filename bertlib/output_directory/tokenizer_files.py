@@ -51,10 +51,6 @@ class TokenizerSettings(NamedTuple):
     added: list
     problems: list
 
-    def option(self, name, default=None):
-        """Returns the value of an option; `default` if no file contains it."""
-        return self.options.get(name, (default, None))[0]
-
 
 def create_tokenizer(settings, path, pieces, lower, is_protected, vocab_size):
     """Returns a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.

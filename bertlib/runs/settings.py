@@ -194,11 +194,10 @@ def require_file(settings, name):
     return path
 
 
-def refuse_directory(settings, name):
-    """Raises an IsADirectoryError if a flag for the path of an output file contains a directory."""
-    path = getattr(settings, name)
-    if path and files.is_directory(path):
-        raise IsADirectoryError(f"--{name}={path} is a directory; name a file.")
+def refuse_directory(settings):
+    """Raises an IsADirectoryError if --output_file is a directory."""
+    if settings.output_file and files.is_directory(settings.output_file):
+        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
 
 
 # Paths to which download.py writes the data of GLUE and SQuAD by default, such as data/glue/MRPC.

@@ -15,6 +15,10 @@ same card were left out, because other programs probably used these cards at the
 import collections
 
 MIB = 2**20
+# The MiB that TensorFlow 2.21 leaves to CUDA's libraries on a GPU of compute capability 8: a constant in the
+# installed libtensorflow_framework.so.2. If the environment variable TF_DEVICE_MIN_SYS_MEMORY_IN_MB is set,
+# TensorFlow uses the value of this variable instead.
+TENSORFLOW_RESERVE = 1536
 
 GpuCard = collections.namedtuple("GpuCard", ["title", "usable_mib", "source"])
 GpuCard.__doc__ = \
@@ -25,20 +29,6 @@ Attributes:
   usable_mib: the MiB that TensorFlow's allocator can use.
   source: how `usable_mib` was found.
 """
-
-
-def tensorflow_reserve(compute_capability):
-    """Returns the MiB that TensorFlow 2.21 leaves to CUDA's libraries on a GPU of 2 GiB or more.
-
-    The numbers are constants in the installed libtensorflow_framework.so.2. If the environment variable
-    TF_DEVICE_MIN_SYS_MEMORY_IN_MB is set, TensorFlow uses the value of this variable instead.
-
-    Args:
-      compute_capability: the major number, such as 8 for a GPU of compute capability 8.6.
-    """
-    if compute_capability < 7:
-        return 500
-    return {7: 1050, 8: 1536}.get(compute_capability, 1800)
 
 
 def _logged(title, lowest, highest=None):
@@ -58,10 +48,9 @@ def _calculated(title, total):
     # On the cards for which logs were found, the driver and the CUDA context take 370 to 1,300 MiB.
     # nvidia-smi shows 513 MiB for the driver on an idle A10G.
     driver_and_context = 1024
-    reserve = tensorflow_reserve(8)
-    return GpuCard(title, total - driver_and_context - reserve,
+    return GpuCard(title, total - driver_and_context - TENSORFLOW_RESERVE,
                    f"formula: {total:,} MiB - {driver_and_context:,} MiB for driver and CUDA context "
-                   f"- {reserve:,} MiB that TensorFlow reserves")
+                   f"- {TENSORFLOW_RESERVE:,} MiB that TensorFlow reserves")
 
 
 # {value of --card: `GpuCard`}, in the order of `usable_mib`.

@@ -390,9 +390,11 @@ def locked_directories(settings, record):
       ValueError: another run wrote to --output_dir after this run had compared the records, and this run
         cannot continue the training of that run. Or the replicas have different flags, data or code.
     """
-    export = _final_export() if "do_export" in settings and settings.do_export else None
-    if export:
-        export.check(settings)
+    exports = "do_export" in settings and settings.do_export
+    if exports:
+        # The exports for other programs are loaded only by runs that export.
+        from bertlib.training import final_export
+        final_export.check(settings)
     group = replica_group.current()
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
@@ -416,15 +418,9 @@ def locked_directories(settings, record):
             _check_shared_directories(settings, group)
         record.write()
         yield
-        if export:
-            export.write(settings)
+        if exports:
+            final_export.write(settings)
     record.warn_about_results()
-
-
-def _final_export():
-    # The exports for other programs are loaded only by runs that export.
-    from bertlib.training import final_export
-    return final_export
 
 
 def _check_shared_directories(settings, group):
