@@ -122,23 +122,22 @@ class BestWeights:
         """
         self._directory, self._metric = directory, metric
         self._path = os.path.join(directory, DIRECTORY)
-        record = output_files.read_record(directory) if files.is_directory(directory) else None
-        self._content = self._read_own(record)
-        self._first_comparable = _first_comparable_step(record)
+        self._record = output_files.read_record(directory) if files.is_directory(directory) else None
+        self._content = self._read_own()
+        self._first_comparable = _first_comparable_step(self._record)
         is_same = self._content is not None and self._content["metric"] == metric
         self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)
 
-    def _read_own(self, record):
-        """Returns the content of best.json; None if there is no best/. For `record`, see
-        `_first_comparable_step`."""
+    def _read_own(self):
+        """Returns the content of best.json; None if there is no best/."""
         # A training that was killed before it wrote the first best.json leaves best.json.partial. A directory
         # that contains nothing else counts as missing.
         if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
                 f"{FILE}.partial"}:
             return None
         content = _read_description(self._path)
-        has_started = checkpoint_formats.latest_checkpoint(self._directory) and record is not None
-        if content is None or not has_started or content.get("training") != record.get("started"):
+        has_started = checkpoint_formats.latest_checkpoint(self._directory) and self._record is not None
+        if content is None or not has_started or content.get("training") != self._record["started"]:
             raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
                              "to another place, or use another --output_dir.")
         return content
@@ -264,10 +263,9 @@ class BestWeights:
 
     def _describe(self, step, value):
         """Writes best.json."""
-        record = output_files.read_record(self._directory) or {}
         better = "lower" if is_lower_better(self._metric) else "higher"
         self._content = {"metric": self._metric, "step": step, "value": value, "better": better,
-                         "first_step": self.first_step, "training": record.get("started")}
+                         "first_step": self.first_step, "training": self._record and self._record["started"]}
         files.write_json(os.path.join(self._path, FILE), self._content)
 
     def _write_model_files(self):
@@ -276,12 +274,11 @@ class BestWeights:
             source = os.path.join(self._directory, name)
             if files.exists(source):
                 files.write_bytes(os.path.join(self._path, name), files.read_bytes(source))
-        record = output_files.read_record(self._directory)
-        if record is not None:
+        if self._record is not None:
             # Later commands use these two entries to warn of an unfinished training. In best/, the entries
             # are null, so that the commands give no such warning for the best weights.
-            record = {**record, "planned_steps": None, "finished_step": None}
-            files.write_json(os.path.join(self._path, output_files.RECORD), record)
+            files.write_json(os.path.join(self._path, output_files.RECORD),
+                             {**self._record, "planned_steps": None, "finished_step": None})
 
     def _remove_weights(self, kept_steps):
         """Removes the weights of all steps that are not in `kept_steps`. Also removes incomplete files, which
