@@ -73,8 +73,8 @@ def resolve_from_records(settings, paths):
     """
     manifests = record_manifests.read(paths)
     _check_one(manifests)
-    path, flag = next(((getattr(settings, flag), flag) for flag in _FLAGS if getattr(settings, flag)),
-                      (None, None))
+    flag = _given_flag(settings)
+    path = flag and getattr(settings, flag)
     if not manifests:
         return output_files.hash_vocabulary(path, flag) if path else None
     where, manifest = manifests[0]
@@ -155,20 +155,27 @@ def check_vocabulary(settings, config):
       ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
         vocabulary of --init_checkpoint.
     """
-    if settings.vocab_file and settings.spm_model_file:
-        raise ValueError(_BOTH_VOCABULARIES)
-    for flag in _FLAGS:
-        if getattr(settings, flag):
-            path = require_file(settings, flag)
-            if flag == "vocab_file":
-                tokenization.check_vocab(path, config.vocab_size)
-            else:
-                tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
-            check_against_start(settings, path, flag)
+    flag = _given_flag(settings)
+    if flag:
+        path = require_file(settings, flag)
+        if flag == "vocab_file":
+            tokenization.check_vocab(path, config.vocab_size)
+        else:
+            tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
+        check_against_start(settings, path, flag)
 
 
-_BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pass only the flag for the "
-                      "vocabulary of the model.")
+def _given_flag(settings, flags=_FLAGS):
+    """Returns the name of the flag that names the vocabulary; None if no flag does.
+
+    Raises:
+      ValueError: two flags name a vocabulary.
+    """
+    given = [name for name in flags if getattr(settings, name) is not None]
+    if len(given) > 1:
+        raise ValueError("--vocab_file and --spm_model_file exclude each other: pass only the flag for the "
+                         "vocabulary of the model.")
+    return given[0] if given else None
 
 
 def load_tokenizer(settings, config=None, flags=_FLAGS):
@@ -187,12 +194,12 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
       ValueError, FileNotFoundError: the vocabulary is missing or does not fit, or flags contradict the files
         of the model.
     """
-    names = [name for name in flags if getattr(settings, name) is not None]
-    if len(names) != 1:
-        raise ValueError(_BOTH_VOCABULARIES if names else "--vocab_file or --spm_model_file is required.")
-    path = require_file(settings, names[0])
-    pieces, vocab_size = names == ["spm_model_file"], None if config is None else config.vocab_size
-    check_against_start(settings, path, names[0])
+    flag = _given_flag(settings, flags)
+    if flag is None:
+        raise ValueError("--vocab_file or --spm_model_file is required.")
+    path = require_file(settings, flag)
+    pieces, vocab_size = flag == "spm_model_file", None if config is None else config.vocab_size
+    check_against_start(settings, path, flag)
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
     tokenizer_settings = tokenizer_files.read(output_files.tokenizer_directories(settings, path))
     lower, source = tokenizer_settings.options.get("do_lower_case", (None, None))
