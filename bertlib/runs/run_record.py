@@ -492,14 +492,16 @@ class RunRecord:
         record = self._new or now.record
         if record is None:
             return
-        plan = {}
         if self._has_steps_left:
-            plan = {name: self._now[name] for name in ("planned_steps", "finished_step", "dev_data")}
+            dev_data = self._now["dev_data"]
+            if dev_data is None and now.newest and now.record:
+                # A session without evaluations does not change which development set the last evaluations
+                # used.
+                dev_data = now.record["dev_data"]
             named = {name: path for name, path in self._now["files"].items() if path}
-            plan["files"] = {**record.get("files", {}), **named}  # later evaluations read these files
-        if plan and now.newest and plan["dev_data"] is None:
-            # A session without evaluations does not change which development set the last evaluations used.
-            plan["dev_data"] = (now.record or {}).get("dev_data")
-        written = {**record, **plan, "model_files": kept}
-        if self._new or written != {"model_files": {}, **record}:
-            now.write_record(written)
+            record = {**record, "planned_steps": self._now["planned_steps"], "finished_step": None,
+                      "dev_data": dev_data,
+                      "files": {**record["files"], **named}}  # later evaluations read these files
+        record = {**record, "model_files": kept}
+        if record != now.record:
+            now.write_record(record)
