@@ -158,12 +158,12 @@ def start_processes(afterwards):
     machines = cluster.from_environment()
     if machines is None and FLAGS.num_replicas == 1:
         return None
-    # Only launchers and evaluators load these modules.
-    from bertlib.command_line import evaluator_process
-
-    from bertlib.replicas import replica_launcher
     if machines is not None and machines.is_evaluator:
+        # Only evaluators load this module.
+        from bertlib.command_line import evaluator_process
         return evaluator_process.follow(FLAGS.replica_timeout)
+    # Only launchers load this module.
+    from bertlib.replicas import replica_launcher
     return replica_launcher.launch(
         FLAGS.num_replicas, FLAGS.replica_timeout, FLAGS.max_restarts, machines, FLAGS.open_ports,
         path_arguments(), logging.info, afterwards)

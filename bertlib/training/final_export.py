@@ -28,7 +28,8 @@ def check(settings):
     elif not (settings.vocab_file or settings.spm_model_file):
         raise ValueError("--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
                          "--spm_model_file.")
-    files.require_directory("--do_export", export_directory(settings))
+    directory = export_directory(settings)
+    files.require_directory(directory, directory)
 
 
 def write(settings):

@@ -70,7 +70,7 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
 @pytest.mark.parametrize(("flags", "message"), [
     ({}, "--model_dir is required: Output directory of a training."),
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
-     "directory. Name another directory."),
+     "directory. Use another directory."),
     (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file needs --text, or "
      "--format=onnx or --format=tflite. Pass --text, or --format=onnx or --format=tflite, or leave "
      "--compare_file out."),
