@@ -1,7 +1,7 @@
 """Uses `bertlib.keras` like a user's program, and prints a JSON object.
 
 Arguments: the directory of a model, a directory for output, and a part of the program. The parts are "train",
-"load" (loads the files that "train" wrote) and "more" (slow tests).
+"more" (slow tests) and "load" (loads the models that "more" saved).
 """
 
 import json
@@ -149,6 +149,11 @@ def run_checkpoints():
     model = functional(BertEncoder.from_checkpoint(MODEL))
     fit(model)
     answers = model.predict(INPUTS, verbose=0)
+    np.savez(f"{OUTPUT}/answers.npz", answers=answers)
+    model.save(f"{OUTPUT}/model.keras")
+    model.export(f"{OUTPUT}/exported")  # TensorFlow's default is to save custom gradients
+    tf.saved_model.save(model, f"{OUTPUT}/saved",
+                        options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
     model.save_weights(f"{OUTPUT}/model.weights.h5")
     saved = tf.train.Checkpoint(model=model).save(f"{OUTPUT}/tensorflow/checkpoint")
     found = {}
@@ -223,12 +228,6 @@ def train():
     model, before = functional(encoder), encoder.get_weights()
     found["losses"] = fit(model, epochs=12)
     found["moved"] = len(moved(encoder, before))
-    answers = model.predict(INPUTS, verbose=0)
-    np.savez(f"{OUTPUT}/answers.npz", answers=answers)
-    model.save(f"{OUTPUT}/model.keras")
-    model.export(f"{OUTPUT}/exported")  # TensorFlow's default is to save custom gradients
-    tf.saved_model.save(model, f"{OUTPUT}/saved",
-                        options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
     words = shutil.copy(f"{MODEL}/vocab.txt", os.path.join(OUTPUT, "vocab.txt"))
     with open(f"{OUTPUT}/tokenizer_config.json", "w") as file:
         json.dump({"do_lower_case": True, "strip_accents": False}, file)

@@ -48,9 +48,10 @@ def program(request, tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["keras 3", "tf_keras"])
 def more(request, tiny_model, tmp_path_factory):
-    """The output of the slow part of tests/keras_program.py."""
+    """The output of the slow part of tests/keras_program.py, with its output directory and the Keras."""
     output = tmp_path_factory.mktemp("more")
-    return run_program(request.param, output, PROGRAM, tiny_model.directory, output, "more")
+    found = run_program(request.param, output, PROGRAM, tiny_model.directory, output, "more")
+    return {**found, "output": output, "legacy": request.param}
 
 
 def outputs_and_gradients(checkpoint, config, inputs, training):
@@ -136,10 +137,9 @@ def test_weights_are_saved_and_loaded(more):
     assert checkpoints["clone before"] > 1e-3
 
 
-@pytest.mark.slow(reason="a process that loads TensorFlow and Keras")
-def test_saved_models_answer_in_a_new_process(program, tiny_model):
-    found, output, _ = program
-    loaded = run_program("tf_keras.api" in found["keras"], output, PROGRAM, "unused", output, "load")
+@SLOW
+def test_saved_models_answer_in_a_new_process(more, tiny_model):
+    loaded = run_program(more["legacy"], more["output"], PROGRAM, "unused", more["output"], "load")
     assert set(loaded["differences"]) == {"keras", "saved", "exported"}
     # Outputs of different processes can differ; see `check_close`. On a busy AMD CPU, 2.7e-6 was seen.
     assert max(loaded["differences"].values()) < 2e-5

@@ -388,6 +388,7 @@ def stale_names(texts, names_of_modules, classes):
             yield name
 
 
+@functools.cache
 def names_of_all_modules():
     """Returns ({module: names that it defines}, names of all classes and functions) for `stale_names`."""
     names_of_modules = {}
@@ -404,9 +405,9 @@ def names_of_all_modules():
 def test_docstrings_and_comments_name_what_modules_define():
     names_of_modules, classes = names_of_all_modules()
     # Old names of modules that were renamed. Their sets are empty, so each use of an old name is reported.
-    names_of_modules.update({old: set() for old in (
-        "checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",
-        "classification_parts", "training_step")})
+    old = ("checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",
+           "classification_parts", "training_step")
+    names_of_modules = {**names_of_modules, **{name: set() for name in old}}
     stale = {path.name: found for paths in FILES.values() for path in paths
              if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules, classes)))}
     assert not stale

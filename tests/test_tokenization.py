@@ -331,14 +331,6 @@ def test_good_vocabularies_pass(write_vocab):
     tokenization.check_vocab(write_vocab(as_file(*SPECIAL) + "\n"), vocab_size=5)
 
 
-def test_tokens_of_unicode_white_space_pass(write_vocab):
-    exotic = ["\u2028", "\u2029", "\u202f", "\u00a0", "\u3000", "\x85"]
-    path = write_vocab(as_file(*SPECIAL, *exotic, "a\u2028b"))
-    tokenization.check_vocab(path, vocab_size=12)
-    assert tokenization.load_vocab(path)["a\u2028b"] == 11
-    tokenization.check_vocab(write_vocab(as_file(*SPECIAL, *exotic)), vocab_size=11)
-
-
 def test_missing_vocabulary(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.txt.*pass the path"):
         tokenization.check_vocab(tmp_path / "none.txt")

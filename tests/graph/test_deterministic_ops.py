@@ -24,10 +24,11 @@ def refused_ops(monkeypatch):
     monkeypatch.setattr(test_gpu_kernels, "runs_on_a_gpu", lambda op: op.type not in REFUSED)
 
 
-@pytest.mark.parametrize("name", ["pretraining", "crf"])  # together, they have the ops of all heads
-def test_no_op_is_refused(name, monkeypatch):
+@pytest.mark.parametrize("name, settings", [  # together, they have the ops of all heads
+    ("pretraining", dict(precision="bf16", recompute="layers", gradient_accumulation_steps=2)), ("crf", {})])
+def test_no_op_is_refused(name, settings, monkeypatch):
     monkeypatch.setattr(config, "is_op_determinism_enabled", lambda: True)
-    test_gpu_kernels.check(name, TRAIN, precision="bf16", recompute="layers", gradient_accumulation_steps=2)
+    test_gpu_kernels.check(name, TRAIN, **settings)
     if PREDICT in test_gpu_kernels.HEADS[name][0].modes:
         test_gpu_kernels.check(name, PREDICT)
 
