@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from helpers import DATA
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
@@ -36,10 +36,6 @@ def vocabulary(*words):
              for char in form}
     tokens = [*SPECIAL, *sorted(chars), *("##" + char for char in sorted(chars))]
     return {token: index for index, token in enumerate(tokens)}
-
-
-repeatable = settings(max_examples=30, derandomize=True, database=None, deadline=None,
-                      suppress_health_check=list(HealthCheck))
 
 
 def characters(tokens):
@@ -84,7 +80,6 @@ def test_a_part_of_the_text_gives_its_tokens_again(lower):
     for word in ("the", "##ff", "un", "##able", "日", "##本", "ος", "\u1161\u11ab", "##\u1161\u11ab\u1100"):
         vocab.setdefault(word, len(vocab))
 
-    @repeatable
     @given(texts | st.lists(st.sampled_from(VISIBLE + BETWEEN), max_size=30).map("".join),
            st.booleans())
     def check(text, protects):
@@ -170,7 +165,6 @@ def learn_and_answer(path, tokenizer, max_seq_length=64, doc_stride=16):
 def test_an_answer_is_learned_and_found_at_its_place(lower, tmp_path):
     tokenizer = tokenization.FullTokenizer(vocabulary("ς", *VISIBLE[:-1]), lower)
 
-    @repeatable
     @given(st.lists(st.tuples(st.sampled_from(BETWEEN), st.sampled_from(VISIBLE)), min_size=1, max_size=40),
            st.sampled_from(BETWEEN), st.integers(0, 39), st.integers(1, 4))
     def check(pieces, end_of_context, first, size):
