@@ -8,6 +8,7 @@ import re
 
 import pytest
 import tensorflow.compat.v1 as tf
+import test_rooms
 
 from bertlib.graph import tensorflow_internals
 
@@ -200,23 +201,17 @@ def test_records_are_read_at_an_offset(tmp_path):
 
 def uses_of_internals(path):
     """Lists the imports of TensorFlow's internals in a file, and the private names of other packages."""
-    tree = _tree(path)
-    found = [(node.lineno, module) for node in ast.walk(tree) for module in _imported(node)
-             if INTERNALS.match(module)]
-    for node in ast.walk(tree):
+    found = []
+    for node in test_rooms.nodes_of(path):
+        found += [(node.lineno, module) for module in _imported(node) if INTERNALS.match(module)]
         if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
-            # An inherited name may be defined in another file.
             text = ast.unparse(node)
-            inherited = _all_names() if text.startswith(("self._", "cls._", "super()._")) else ()
-            if not any(node.attr in names for names in (
-                    _names_in(tree), inherited, NOT_OF_TENSORFLOW, OPTIMIZER_STEPS)):
+            # An inherited name may be defined in another file.
+            files = [path, *FILES] if text.startswith(("self._", "cls._", "super()._")) else [path]
+            if node.attr not in NOT_OF_TENSORFLOW | OPTIMIZER_STEPS and not any(
+                    node.attr in _names_in(file) for file in files):
                 found.append((node.lineno, text))
     return sorted({f"{path.name}:{line}: {what}" for line, what in found})
-
-
-@functools.cache
-def _tree(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _imported(node):
@@ -230,16 +225,12 @@ def _imported(node):
 
 
 @functools.cache
-def _names_in(tree):
+def _names_in(path):
     """Returns the names of a file's functions, classes, variables and attributes of `self`."""
-    return {getattr(node, "name", getattr(node, "id", None)) for node in ast.walk(tree)} | {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in ("self", "cls")}
-
-
-@functools.cache
-def _all_names():
-    return set().union(*(_names_in(_tree(path)) for path in FILES))
+    nodes = test_rooms.nodes_of(path)
+    return {getattr(node, "name", getattr(node, "id", None)) for node in nodes} | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        and getattr(node.value, "id", "") in ("self", "cls")}
 
 
 def test_no_other_file_uses_internals_of_tensorflow():

@@ -498,23 +498,19 @@ ODD = [
     ("gelu", {"x": [131, 83]}),
     ("gelu-erf", {"x": [131, 83]}),
     ("gelu", {"x": [131, 1]}),
-    ("gelu-erf", {"x": [0, 83]}),
-    *[(name, {"inputs": [rows, 83], "bias": [83], "kernel": [83, 5]})
-      for name in ("gelu_linear", "gelu_linear-erf") for rows in (131, 0)],
+    *[("gelu_linear", {"inputs": [rows, 83], "bias": [83], "kernel": [83, 5]}) for rows in (131, 0)],
     *[("layer_norm", {"inputs": shape, "gamma": shape[-1:], "beta": shape[-1:]})
       for shape in ([131, 1], [3, 5, 83], [0, 83])],
-    *[(name, {**dict.fromkeys(["inputs", "residual"], [rows, width]),
-              **dict.fromkeys(["bias", "gamma", "beta"], [width]),
-              **({"mask": [rows, width]} if "mask" in name else {})})
-      for name in ("residual_norm", "residual_norm-mask") for rows, width in ((131, 83), (131, 1), (0, 83))],
-    *[("attention" + "-bias" * bool(bias) + "-mask" * masked,
+    *[("residual_norm-mask", {**dict.fromkeys(["inputs", "residual", "mask"], [rows, width]),
+                              **dict.fromkeys(["bias", "gamma", "beta"], [width])})
+      for rows, width in ((131, 83), (131, 1), (0, 83))],
+    ("attention-bias", {"query": [2, 3, 5, 8], "key": [2, 3, 37, 8], "value": [2, 3, 37, 8],
+                        "score_bias": [2, 1, 5, 37]}),
+    *[("attention-bias-mask",
        {"query": [batch, 3, 5, 8], "key": [batch, 3, width, 8], "value": [batch, 3, width, 8],
-        **({"score_bias": bias} if bias else {}), **({"mask": [batch, 3, 5, width]} if masked else {})})
-      for batch, width, bias, masked in [
-          (2, 37, None, False), (2, 37, None, True), (2, 37, [2, 1, 1, 37], False),
-          (2, 37, [1, 3, 5, 37], True),
-          (2, 37, [2, 3, 1, 37], True), (2, 37, [2, 1, 5, 37], False), (2, 37, [1, 1, 1, 37], True),
-          (2, 1, None, True), (0, 37, [0, 1, 1, 37], True)]],
+        "score_bias": bias, "mask": [batch, 3, 5, width]})
+      for batch, width, bias in ((2, 37, [1, 3, 5, 37]), (2, 37, [2, 3, 1, 37]), (2, 37, [1, 1, 1, 37]),
+                                 (2, 1, [2, 1, 1, 1]), (0, 37, [0, 1, 1, 37]))],
 ]
 WIDE = [(name, shapes) for name, shapes in ODD
         if all(shape[0] and shape[-1] > 1 for shape in shapes.values())]
