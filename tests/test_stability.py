@@ -1,4 +1,4 @@
-"""benchmarks/stability.py: failed runs, and a run of the command."""
+"""benchmarks/stability.py: which runs have failed."""
 
 import sys
 

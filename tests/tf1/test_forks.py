@@ -2,7 +2,7 @@
 
 They contain `import tf1 as tf`, or `python -m tf1` runs them unchanged (fork_optimizer). Each script trains,
 evaluates, predicts and exports. If a script is killed and started again, it ends with the same weights, bit
-for bit. This is tested with `train` and with `train_and_evaluate`.
+for bit.
 """
 
 import os
@@ -182,7 +182,7 @@ def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
-@pytest.mark.slow(reason="two whole runs; test_estimator.py kills trainings without a script")
+@pytest.mark.slow(reason="two whole runs; the conformance suite kills our own commands")
 @pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
