@@ -288,11 +288,11 @@ def test_a_run_config_keeps_what_a_script_adds_to_it(tmp_path):
         config.replace(other=1)
 
 
-@pytest.mark.parametrize("settings", [
-    dict(save_checkpoints_steps=0), dict(save_checkpoints_secs=0), dict(save_checkpoints_secs=None),
-    dict(save_checkpoints_steps=None, save_checkpoints_secs=None)])
-@pytest.mark.parametrize("config", [tf.estimator.RunConfig, tf.contrib.tpu.RunConfig])
-def test_a_run_can_save_no_checkpoints(settings, config, tmp_path):
+@pytest.mark.parametrize("config, settings", [
+    (tf.estimator.RunConfig, dict(save_checkpoints_steps=0)),
+    (tf.contrib.tpu.RunConfig, dict(save_checkpoints_secs=0)),
+    (tf.estimator.RunConfig, dict(save_checkpoints_steps=None, save_checkpoints_secs=None))])
+def test_a_run_can_save_no_checkpoints(config, settings, tmp_path):
     config = config(**settings, save_summary_steps=0, keep_checkpoint_max=0, log_step_count_steps=0)
     model = tf.estimator.Estimator(scheduled_model, str(tmp_path), config.replace(tf_random_seed=1), {})
     model.train(endless, steps=2)
@@ -346,11 +346,9 @@ def serialized(*values):
             for value in values]
 
 
-@pytest.mark.parametrize("receiver, request_of", [
-    (raw_receiver, lambda *values: {"x": values}),
-    (parsing_receiver, lambda *values: {"examples": serialized(*values)})],
-                         ids=["raw", "parsing"])
-@pytest.mark.parametrize("way", ["from_saved_model", "from_estimator"])
+@pytest.mark.parametrize("way, receiver, request_of", [
+    ("from_saved_model", raw_receiver, lambda *values: {"x": values}),
+    ("from_estimator", parsing_receiver, lambda *values: {"examples": serialized(*values)})])
 def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, request_of):
     def predictor(key=None):
         if way == "from_estimator":
