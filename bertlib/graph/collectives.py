@@ -137,47 +137,14 @@ class AllReduce:
         pieces = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
-    def sum_many(self, tensors):
-        """Returns the sum of each tensor over all replicas. One op can sum several small tensors. All shapes
-        must be static.
-
-        Args:
-          tensors: list, in the order in which the tensors are computed.
-        """
-        sums = {}
-        for indices in _buckets(tensors):
-            sums.update(zip(indices, self.sum_concatenated([tensors[index] for index in indices])))
-        return [sums[index] for index in range(len(tensors))]
-
-    def gather_slices(self, slices):
-        """Gathers the tf.IndexedSlices of all replicas.
-
-        Returns tf.IndexedSlices that contain the rows of replica 0, then the rows of replica 1, and so on.
-        A single process would get the same rows if it computed the gradient from all examples.
-        """
-        values, indices = slices.values, tf.cast(slices.indices, tf.int64)
-        if values.shape[0] is not None:
-            values, indices = self._gather(values), self._gather(indices)
-        else:
-            # The number of rows may differ between replicas, but the op gathers only tensors of equal shapes.
-            # So each replica adds padding rows, which are removed after the gathering.
-            count = tf.shape(indices, tf.int64)[0]
-            counts = self._gather(count[tf.newaxis])
-            max_count = tf.reduce_max(counts)
-            is_row = tf.reshape(tf.sequence_mask(counts, max_count), [-1])
-            values, indices = (
-                tf.boolean_mask(self._gather(tf.pad(
-                    tensor, [[0, max_count - count], *[[0, 0]] * (tensor.shape.rank - 1)])), is_row)
-                for tensor in (values, indices))
-        return tf.IndexedSlices(values, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
-
-    def _gather(self, tensor):
+    def gather_in_order(self, tensor):
+        """Returns the concatenation of the tensors of all replicas; for the order, see `sum`."""
         return self._run_after_previous(self.gather, tensor)
 
     def sum_variables(self, pairs):
         """Adds ops that replace the values of variables by their sums over all replicas.
 
-        The variables are divided into buckets; see `_buckets`. The sum of a bucket begins as soon as this
+        The variables are divided into buckets; see `buckets`. The sum of a bucket begins as soon as this
         replica has computed the values of its variables. While the replicas exchange these values, the
         backward pass computes the values of the next buckets.
 
@@ -190,7 +157,7 @@ class AllReduce:
         """
         self.gradients_ready = time_after([add for _, add in pairs], pairs[-1][0].read_value)
         assigns = []
-        for indices in _buckets([variable for variable, _ in pairs]):
+        for indices in buckets([variable for variable, _ in pairs]):
             assigns += self._sum_bucket([pairs[index] for index in indices])
         return assigns
 
@@ -241,7 +208,7 @@ def _time_of_copy(value):
     return time.time()
 
 
-def _buckets(tensors):
+def buckets(tensors):
     """Yields buckets: lists of indices of tensors or variables. One op sums all tensors of a bucket.
 
     A tensor of 8 MiB or more has a bucket for itself. Smaller tensors of the same dtype are collected in a

@@ -1,6 +1,5 @@
 """Implements linear-chain conditional random fields, with the function signatures of tf.contrib.crf."""
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 # Linear-chain conditional random fields are described in Lafferty, McCallum and Pereira 2001. In this
@@ -116,24 +115,3 @@ def crf_decode(potentials, transition_params, sequence_length):
                       reverse=True)
     tags = tf.transpose(tf.concat([earlier, last[None]], axis=0))
     return tags * tf.cast(mask, tf.int32), tf.reduce_max(final, axis=1)
-
-
-def viterbi_decode(score, transition_params):
-    """Finds the tags with the highest score for one sequence, in NumPy.
-
-    Args:
-      score: float [T, N], the score of each tag at each position.
-      transition_params: float [N, N], the score of the transition from each tag to each tag.
-
-    Returns:
-      a pair: the list of T tags, and the score of this list.
-    """
-    state, pointers = np.array(score[0]), []
-    for scores in score[1:]:
-        paths = state[:, None] + transition_params
-        pointers.append(np.argmax(paths, axis=0))
-        state = scores + np.max(paths, axis=0)
-    tags = [int(np.argmax(state))]
-    for pointer in reversed(pointers):
-        tags.append(int(pointer[tags[-1]]))
-    return tags[::-1], np.max(state)

@@ -11,7 +11,7 @@ import pytest
 import scripts
 
 import tf1 as tf
-from tf1._replicas import session_exchange
+from tf1._replicas import gradients, session_exchange
 
 
 def in_two_processes(work):
@@ -46,9 +46,10 @@ def test_tensors_are_summed_and_rows_gathered_in_any_session():
         assert session_exchange.of_graph(group) is all_reduce
         own = tf.constant([1.0, 2.0]) * (group.index + 1)
         rows = tf.IndexedSlices(own[:, tf.newaxis][:group.index + 1], tf.range(group.index + 1), [4, 1])
-        gathered = all_reduce.gather_slices(rows)
+        gathered = gradients.gather_slices(all_reduce, rows)
         return [value.tolist() for value in session.run(
-            [all_reduce.sum(own), *all_reduce.sum_many([own, own * 2]), gathered.values, gathered.indices])]
+            [all_reduce.sum(own), *gradients.sum_many(all_reduce, [own, own * 2]), gathered.values,
+             gathered.indices])]
 
     first, second = in_two_processes(work)
     assert first == second == [[3, 6], [3, 6], [6, 12], [[1], [2], [4]], [0, 0, 1]]

@@ -152,7 +152,7 @@ _NAMES_OF_PARTS = """
     cluster_resolver estimator_parts           TPUClusterResolver
     crf              crf                       *
     crf              core_crf                  crf_binary_score crf_log_likelihood crf_log_norm
-    crf              core_crf                  crf_sequence_score crf_unary_score viterbi_decode
+    crf              core_crf                  crf_sequence_score crf_unary_score
     data             others                    batch_and_drop_remainder padded_batch_and_drop_remainder
     data             tf.data.experimental      AUTOTUNE bucket_by_sequence_length group_by_window
     data             tf.data.experimental      ignore_errors map_and_batch prefetch_to_device unbatch

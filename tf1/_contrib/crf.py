@@ -1,8 +1,9 @@
-"""Defines tf.contrib.crf.crf_decode with the op names of TensorFlow 1.15.
+"""Defines tf.contrib.crf.crf_decode with the op names of TensorFlow 1.15, and viterbi_decode.
 
 All other names of tf.contrib.crf are defined in `bertlib.graph.crf`.
 """
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf
@@ -47,3 +48,24 @@ def _decode(potentials, transition_params, sequence_length, of_one):
     for name in _INNER_OPS_OF_ONE if of_one else _INNER_OPS:
         tf.get_default_graph().unique_name(name)
     return tf.identity(tags, "Cast" if of_one else "ReverseSequence"), tf.identity(scores, "Max")
+
+
+def viterbi_decode(score, transition_params):
+    """Finds the tags with the highest score for one sequence, in NumPy.
+
+    Args:
+      score: float [T, N], the score of each tag at each position.
+      transition_params: float [N, N], the score of the transition from each tag to each tag.
+
+    Returns:
+      a pair: the list of T tags, and the score of this list.
+    """
+    state, pointers = np.array(score[0]), []
+    for scores in score[1:]:
+        paths = state[:, None] + transition_params
+        pointers.append(np.argmax(paths, axis=0))
+        state = scores + np.max(paths, axis=0)
+    tags = [int(np.argmax(state))]
+    for pointer in reversed(pointers):
+        tags.append(int(pointer[tags[-1]]))
+    return tags[::-1], np.max(state)

@@ -63,17 +63,58 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     for index in in_graph_order:
         gradient = means[index]
         if isinstance(gradient, tf.IndexedSlices) and not sparse_as_dense:
-            rows = all_reduce.gather_slices(gradient)
+            rows = gather_slices(all_reduce, gradient)
             means[index] = tf.IndexedSlices(rows.values / all_reduce.num_replicas, rows.indices,
                                             rows.dense_shape)
             continue
         gradient = tf.convert_to_tensor(gradient)
         gradient.set_shape(pairs[index][1].shape)
         dense.append((index, tf.cast(gradient, exchange_dtype or gradient.dtype), gradient.dtype))
-    sums = all_reduce.sum_many([gradient for _, gradient, _ in dense])
+    sums = sum_many(all_reduce, [gradient for _, gradient, _ in dense])
     for summed, (index, _, dtype) in zip(sums, dense):
         means[index] = tf.cast(summed, dtype) / all_reduce.num_replicas
     return means
+
+
+def sum_many(all_reduce, tensors):
+    """Returns the sum of each tensor over all replicas. One op can sum several small tensors. All shapes must
+    be static.
+
+    Args:
+      all_reduce: the `collectives.AllReduce`.
+      tensors: list, in the order in which the tensors are computed.
+    """
+    sums = {}
+    for indices in collectives.buckets(tensors):
+        sums.update(zip(indices, all_reduce.sum_concatenated([tensors[index] for index in indices])))
+    return [sums[index] for index in range(len(tensors))]
+
+
+def gather_slices(all_reduce, slices):
+    """Gathers the tf.IndexedSlices of all replicas.
+
+    Returns tf.IndexedSlices that contain the rows of replica 0, then the rows of replica 1, and so on.
+    A single process would get the same rows if it computed the gradient from all examples.
+
+    Args:
+      all_reduce: the `collectives.AllReduce`.
+      slices: tf.IndexedSlices.
+    """
+    gather, values, indices = all_reduce.gather_in_order, slices.values, tf.cast(slices.indices, tf.int64)
+    if values.shape[0] is not None:
+        values, indices = gather(values), gather(indices)
+    else:
+        # The number of rows may differ between replicas, but the op gathers only tensors of equal shapes.
+        # So each replica adds padding rows, which are removed after the gathering.
+        count = tf.shape(indices, tf.int64)[0]
+        counts = gather(count[tf.newaxis])
+        max_count = tf.reduce_max(counts)
+        is_row = tf.reshape(tf.sequence_mask(counts, max_count), [-1])
+        values, indices = (
+            tf.boolean_mask(gather(tf.pad(
+                tensor, [[0, max_count - count], *[[0, 0]] * (tensor.shape.rank - 1)])), is_row)
+            for tensor in (values, indices))
+    return tf.IndexedSlices(values, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
 
 
 def gradients(ys, xs, *args, **kwargs):

@@ -69,7 +69,7 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
     if all_reduce is None:
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
-        rows = all_reduce.gather_slices(tensor)
+        rows = gradients.gather_slices(all_reduce, tensor)
         values = rows.values / all_reduce.num_replicas if average else rows.values
         return tf.IndexedSlices(values, rows.indices, rows.dense_shape)
     tensor = tf.convert_to_tensor(tensor)
