@@ -142,9 +142,8 @@ def list_checkpoint_files(path):
     Args:
       path: value of a flag: the prefix of a checkpoint, a directory, or a file.
     """
-    if files.is_directory(path):
-        newest = checkpoint_formats.latest_checkpoint(path) or checkpoint_formats.only_checkpoint(path)
-        if newest:
-            return list_checkpoint_files(newest)
-        return checkpoint_files.list_by_ending(path, ".safetensors", ".safetensors.index.json")
-    return [path, *checkpoint_files.list_files(path)]
+    if not files.is_directory(path):
+        return [path, *checkpoint_files.list_files(path)]
+    newest = checkpoint_formats.latest_checkpoint(path) or checkpoint_formats.only_checkpoint(path)
+    return [*checkpoint_files.list_by_ending(path, ".safetensors", ".safetensors.index.json"),
+            *(list_checkpoint_files(newest) if newest else [])]

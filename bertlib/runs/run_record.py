@@ -16,7 +16,7 @@ import sys
 
 from absl import logging
 
-from bertlib.checkpoints import hugging_face_cache
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.output_directory import (
@@ -27,7 +27,7 @@ from bertlib.output_directory import (
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.replicas import replica_group
 from bertlib.rows import tables
-from bertlib.runs import checks, learning_curve
+from bertlib.runs import learning_curve
 from bertlib.runs.settings import last_training_step
 from bertlib.system import child_processes, files, fingerprints
 from bertlib.system.fingerprints import hash_files, hash_texts
@@ -78,12 +78,18 @@ def describe_dev_files(settings, paths, count_examples):
 
 def hash_checkpoint(path):
     """Returns the fingerprint of a checkpoint; None if the checkpoint does not exist or cannot be read."""
-    # In TensorFlow's format, only the index file is hashed. It contains the checksum of each tensor, so it
-    # changes if a weight changes.
-    paths = [name for name in checks.list_checkpoint_files(path) if name.endswith((".index", ".safetensors"))]
     try:
-        return hash_files(paths)["fingerprint"] if paths else None
-    except (OSError, tf.errors.OpError):
+        checkpoint = checkpoint_formats.open_checkpoint(path)
+        if checkpoint.kind == "hugging_face":
+            is_file = checkpoint.path.endswith(".safetensors")
+            paths = ([checkpoint.path] if is_file
+                     else checkpoint_files.list_by_ending(checkpoint.path, ".safetensors"))
+        else:
+            # Only the index file is hashed. It contains the checksum of each tensor, so it changes if a
+            # weight changes.
+            paths = [checkpoint.path + ".index"]
+        return hash_files(paths)["fingerprint"]
+    except (OSError, ValueError, tf.errors.OpError):
         return None
 
 

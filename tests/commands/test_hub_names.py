@@ -51,6 +51,9 @@ def test_training_and_conversion(run, home, tmp_path):
     assert record == {"path": str(snapshot), "fingerprint": run_record.hash_checkpoint(str(snapshot)),
                       "repository": "org/tiny", "revision": COMMIT}
     assert (tmp_path / "output" / "vocab.txt").exists()
+    # The fingerprint is that of the weights that are read, also beside a checkpoint of TensorFlow.
+    (snapshot / "bert_model.ckpt.index").write_bytes(b"other")
+    assert run_record.hash_checkpoint(str(snapshot)) == record["fingerprint"]
     done = run("convert_checkpoint.py", input="hf:org/tiny", output="converted")
     assert done.code == 0 and (tmp_path / "converted" / "bert_model.ckpt.index").exists(), done.err
 
