@@ -62,6 +62,10 @@ def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
     launch.log_devices()
     settings = common_flags.read_settings()
+    task = task_module.find_task(settings)
+    if task:
+        driver.run(task)
+        return
     with task_module.name_line_in_errors(settings):
         driver.run(classification.Classification(settings))
 

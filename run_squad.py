@@ -24,6 +24,7 @@ from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of t
     _compute_softmax,
     _get_best_indexes,
     get_final_text,
+    write_predictions,
 )
 from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this script
     FeatureWriter,
@@ -44,7 +45,6 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
     input_fn_builder,
     model_fn_builder,
 )
-from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  a public name
 from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here

@@ -39,7 +39,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.runs import model_config
 from bertlib.system import files
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions
+from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics
 import tokenization
 
 ROOT = sys.path[0]
@@ -219,7 +219,7 @@ def run_seed(task, python, seed, output_dir, start):
             features, found["start_logits"], found["end_logits"], strict=True)]
         paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json",
                                                              "null_odds.json")]
-        squad_predictions.write_predictions(task.examples, features, raw, N_BEST_SIZE, MAX_ANSWER_LENGTH,
+        squad_answers.write_predictions(task.examples, features, raw, N_BEST_SIZE, MAX_ANSWER_LENGTH,
                                             True, *paths, version_2_with_negative=task.version_2)
         yield "Hugging Face", {**task.scores(output_dir), "cpu": cpu}
 

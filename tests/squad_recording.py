@@ -60,4 +60,4 @@ def example(qas_id, question, context):
     words = list(re.finditer("[^ \t\r\n\u202f]+", context))
     return SimpleNamespace(qas_id=qas_id, question_text=question, context=context,
                            doc_tokens=[word.group() for word in words],
-                           word_offsets=[word.start() for word in words])
+                           word_offsets=[word.start() for word in words], line=None)

@@ -30,7 +30,7 @@ from bertlib.output_directory import model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, model_config, vocabularies
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, locks
-from bertlib.tasks.pretraining import corpus, pretraining_head, vocabulary_extension
+from bertlib.tasks.pretraining import corpus, pretraining_head
 import modeling
 import tokenization
 
@@ -45,6 +45,8 @@ _MAX_ENTRIES = 1 << 24
 # The trainer learns from strings. A word that occurs n times in the text is repeated n times in these
 # strings. A single string contains at most this number of repetitions.
 _MAX_REPEATS = 10000
+# The tensors of a model that have a row for each token. All other tensors are independent of the vocabulary.
+TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
 ENTRIES = entries.section("Vocabulary", None, [
@@ -224,6 +226,37 @@ def open_model(settings):
     return source, config, names
 
 
+def choose_words(words, tokenizer, count, min_frequency=2):
+    """Returns the words that save the most tokens if they are added to the vocabulary. The word with the
+    largest saving is first.
+
+    A word of k pieces saves k - 1 tokens at each occurrence. A word that the old vocabulary converts to [UNK]
+    saves no token. But it counts as if it saved one token at each occurrence, because without a new entry,
+    its text is lost.
+
+    Args:
+      words: {word: number of occurrences}.
+      tokenizer: the `tokenization.WordpieceTokenizer` of the old vocabulary.
+      count: int, largest number of words.
+      min_frequency: int, minimum number of occurrences of a word.
+
+    Returns:
+      list of str, words that the old vocabulary does not contain.
+    """
+    saved = {}
+    for word, occurrences in words.items():
+        if occurrences >= min_frequency and word not in tokenizer.vocab and (
+                len(word) <= tokenizer.max_input_chars_per_word):
+            saved[word] = occurrences * max(len(tokenizer.tokenize(word)) - 1, 1)
+    return sorted(saved, key=lambda word: (-saved[word], word))[:count]
+
+
+def _count_tokens(words, tokenizer):
+    """Returns the number of tokens into which a tokenizer splits all words of a text. For `words`, see
+    `choose_words`."""
+    return sum(count * len(tokenizer.tokenize(word)) for word, count in words.items())
+
+
 def extend_vocab(settings, words, tokenizer):
     """Returns (the lines of --extend, the new tokens), two lists of str.
 
@@ -246,8 +279,7 @@ def extend_vocab(settings, words, tokenizer):
         raise ValueError(f"--vocab_size={settings.vocab_size} leaves no place for new words: "
                          f"{settings.extend} already has {len(old)} entries. For 1000 new words, pass "
                          f"--vocab_size={len(old) + 1000}.")
-    new = vocabulary_extension.choose_words(words, tokenizer.wordpiece_tokenizer, free,
-                                            settings.min_frequency)
+    new = choose_words(words, tokenizer.wordpiece_tokenizer, free, settings.min_frequency)
     if not new:
         raise ValueError(f"There are no words to add: {settings.extend} already contains each word of "
                          f"--input_file that occurs at least --min_frequency={settings.min_frequency} "
@@ -270,8 +302,10 @@ def write_model(settings, model, tokenizer, old, new):
       old, new: see `extend_vocab`.
     """
     source, config, names = model
-    rows = vocabulary_extension.find_old_ids(new, tokenizer.wordpiece_tokenizer)
-    source = checkpoint_formats.append_mean_rows(source, vocabulary_extension.TABLES, len(old), rows)
+    # The ids of the pieces of each new word in the old vocabulary.
+    rows = [[tokenizer.vocab[piece] for piece in tokenizer.wordpiece_tokenizer.tokenize(word)]
+            for word in new]
+    source = checkpoint_formats.append_mean_rows(source, TABLES, len(old), rows)
     contents = {
         output_files.CONFIG: output_files.format_json(
             {**output_files.published_settings(config), "vocab_size": len(old) + len(new)}),
@@ -334,8 +368,7 @@ def extend(settings, words, tokenizer, model):
     extended = tokenization.WordpieceTokenizer({*tokenizer.vocab, *new}, pieces.unk_token,
                                                pieces.max_input_chars_per_word)
     logging.info("%d new words, such as %s. The text has %d tokens instead of %d.", len(new),
-                 ", ".join(new[:5]), vocabulary_extension.count_tokens(words, extended),
-                 vocabulary_extension.count_tokens(words, pieces))
+                 ", ".join(new[:5]), _count_tokens(words, extended), _count_tokens(words, pieces))
     if model:
         write_model(settings, model, tokenizer, old, new)
         logging.info("Wrote the model with %d entries to %s. To train it, pass --init_checkpoint=%s.",

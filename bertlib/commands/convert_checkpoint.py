@@ -19,8 +19,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.flag_table import entries
-from bertlib.output_directory import model_writer, output_files, tokenizer_files
-from bertlib.output_directory.directory import OutputDirectory, is_training_checkpoint
+from bertlib.output_directory import directory, model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, head_labels, model_config
 from bertlib.runs.settings import require_file
 from bertlib.system import files
@@ -124,7 +123,8 @@ def input_record(source):
     Raises:
       ValueError: run.json is damaged.
     """
-    return OutputDirectory(input_directory(source)).record if is_training_checkpoint(source) else None
+    opened = directory.OutputDirectory(input_directory(source))
+    return opened.record if directory.is_training_checkpoint(source) else None
 
 
 def check_config(source, path, content):

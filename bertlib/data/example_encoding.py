@@ -22,6 +22,22 @@ bounds: (smallest, largest) value that a reader accepts, both included; None to 
 # `bounds` for a field that contains ids. They are used if the largest valid id is not known. The upper bound
 # is the largest int32, because readers cast ids to int32.
 ANY_ID = (0, 2**31 - 1)
+# Names of the fields that the encoder reads. The first field is the mask, which decides how batches are
+# trimmed.
+SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+
+
+def token_fields(shape, names=("input_ids", "input_mask", "segment_ids"), bounds=None):
+    """Returns the list of `Field`s with a value for each token. The values of a field whose name ends in
+    "mask" are 0 and 1.
+
+    Args:
+      shape: tuple of ints, the shape of each field. The last number is the sequence length.
+      names: names of the fields.
+      bounds: {name: bounds of the field}; by default, the bounds are `ANY_ID`.
+    """
+    bounds = dict.fromkeys(names, ANY_ID) | (bounds or {})
+    return [Field(name, "int64", shape, (0, 1) if name.endswith("mask") else bounds[name]) for name in names]
 
 
 def _message_class():
@@ -68,7 +84,7 @@ def encode_example(fields, row):
     example = Example()
     for field in fields:
         values = row[field.name]
-        if hasattr(values, "tolist"):  # an array of NumPy, which worker processes do not import
+        if hasattr(values, "tolist"):  # an array of NumPy
             values = values.reshape(-1).tolist()
         elif not isinstance(values, list):
             values = [values]

@@ -4,6 +4,7 @@ import os
 
 from absl import logging
 
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.output_directory import best_weights
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.system import files
@@ -29,13 +30,13 @@ def find_evaluation(directory):
     return next(filter(files.exists, paths), None)
 
 
-def read(directory, step=None):
+def read(checkpoint, directory=None):
     """Returns the null threshold that the last evaluation of a model used. Logs a warning if this evaluation
     used the weights of another step.
 
     Args:
-      directory: see `find_evaluation`.
-      step: step of the model's weights; None if it is unknown.
+      checkpoint: prefix of the model's weights.
+      directory: see `find_evaluation`; None for the directory of the weights.
 
     Returns:
       (threshold, path): the threshold, and the file that contains it. Both are None if no evaluation has
@@ -44,7 +45,7 @@ def read(directory, step=None):
     Raises:
       ValueError: the threshold in the file is not a number.
     """
-    path = find_evaluation(directory)
+    path = find_evaluation(directory or checkpoint_formats.directory_of_checkpoint(checkpoint))
     results = files.read_json_object(path) if path else {}
     threshold = results.get("null_score_diff_threshold")
     if threshold is None:
@@ -53,6 +54,7 @@ def read(directory, step=None):
     if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
                          f"{entry.words}. Run the evaluation again, or remove the file.")
+    step = checkpoint_files.step_in_name(checkpoint)
     if step is not None and results.get("global_step", step) != step:
         logging.warning("%s contains the null threshold of an evaluation after step %s, but the weights of "
                         "the model are those of step %d. To get the threshold of these weights, evaluate "

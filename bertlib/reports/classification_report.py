@@ -41,15 +41,6 @@ def _worst(rows, sizes):
     return [(-index, rows[-index]) for _, index in heapq.nlargest(_MAX_ERRORS, errors)]
 
 
-def _length_section(heading, rows, values, measure, is_share=True):
-    """Returns the section that shows how the values of the rows depend on the lengths of the texts; see
-    `report_sections.length_section`. If the number of tokens is unknown, the words are counted."""
-    is_known = bool(rows) and rows[0].length is not None
-    lengths = [row.length if is_known else sum(len(text.split()) for text in row.texts) for row in rows]
-    return report_sections.length_section(heading, list(zip(lengths, values)),
-                                          "tokens" if is_known else "words", measure, is_share)
-
-
 # --- Labels ----------------------------------------------------------------------------------------------
 
 
@@ -72,7 +63,8 @@ def _classification_parts(facts, rows, labels, threshold):
     if not is_multilabel:
         parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
     measure = "all labels right" if is_multilabel else "accuracy"
-    parts += [_length_section("Accuracy by length", rows, [float(row.is_right) for row in rows], measure),
+    parts += [report_sections.length_section("Accuracy by length", [
+                  (row.length, float(row.is_right)) for row in rows], "tokens", measure),
               report_sections.training_sections(facts)]
     if shown:
         more = f" Showing {len(shown)} of {wrong:,} errors." if wrong > len(shown) else ""
@@ -225,8 +217,9 @@ def _regression_parts(facts, rows):
         note = "" if count == len(points) else paragraph(
             f"The chart shows {count:,} of {len(points):,} examples, evenly spread over the whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
-    parts += [_length_section("Mean absolute error by length", rows, errors, "mean absolute error",
-                              is_share=False),
+    parts += [report_sections.length_section(
+                  "Mean absolute error by length", [(row.length, error) for row, error in zip(rows, errors)],
+                  "tokens", "mean absolute error", is_share=False),
               report_sections.training_sections(facts)]
     if shown:
         parts.append(section("Largest errors", report_page.examples(

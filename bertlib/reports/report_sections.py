@@ -58,15 +58,17 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
 
     Args:
       heading: str.
-      values: list of (length, value), one for each example. Values are not negative.
+      values: list of (length, value), one for each example. Values are not negative. Examples whose length
+        is None are left out.
       unit: str, the unit of the lengths, such as "tokens".
       measure: str, the name of the mean value.
       is_share: whether the values are fractions from 0 to 1, which the table shows as percentages.
       counted: str, the word for the examples, as a plural, such as "sentences".
     """
+    values = sorted(pair for pair in values if pair[0] is not None)
     if not values:
         return ""
-    groups = _groups_of_lengths(sorted(values))
+    groups = _groups_of_lengths(values)
     means = [sum(value for _, value in group) / len(group) for group in groups]
     largest = 1 if is_share else max(filter(math.isfinite, means), default=0) or 1
     rows = []

@@ -12,10 +12,8 @@ import io
 import json
 from typing import NamedTuple
 
-# The possible values of `Fault.kind`.
-KINDS = ("bad encoding", "NUL character", "bad JSON", "wrong quote", "unclosed quote", "wrong line end",
-         "blank line", "wrong width", "missing text", "empty text", "missing label", "bad label",
-         "unknown label", "bad score", "bad tag")
+from absl import logging
+
 # A fault of this kind ends the reading of a file: the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
 _ENCODING = "bad encoding"
@@ -25,9 +23,6 @@ MAX_LISTED = 20
 # The table of skipped lines contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
 _COLUMNS = ("file", "line", "kind", "reason", "text")
-# Advice at the end of an error message. The second text is for commands without the flag --skip_bad_lines.
-_ADVICE = "Correct these lines, or pass --skip_bad_lines=true to leave them out."
-ADVICE_WITHOUT_FLAG = "Correct these lines."
 
 
 class Fault(NamedTuple):
@@ -36,7 +31,9 @@ class Fault(NamedTuple):
     Attributes:
       path: the file.
       line: number of the line, from 1.
-      kind: one of `KINDS`.
+      kind: the kind of the fault in words: bad encoding, NUL character, bad JSON, wrong quote, unclosed
+        quote, wrong line end, blank line, wrong width, missing text, empty text, missing label, bad label,
+        unknown label, bad score, or bad tag.
       problem: a sentence that describes the fault.
       text: the first characters of the row.
     """
@@ -56,17 +53,17 @@ class FileFaults:
       counts: {kind: number of faults}.
     """
 
-    def __init__(self, path, is_skipping=False, advice=_ADVICE, is_limited=True):
+    def __init__(self, path, is_skipping=False, is_limited=True):
         """Creates an empty collection.
 
         Args:
           path: the file.
-          is_skipping: whether bad lines are left out. If false, each bad line is an error.
-          advice: the last sentence of the error message.
+          is_skipping: whether bad lines are left out. If false, each bad line is an error. None: each bad
+            line is an error, and the message does not advise --skip_bad_lines.
           is_limited: whether it is an error if more than half of the rows have faults.
         """
         self.found, self.counts, self._is_limited = [], collections.Counter(), is_limited
-        self._path, self._is_skipping, self._advice, self._reason = path, is_skipping, advice, None
+        self._path, self._is_skipping, self._reason = path, is_skipping, None
 
     def __bool__(self):
         return bool(self.counts)
@@ -119,6 +116,15 @@ class FileFaults:
                       f"used ({self.summary()}). This limit also applies with --skip_bad_lines=true. "
                       "Check --delimiter, --encoding and the columns.")
 
+    def log_skipped(self, with_what=""):
+        """Logs a warning about the lines that were left out, if there are any. Returns the list of these
+        faults. Call `check` first. `with_what` says what was left out together with the lines."""
+        if self:
+            logging.warning("%s: %d bad lines are left out%s, because --skip_bad_lines=true: %s. The first "
+                            "bad line is line %d.", self._path, len(self.found), with_what, self.summary(),
+                            self.found[0].line)
+        return self.found
+
     def _error(self):
         """Returns a ValueError that counts the faults. It lists the first `MAX_LISTED` faults, and the first
         fault of each kind that does not occur among them.
@@ -142,7 +148,9 @@ class FileFaults:
         if self.counts[_ENCODING] > 1 and not self._reason:
             decode = (f"Begin with the encoding: {self.counts[_ENCODING]:,} lines cannot be decoded. When "
                       "you have corrected the encoding, the same lines may show other faults.")
-        return ValueError("\n".join(filter(None, [title, *listed, decode, self._reason or self._advice])))
+        advice = "" if self._is_skipping is None else ", or pass --skip_bad_lines=true to leave them out"
+        return ValueError("\n".join(filter(None, [title, *listed, decode,
+                                                  self._reason or f"Correct these lines{advice}."])))
 
     def summary(self):
         """Returns the number of faults of each kind as text, the most frequent kind first."""

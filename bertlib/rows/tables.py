@@ -44,7 +44,7 @@ class BadRow(NamedTuple):
 
     Attributes:
       problem: a sentence for the error message.
-      kind: one of `faults.KINDS`.
+      kind: see `faults.Fault`.
       text: the text of the line; characters that cannot be decoded are replaced.
     """
 
@@ -60,7 +60,7 @@ class RowError(ValueError):
     Attributes:
       line: number of the line, from 1.
       problem: a sentence that describes the problem.
-      kind: one of `faults.KINDS`; None if the problem is not in a single row.
+      kind: see `faults.Fault`; None if the problem is not in a single row.
     """
 
     def __init__(self, line, problem, kind=None):

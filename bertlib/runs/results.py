@@ -55,7 +55,7 @@ def write_skipped_lines(settings, skipped):
 # --- The report ------------------------------------------------------------------------------------------
 
 
-def write_report(settings, file_name, write, title, metrics, data_file, shown, full_score=1.0):
+def write_report(task, file_name, title, metrics, data_file, write, *contents):
     """Writes a report as an HTML file into --results_dir.
 
     Call this function after all other results are written. If the report cannot be written, for example
@@ -63,24 +63,26 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
     evaluation is then removed, see `files.replace_together`.
 
     Args:
-      settings: a `Settings`.
+      task: the `bertlib.runs.task.Task`.
       file_name: name of the report.
-      write: function that takes the path of the report and a `report_sections.Facts`, and writes the report.
-      title: str, the name of the task.
+      title: str, the name of the task in the report.
       metrics: {name: number}, the metrics in the report.
       data_file: path of the evaluated file; None if it is unknown.
-      shown, full_score: see `learning_curve.LearningCurve`.
+      write: function that takes the path of the report, a `report_sections.Facts` and `*contents`, and writes
+        the report.
     """
+    settings = task.settings
     trained = OutputDirectory(settings.output_dir) if settings.do_train else settings.trained
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data)
     if trained:
         facts = facts._replace(
-            curve=learning_curve.points(learning_curve.read_rows(trained.path), shown, full_score),
+            curve=learning_curve.points(learning_curve.read_rows(trained.path), task.shown,
+                                        task.full_score),
             losses=_read_losses(trained), record=trained.record)
     path = os.path.join(settings.results_dir, file_name)
     try:
-        write(path, facts)
+        write(path, facts, *contents)
     except (OSError, tf.errors.OpError) as error:
         logging.warning("The report %s could not be written. All other results are complete, so the exit "
                         "code is 0. The reason: %s", path, error)

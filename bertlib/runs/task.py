@@ -8,10 +8,11 @@ import os
 
 from absl import logging
 
+from bertlib.data import example_encoding, unknown_tokens
 from bertlib.output_directory import output_files
 from bertlib.reports import prediction_files
 from bertlib.runs import head_labels, model_config, run_record, split_data, vocabularies
-from bertlib.system import terminal
+from bertlib.system import fingerprints, terminal
 
 # {split: beginning of the names of the files with its scores}, and the same for its table of predictions.
 SCORES = {"dev": "eval_results", "test": "test_eval_results"}
@@ -27,6 +28,7 @@ class Task(abc.ABC):
       settings: the `Settings` of the run.
       config: the `modeling.BertConfig`, after `load_model`.
       tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
+      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
       data: {split: its examples}, after `read`, for the splits that the phases need. The form of the examples
         depends on the task.
     """
@@ -48,7 +50,7 @@ class Task(abc.ABC):
     needs_do_eval = True
     # Names of the fields that are trimmed, the mask first, and of the fields that contain positions in them;
     # see `input_pipeline.record_dataset`.
-    sequences = "input_mask", "input_ids", "segment_ids"
+    sequences = example_encoding.SEQUENCES
     position_fields = ()
     # Whether batches of an evaluation may be trimmed. Trimming reads the examples in another order.
     trims_evaluation = True
@@ -59,6 +61,7 @@ class Task(abc.ABC):
 
     def __init__(self, settings):
         self.settings, self.config, self.tokenizer, self.data = settings, None, None, {}
+        self.skipped = []
 
     # --- Flags
 
@@ -124,6 +127,23 @@ class Task(abc.ABC):
           ValueError, OSError: a file is not usable.
         """
 
+    def draw(self, split, examples, texts_of):
+        """Returns the examples of a split that --max_train_examples and --max_eval_examples draw. A method
+        for `read`.
+
+        Args:
+          split: name of the split.
+          examples: list of the examples in the file.
+          texts_of: function that takes an example and returns the iterable of its texts and labels, by whose
+            fingerprint examples are drawn.
+        """
+        return split_data.draw_examples(self.settings, split, examples,
+                                        lambda example: fingerprints.hash_texts(texts_of(example)))
+
+    def warn_of_unknown_tokens(self, splits, texts_of):
+        """Warns if many tokens of the texts are [UNK]; see `unknown_tokens.check`. A method for `read`."""
+        unknown_tokens.check(splits, texts_of, self.tokenizer)
+
     # --- The model
 
     @property
@@ -179,10 +199,6 @@ class Task(abc.ABC):
 
     # --- The run
 
-    def skipped_lines(self):
-        """Returns the list of `faults.Fault`, the lines that --skip_bad_lines left out."""
-        return []
-
     def splits(self):
         """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
         return [split for split in self.data if split != "train"]
@@ -200,17 +216,22 @@ class Task(abc.ABC):
         """Returns the paths of the records of a split that has no file in `records`."""
         raise NotImplementedError
 
-    @abc.abstractmethod
-    def scores(self, split, inference):
-        """Evaluates a split during the training. Writes no file.
+    def predict(self, split, inference):
+        """Computes the predictions of a split. Writes no file.
 
         Args:
           split: name of the split.
           inference: the `Inference`.
 
         Returns:
-          {metric: number}, with "global_step".
+          (predictions, scores). The form of the predictions depends on the task. The scores are {metric:
+          number}, with "global_step"; None if the right answers are unknown.
         """
+        raise NotImplementedError
+
+    def scores(self, split, inference):
+        """Evaluates a split during the training; see `predict`. Returns the scores."""
+        return self.predict(split, inference)[1]
 
     def assist(self, split, inference):
         """Computes the predictions of a split together with replica 0, which calls `scores` or `write`."""
@@ -220,7 +241,7 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def write(self, split, inference):
         """Evaluates or predicts a split, and writes the results into --results_dir. They replace the older
-        results when this method returns. For the arguments, see `scores`."""
+        results when this method returns. For the arguments, see `predict`."""
 
     def write_table(self, name, rows, separator=","):
         """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the

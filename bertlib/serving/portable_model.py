@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 from bertlib.estimator import saved_model
-from bertlib.output_directory import model_directory, null_threshold
+from bertlib.output_directory import model_directory, null_threshold, output_files
 from bertlib.output_directory.directory import OutputDirectory
 from bertlib.serving import export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
@@ -115,6 +115,14 @@ def _write_description(directory, description):
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
+
+
+def hash_files(directory):
+    """Returns {name of a file: its fingerprint} for the files that describe the model and its tokenizer."""
+    names = (*output_files.NAMES, output_files.RECORD, DESCRIPTION)
+    paths = {name: os.path.join(directory, name) for name in names}
+    return {name: fingerprints.hash_files([path])["fingerprint"] for name, path in paths.items()
+            if files.exists(path)}
 
 
 def find(path):

@@ -103,7 +103,6 @@ class Target:
       is_multilabel: whether a prediction is any number of labels.
       variables: names of the variables of the head; () for the linear layer that several targets share.
       optional_variables: names of variables that the head may have in addition, and no other head has.
-      takes_modules: whether --task_module may contain such a task.
       is_pretraining: whether models are only pre-trained for this target.
       labels: list of str, the labels in the order of the outputs; None if there are none, or if only an
         object of the class knows them. `size` is the number of outputs of the head, in the same way.
@@ -121,7 +120,6 @@ class Target:
     name = title = problem_type = architecture = fractions = planned = None
     noun = "head"
     has_labels = is_score = is_multilabel = is_pretraining = False
-    takes_modules = False
     variables = optional_variables = more_settings = ()
     usual_answers = labels = size = None
     answer_separator = None

@@ -141,7 +141,7 @@ class _Phases:
         """Trains, evaluates and predicts."""
         task = self._task
         if self._writes:
-            results.write_skipped_lines(self._settings, task.skipped_lines())
+            results.write_skipped_lines(self._settings, task.skipped)
         if self._settings.do_train:
             self._train()
         checkpoint = estimator_setup.evaluated_weights(self._settings) if task.splits() else None

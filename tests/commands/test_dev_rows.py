@@ -29,7 +29,7 @@ def write_csv(path, rows):
 
 
 def part_of(rows):
-    return row_examples.Split("", [row_examples.Row(line, text, None, label)
+    return row_examples.Split("", [row_examples.Row(line, (text,), label)
                                    for line, (text, label) in enumerate(rows, 2)], True)
 
 
@@ -70,8 +70,9 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
 
     The other rows are in another order.
     """
-    text, label = next(row[1:4:2] for row in dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows)
-    rows = [["song song song", "x"], *ROWS[30:], [text.upper(), label], *ROWS[:30], ["man man man", "y"]]
+    chosen = dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows[0]
+    rows = [["song song song", "x"], *ROWS[30:], [chosen.text_a.upper(), chosen.label], *ROWS[:30],
+            ["man man man", "y"]]
     finished = again(scripts, trained, tmp_path, rows)
     finished.assert_success()
     assert "--dev_fraction not given: using 0.2 (as in the training)" in finished.err

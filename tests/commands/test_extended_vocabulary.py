@@ -9,7 +9,6 @@ import tiny
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import build_vocab
-from bertlib.tasks.pretraining import vocabulary_extension
 import modeling
 import tokenization
 
@@ -18,7 +17,7 @@ TEXT = "The unsees cat sees dogs, dogs and dogs. A ZEBRA eats paper; the zebra e
 PIECES = {"unsees": ["un", "##s", "##ee", "##s"], "dogs": ["dog", "##s"], "zebra": ["[UNK]"]}
 VOCABULARY = [*tiny.VOCABULARY, "##ee"]
 CONFIG = {**tiny.CONFIG, "vocab_size": len(VOCABULARY)}
-WORD_EMBEDDINGS, OUTPUT_BIAS = vocabulary_extension.TABLES
+WORD_EMBEDDINGS, OUTPUT_BIAS = build_vocab.TABLES
 WIDTH = CONFIG["hidden_size"]
 
 
@@ -64,7 +63,7 @@ def extend(scripts, model, tmp_path):
 def test_words_that_save_most_tokens_come_first(limits, expected):
     words = {"dogly": 1, "zebra": 2, "dogs": 4, "unsees": 2, "cat": 9, "cats" * 60: 5}
     tokenizer = tokenization.WordpieceTokenizer({token: index for index, token in enumerate(VOCABULARY)})
-    assert vocabulary_extension.choose_words(words, tokenizer, *limits) == expected
+    assert build_vocab.choose_words(words, tokenizer, *limits) == expected
 
 
 def test_rows_behind_the_old_tokens_are_padding_and_are_replaced():

@@ -17,7 +17,7 @@ from bertlib.data import input_pipeline, record_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
-from bertlib.tasks.pretraining.task import count_evaluated
+from bertlib.tasks.pretraining.pretraining_records import count_evaluated
 import modeling
 import run_pretraining
 import tokenization

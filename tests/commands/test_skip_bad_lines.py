@@ -43,9 +43,9 @@ def trained(scripts, tiny_model, tmp_path_factory):
 
 def test_bad_lines_are_left_out_counted_and_listed(trained):
     here, log, _ = trained
-    assert ("all.csv: 4 of 52 rows are left out, because --skip_bad_lines=true: empty text 1, wrong width 1, "
-            "blank line 1, missing label 1. The first is in line 6.") in log
-    assert "test.csv: 2 of 10 rows are left out" in log
+    assert ("all.csv: 4 bad lines are left out, because --skip_bad_lines=true: empty text 1, wrong width 1, "
+            "blank line 1, missing label 1. The first bad line is line 6.") in log
+    assert "test.csv: 2 bad lines are left out" in log
     assert "output/skipped_lines.csv lists the 6 lines that were left out." in log
     with open(here / "output" / "skipped_lines.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 import textwrap
-import types
 
 from helpers import ROOT
 import numpy as np
@@ -223,7 +222,8 @@ def read(find, text, **flags):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("", "must contain exactly one class derived from run_classifier.DataProcessor, but it contains 0. "),
+    ("", "must contain exactly one class derived from run_classifier.DataProcessor or "
+         "bertlib.runs.task.Task, but it contains 0. "),
     ("class A(DataProcessor): pass\nclass B(A): pass", "but it contains 2: A, B. A class whose name begins"),
     ("class A(DataProcessor):\n    task_type = 'tagging'", "A.task_type is 'tagging'. It must be one of cl"),
     ("class A(DataProcessor):\n    metrics = ['x']", "A.metrics contains x, but the task type classificat"),
@@ -307,7 +307,7 @@ def test_metrics_that_cannot_be_used(find, returned, said, caplog):
                 return {returned}
     """)
     task = classification.Classification(settings)
-    task.source, task.data = source, types.SimpleNamespace(examples={"dev": []})
+    task.source, task.data = source, {"dev": []}
     assert task._own_metrics("dev", [], ["eval_f1"]) == {}
     assert re.search(said, str(task.failure)) and "compute_metrics: " in caplog.text
 
@@ -325,7 +325,7 @@ def test_own_metrics_get_tuples_of_labels(find):
     """, do_eval=True, do_predict=False)
     task = classification.Classification(settings)
     examples, _ = classification_run.read_examples(settings, source.processor, source.target)
-    task.source, task.data = source, types.SimpleNamespace(examples=examples)
+    task.source, task.data = source, examples
     predictions = [{source.target.output: np.array(row)} for row in ([0.9, 0.8], [0.1, 0.2])]
     assert task._own_metrics("dev", predictions, []) == {"eval_most": 2}
     assert source.processor.metrics == ("f1_micro", "f1_macro")

@@ -15,8 +15,8 @@ import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.data.batches import Batch
+from bertlib.data.example_encoding import SEQUENCES
 from bertlib.graph import randomness
-from bertlib.tasks.classification.classifier_data import SEQUENCES
 import modeling
 import run_classifier
 

@@ -11,8 +11,7 @@ from helpers import DATA
 import rows
 
 FLAGS = json.loads((DATA / "capabilities.json").read_text(encoding="utf-8"))["flags"]
-TRAINING_COMMANDS = {row.script.removesuffix(".py"): row for row in reversed(rows.ROWS.values())
-                     if "/" not in row.script}
+TRAINING_COMMANDS = {row.script.removesuffix(".py"): row for row in reversed(rows.ROWS.values())}
 # If the value of a flag is the path of a file that a command reads, the name ends in one of these texts.
 _READ_PATHS = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "extend")
 

@@ -80,7 +80,7 @@ PROMISES = {
     "skipped line": Promise("--skip_bad_lines leaves out a bad line and lists it.", without={
         **_NO_ROWS, **_MODULE, **dict.fromkeys(_SQUAD, "a SQuAD file is one JSON object"),
         "hub module": "its command reads only GLUE files, without this flag",
-        "pairs": "the files of GLUE tasks are read whole", "task of a user": "it has no such flag"},
+        "pairs": "the files of GLUE tasks are read whole", "task of a user": "it leaves out no line"},
         fast=("one text",)),
     "empty file": Promise("An empty file of data is refused by name.", without=_MODULE),
     "missing column": Promise("A missing column is refused with the file and the names of the columns.",

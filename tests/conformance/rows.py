@@ -12,6 +12,7 @@ import random
 import shutil
 import sys
 
+from helpers import ROOT
 import hub_modules
 import tiny
 
@@ -33,7 +34,7 @@ class Row(object):
 
     Attributes:
       name: name of the row in the table.
-      script: the command that trains, a path in the repository.
+      script: the command that trains.
       data: function (directory, part, size, chance) that writes the file of a part of the data: "train",
         "dev" or "test". `chance` is a `random.Random`.
       flags: flags of the training in addition to those of `training_flags`.
@@ -278,9 +279,10 @@ ROWS = {row.name: row for row in [
             input_file="data/train.txt", output_file="train.tfrecord", vocab_file="model/vocab.txt",
             max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=4, dupe_factor=2, random_seed=1)),
         dropped=("do_predict", "num_train_epochs")),
-    Row("task of a user", "tests/data/ranking.py", _lengths, _files("csv"), "eval_accuracy", "classification",
-        (*_HISTORY, "labels.txt", "eval_predictions.csv", "test_predictions.csv"), "data/train.csv",
-        "data/dev.csv"),
+    Row("task of a user", "run_classifier.py", _lengths,
+        dict(_files("csv"), task_module=str(ROOT / "tests" / "data" / "ranking.py")), "eval_accuracy",
+        "classification", (*_HISTORY, "labels.txt", "eval_predictions.csv", "test_predictions.csv"),
+        "data/train.csv", "data/dev.csv"),
 ]}
 
 

@@ -1,20 +1,15 @@
 """Ranks two texts: predicts which of them is longer. A complete task outside of the package `bertlib`.
 
-    python tests/data/ranking.py --do_train=true --do_eval=true --train_file=train.csv --dev_file=dev.csv
+    python run_classifier.py --task_module=tests/data/ranking.py --train_file=train.csv --dev_file=dev.csv
 
 The files have the columns text_a, text_b and label. The label is "first" or "second".
 """
 
 import csv
 import os
-import sys
 
 import numpy as np
 
-from bertlib.command_line import common_flags, launch
-
-from bertlib.flag_table import shared
-from bertlib.flag_table.entries import INPUT, SPEED, Integer, Path, Switch, section
 from bertlib.reports import prediction_files
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import model_config, results, split_data
@@ -23,19 +18,12 @@ from bertlib.runs.task import Task
 from bertlib.system import files
 from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.classification.text_targets import SingleLabel
-from bertlib.training import driver
 
-ENTRIES = section("Task", INPUT, [
-    Path("train_file", None, "Training file."), shared.DEV_FILE, shared.TEST_FILE,
-]) + section("Task", SPEED, [
-    shared.DO_TRAIN, shared.DO_EVAL, Switch("do_predict", False, "Rank the pairs of the test file."),
-    Integer("predict_batch_size", 8, "Batch size of evaluation and prediction.", least=1),
-]) + shared.EXPORT + shared.fine_tuning(max_seq_length=128)
 COLUMNS = ["text_a", "text_b", "label"]
 
 
 class Ranking(Task):
-    command, noun, title = "ranking.py", "pair", "Pairs of the development file"
+    command, noun, title = "run_classifier.py", "pair", "Pairs of the development file"
     records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
     shown = {"eval_accuracy": "accuracy"}
     target = SingleLabel(["first", "second"])
@@ -88,10 +76,7 @@ class Ranking(Task):
             self.pairs[split], self.target, self.settings.max_seq_length, self.tokenizer,
             self.settings.num_workers).write(path, self.settings.features_cache)
 
-    def scores(self, split, inference):
-        return self._rank(split, inference)[1]
-
-    def _rank(self, split, inference):
+    def predict(self, split, inference):
         probabilities = np.array([row["probabilities"] for row in inference.rows()])
         ids = np.array([self.target.encode_label(pair.label) for pair in self.pairs[split]])
         losses = self.target.losses(ids, probabilities)
@@ -99,7 +84,7 @@ class Ranking(Task):
         return probabilities, {**metrics, "global_step": inference.step}
 
     def write(self, split, inference):
-        probabilities, scores = self._rank(split, inference)
+        probabilities, scores = self.predict(split, inference)
         if split == "dev":
             results.write_metrics(self.settings, split, "eval_results", scores)
         rows = []
@@ -110,11 +95,3 @@ class Ranking(Task):
                                      by_label, pair.label == answer))
         path = os.path.join(self.settings.results_dir, self.result_names(split)[-1])
         prediction_files.write_predictions(path, rows)
-
-
-def main(_):
-    driver.run(Ranking(common_flags.read_settings()))
-
-
-if __name__ == "__main__":
-    launch.start(sys.modules[__name__])

@@ -165,7 +165,8 @@ def test_the_numbers_of_several_labels(tmp_path):
         probabilities = {label: chance.random() for label in labels}
         label = tuple(label for label in labels if chance.random() < 0.4)
         answer = tuple(label for label in labels if probabilities[label] >= 0.7)
-        rows.append(PredictedRow(index + 1, {}, ("one two",), label, answer, probabilities, label == answer))
+        rows.append(PredictedRow(index + 1, {}, ("one two",), label, answer, probabilities, label == answer,
+                                 length=4))
     page = write(tmp_path / "page.html", rows, labels, 0.7)
     true, predicted = (np.array([[name in answer for name in labels] for answer in answers])
                        for answers in zip(*((row.label, row.prediction) for row in rows)))
@@ -173,7 +174,7 @@ def test_the_numbers_of_several_labels(tmp_path):
         metrics.precision_recall_fscore_support(true, predicted)), atol=1e-6)
     assert f"({100 * metrics.accuracy_score(true, predicted):.1f} %)" in page.text
     assert "at least 0.7 (--threshold)" in page.text
-    assert page.tables[1][0][:2] == ["words", "all labels right"]
+    assert page.tables[1][0][:2] == ["tokens", "all labels right"]
     worst = max(max(row.probabilities[name] if name in row.prediction else 1 - row.probabilities[name]
                     for name in {*row.label} ^ {*row.prediction}) for row in rows if not row.is_right)
     shown = float(re.search(r"\((0\.\d+)\)", page.articles[0]).group(1))

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from bertlib.serving.answer_tables import AnswerTable
+from bertlib.serving.line_answers import AnswerTable
 from bertlib.serving.prediction_inputs import Input
 
 

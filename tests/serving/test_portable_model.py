@@ -135,7 +135,7 @@ def test_the_best_weights_and_their_export_use_the_threshold_of_the_evaluation(t
     # Another directory with the name best/ does not belong to a training.
     shutil.copytree(output / "best", tmp_path / "best")
     results.replace(tmp_path / "eval_results.json")
-    assert null_threshold.read(str(tmp_path / "best")) == (None, None)
+    assert null_threshold.read(str(tmp_path / "best" / "model.ckpt-3")) == (None, None)
 
 
 # --- Refused exports and inputs --------------------------------------------------------------------------

@@ -71,14 +71,6 @@ def test_matthews_of_many_examples_does_not_overflow():
     assert classification_metrics.matthews(matrix * 10**6) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("matrix, said", [
-    ([[2, 1], [0, 3]], False), ([[0, 2], [0, 3]], True), ([[0, 0, 1], [0, 0, 0], [0, 0, 0]], True),
-    ([[0, 1, 1], [0, 0, 0], [0, 0, 0]], False), ([[5]], False)])
-def test_which_predictions_are_one_class(matrix, said):
-    warning = classification_metrics.single_class_warning(np.array(matrix), list("abc")[:len(matrix)])
-    assert (warning is not None) == said
-
-
 # --- Any number of labels for each text ------------------------------------------------------------------
 
 
@@ -113,11 +105,14 @@ def test_a_label_that_all_or_no_examples_have_has_no_area_and_f1_is_then_0_for_n
 
 
 @pytest.mark.parametrize("labels, predicted, said", [
-    ([("a",), ("a", "b"), ()], [("a",)] * 3, "All 3 predictions are the labels a; 1 of the true answers"),
-    ([("a",), (), ()], [()] * 3, "All 3 predictions are no label; 2 of the true answers are the same."),
+    (["a", "b", "b"], ["b"] * 3, "All 3 predictions are b; 2 of the true labels are the same."),
+    (["a", "b", "b"], ["c"] * 3, "All 3 predictions are c; 0 of the true labels are the same."),
+    ([("a",), ("a", "b"), ()], [("a",)] * 3, "All 3 predictions are the labels a; 1 of the true labels"),
+    ([("a",), (), ()], [()] * 3, "All 3 predictions are no label; 2 of the true labels are the same."),
+    (["a", "b"], ["a", "b"], None), (["a"] * 2, ["a"] * 2, None),
     ([("a",), ()], [("a",), ()], None), ([("a",)] * 2, [("b",)] * 2, None)])
 def test_it_is_said_if_all_examples_get_the_same_labels(labels, predicted, said):
-    warning = classification_metrics.single_set_warning(labels, predicted)
+    warning = classification_metrics.constant_answer_warning(labels, predicted)
     assert warning is None if said is None else warning.startswith(said)
 
 

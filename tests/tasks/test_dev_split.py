@@ -12,7 +12,7 @@ from bertlib.tasks.classification import dev_split, row_examples
 
 
 def part_of(labels):
-    rows = [row_examples.Row(index + 1, f"text {index}", None, label) for index, label in enumerate(labels)]
+    rows = [row_examples.Row(index + 1, (f"text {index}",), label) for index, label in enumerate(labels)]
     return row_examples.Split("train.csv", rows, True)
 
 
@@ -66,7 +66,7 @@ def splits(draw):
     pairs = some.tuples(texts, draw(some.sampled_from([some.none(), texts])))
     labels = draw(some.sampled_from(LABELS))
     rows = draw(some.lists(some.tuples(pairs, labels), min_size=4, max_size=40))
-    return row_examples.Split("train.csv", [row_examples.Row(line, *pair, label)
+    return row_examples.Split("train.csv", [row_examples.Row(line, pair, label)
                                             for line, (pair, label) in enumerate(rows, 2)], True)
 
 
@@ -128,9 +128,9 @@ def test_a_split_that_would_be_empty_is_refused():
 
 # --- Storing and finding ---------------------------------------------------------------------------------
 
-ROWS = [row_examples.Row(2, "a cat", None, "x"),
-        row_examples.Row(3, "a \ud800 dog", "zwei\nZeilen", ("b", "a")),
-        row_examples.Row(5, "7", None, 0.1)]
+ROWS = [row_examples.Row(2, ("a cat",), "x"),
+        row_examples.Row(3, ("a \ud800 dog", "zwei\nZeilen"), ("b", "a")),
+        row_examples.Row(5, ("7",), 0.1)]
 
 
 def found_in(rows, stored_rows=ROWS):
@@ -146,8 +146,9 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
     assert [line.split("\t")[0] for line in lines] == ["2", "3", "5"]
     # This line was recorded, because later versions must be able to read the files of older trainings.
     assert lines[0] == "2\t7994d71fa6fc751bc3dccb3f95c714b8"
-    others = [ROWS[0]._replace(label="y"), ROWS[0]._replace(text_b=""), ROWS[0]._replace(text_a="A cat"),
-              ROWS[2]._replace(label="0.1"), ROWS[1]._replace(label=("a",))]
+    others = [ROWS[0]._replace(label="y"), ROWS[0]._replace(texts=("a cat", "")),
+              ROWS[0]._replace(texts=("A cat",)), ROWS[1]._replace(label=("a",)),
+              ROWS[2]._replace(label="0.1")]
     assert len({dev_split.row_digest(row) for row in [*ROWS, *others]}) == 8
     assert dev_split.row_digest(ROWS[1]._replace(label=("a", "b"), line=9)) == dev_split.row_digest(ROWS[1])
 
@@ -156,7 +157,7 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
     ([ROWS[0], ROWS[0]._replace(line=4)], ROWS, "new.csv lacks 1 of the 2 rows that dev_rows.txt lists"),
     *((ROWS, rows, "^new.csv lacks 1 of the 3 rows that dev_rows.txt lists. When the training started, one "
        "of these rows began in line 2") for rows in (ROWS[1:], [ROWS[0]._replace(label="y"), *ROWS[1:]],
-                                                     [ROWS[0]._replace(text_a="a  cat"), *ROWS[1:]]))])
+                                                     [ROWS[0]._replace(texts=("a  cat",)), *ROWS[1:]]))])
 def test_a_stored_row_that_is_missing_or_was_changed_is_an_error(stored, rows, message):
     with pytest.raises(ValueError, match=message):
         found_in(rows, stored)

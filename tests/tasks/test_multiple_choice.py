@@ -19,7 +19,7 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
     path.write_text("".join(f"{line}\n" for line in lines))
     values = {"text_column": None, "label_column": None, "header": "auto", "delimiter": "auto",
               "encoding": "utf-8", **flags}
-    return choice_data.read_questions(str(path), lambda name, default: values[name], needs_labels, skip)
+    return choice_data.QuestionReader(lambda name, default: values[name], skip).read(str(path), needs_labels)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -27,26 +27,26 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
 
 def test_a_file_in_the_columns_of_swag(tmp_path):
     file = read(tmp_path / "a.csv", f"id,startphrase,{HEADER}", f'7,"the cat, it",{GOOD}')
-    question, = file.questions
-    assert (file.num_choices, file.is_labelled, question.line, question.label) == (3, True, 2, 0)
-    assert (question.sent1, question.sent2) == ("the cat sees a bird .", "it")
-    assert question.endings == ("eats the bird .", "finds a house .", "moves a train .")
+    question, = file.rows
+    assert (file.is_labelled, question.line, question.label) == (True, 2, "0")
+    assert question.texts == ("the cat sees a bird .", "it", "eats the bird .", "finds a house .",
+                              "moves a train .")
     assert question.values[1] == "the cat, it"
 
 
 def test_a_test_file_needs_no_labels(tmp_path):
     unlabelled = [line.rpartition(",")[0] for line in (HEADER, GOOD)]
     file = read(tmp_path / "a.csv", *unlabelled, needs_labels=False)
-    assert not file.is_labelled and file.questions[0].label is None
+    assert not file.is_labelled and file.rows[0].label is None
     with pytest.raises(ValueError, match="a.csv:1: no column has a usual name for labels"):
         read(tmp_path / "a.csv", *unlabelled)
     # A column whose labels are all empty counts as no column. If only some labels are empty, it is an error.
     empty = read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1] + " ", needs_labels=False, skip=None)
-    assert not empty.is_labelled and [question.label for question in empty.questions] == [None, None]
+    assert not empty.is_labelled and [question.label for question in empty.rows] == [None, None]
     for label in ("null", "-1", '"-1"'):
         row = f'{{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": {label}}}'
         assert not read(tmp_path / "a.jsonl", row, needs_labels=False, skip=None).is_labelled
-    with pytest.raises(ValueError, match=r"(?s)a.csv:2: the label is empty, but other rows have labels.*\n"
+    with pytest.raises(ValueError, match=r"(?s)a.csv:2: the label is empty; complete the row.*\n"
                        r"Correct these lines\.$"):
         read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1], GOOD, needs_labels=False, skip=None)
 
@@ -55,11 +55,11 @@ def test_a_test_file_needs_no_labels(tmp_path):
     ([HEADER, GOOD, GOOD[:-1] + "3"], "a.csv:3: the label is '3', but it should be the number of the right "
                                       "ending, from 0 to 2"),
     ([HEADER, GOOD, GOOD[:-1] + "x"], "a.csv:3: the label is 'x'"),
-    ([HEADER, GOOD, GOOD[:-1]], "a.csv:3: the label is ''"),
+    ([HEADER, GOOD, GOOD[:-1]], "a.csv:3: the label is empty"),
     ([HEADER, GOOD.replace("finds a house .", " ")], "a.csv:2: the text in column ending1 is empty"),
     ([HEADER, GOOD, "a,b"], "a.csv:3: the row has 2 columns, but line 1 has 6"),
     (["sent1,sent2,ending0,label", "a,b,c,0"], "a.csv:1: there is no column 'ending1'"),
-    ([HEADER], "a.csv: the file contains no question"), ([], "a.csv: the file contains no question")])
+    ([HEADER], "a.csv:1: the file has only a header row"), ([], "a.csv: the file is empty")])
 def test_a_bad_line_is_named(lines, said, tmp_path):
     with pytest.raises(ValueError) as raised:
         read(tmp_path / "a.csv", *lines)
@@ -67,16 +67,15 @@ def test_a_bad_line_is_named(lines, said, tmp_path):
 
 
 def test_bad_lines_are_skipped_on_request(tmp_path):
-    file = read(tmp_path / "a.csv", HEADER, GOOD, GOOD[:-1] + "9", GOOD, skip=True)
-    assert [question.line for question in file.questions] == [2, 4]
-    assert [(fault.line, fault.kind) for fault in file.skipped] == [(3, "bad label")]
+    path = tmp_path / "a.csv"
+    assert [row.line for row in read(path, HEADER, GOOD, GOOD[:-1] + "9", GOOD, skip=True).rows] == [2, 4]
 
 
 def test_columns_of_endings_are_counted(tmp_path):
     with pytest.raises(ValueError, match="--text_column names 3 columns"):
         read(tmp_path / "a.csv", HEADER, GOOD, text_column="sent1,sent2,ending0")
     row = '{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": 1'
-    with pytest.raises(ValueError, match="a.jsonl:2: the row has 3 endings, but the first row has 2"):
+    with pytest.raises(ValueError, match="a.jsonl:2: the row has 5 texts, but the first row has 4"):
         read(tmp_path / "a.jsonl", f"{row}}}", f'{row}, "ending2": "e"}}')
 
 

@@ -69,12 +69,7 @@ def asked(task, its_model, path, ahead):
 
 
 def _rows(split):
-    return [(row.line, tuple(text for text in (row.text_a, row.text_b) if text is not None), row.label)
-            for row in split.rows]
-
-
-def _questions(file):
-    return [(one.line, (one.sent1, one.sent2, *one.endings), str(one.label)) for one in file.questions]
+    return [(row.line, row.texts, row.label) for row in split.rows]
 
 
 def readers_of_rows(table, path, tokenizer, **more):
@@ -83,7 +78,7 @@ def readers_of_rows(table, path, tokenizer, **more):
     labels = written.LABELS if table.kind == "classification" else None
     if table.kind == "multiple choice":
         def read(**options):
-            return _questions(choice_data.read_questions(path, settings.get, **more, **options))
+            return _rows(choice_data.QuestionReader(settings.get, **more).read(path, **options))
         settings["num_choices"] = len(table.texts) - 2
         found = {"training": read, "test data": lambda: read(needs_labels=False)}
     else:

@@ -18,7 +18,7 @@ from squad_recording import SquadRecording, example
 from texts import texts
 
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_predictions, squad_report
+from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_report
 from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
 import tokenization
 
@@ -57,7 +57,7 @@ def test_files_are_the_recorded_ones_byte_for_byte(recording, tmp_path, version,
     paths = [tmp_path / name for name in ("predictions", "nbest", "null_odds")]
     results = [RawResult(result.unique_id, form(result.start_logits), form(result.end_logits))
                for result in reversed(recording.results(version))]
-    squad_predictions.write_predictions(
+    squad_answers.write_predictions(
         recording.examples, recording.features, results, 20, 30, True, *map(str, paths),
         version_2_with_negative=VERSIONS[version],
         null_score_diff_threshold=recording.settings["null_score_diff_threshold"])
@@ -212,7 +212,7 @@ def test_nbest_file_is_what_json_would_write(tmp_path):
                               None)
                    for count in range(1, len(hard) + 1)]
     for part in ([], predictions[:1], predictions):
-        squad_predictions.write_nbest(part, str(tmp_path / "nbest.json"))
+        squad_answers.write_nbest(part, str(tmp_path / "nbest.json"))
         names = ("text", "probability", "start_logit", "end_logit")
         content = {prediction.qas_id: [{name: getattr(answer, name) for name in names}
                                        for answer in prediction.nbest]
@@ -247,7 +247,7 @@ def test_an_example_without_offsets_gives_none(recording, tmp_path):
 def test_offsets_file(tmp_path):
     cat, null = Answer("cat", 1.0, 2.0, 0.7, 4, 7), Answer("", 0.0, 0.0, 0.3)
     predictions = [Prediction("a", [], cat, null, -1.0), Prediction("b", [], cat, null, 1.0)]
-    texts_by_id = squad_predictions.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"),
+    texts_by_id = squad_answers.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"),
                                                   str(tmp_path / "s"))
     assert texts_by_id == json.loads((tmp_path / "p").read_text()) == {"a": "cat", "b": ""}
     assert json.loads((tmp_path / "o").read_text()) == {"a": -1.0, "b": 1.0}
@@ -368,10 +368,17 @@ def questions_to_report():
     return examples, predictions, gold
 
 
+def write_report(directory, examples, predictions, gold=None, metrics=()):
+    answers = [prediction.final_answer() for prediction in predictions]
+    with_null = any(prediction.null_odds is not None for prediction in predictions)
+    rows = squad_report.predicted_rows(examples, predictions, answers, gold, with_null)
+    facts = Facts("dev", dict(metrics))
+    squad_report.write_report(str(directory / "report.html"), facts, rows, answers, gold)
+
+
 def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
     examples, predictions, gold = questions_to_report()
-    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {"exact_match": 50.0, "f1": 62.5}),
-                              examples, predictions, gold)
+    write_report(tmp_path, examples, predictions, gold, {"exact_match": 50.0, "f1": 62.5})
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     head, *articles = page.split("<article ")
     assert texts_of("<h3>(.*?)</h3>", page) == ["Who slept?", "What then?", "Who <i>ran</i>?", "Why?"]
@@ -390,7 +397,7 @@ def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
 def test_report_is_one_file_and_needs_no_gold_answers(tmp_path):
     examples, predictions, _ = questions_to_report()
     examples[1].question_text = "half a pair: \ud800"
-    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), examples, predictions)
+    write_report(tmp_path, examples, predictions)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert [title[:5] for title in texts_of("<h3>(.*?)</h3>", page)] == ["Why?", "Who s", "half ", "Who <"]
     assert not re.search(r"<\w[^>]* (src|href|onclick)=|url\(|@import|<script", page)
@@ -402,8 +409,7 @@ def test_a_long_context_is_shown_around_the_answer(tmp_path):
     question = example("q", "what?", context)
     answer = Answer("the answer", 0.0, 0.0, 0.9, 3_000_001, 3_000_011)
     predictions = [Prediction("q", None, answer, Answer("", 0.0, 0.0, 0.1), None)]
-    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), [question], predictions,
-                              {"q": [("answer", 3_000_005)]})
+    write_report(tmp_path, [question], predictions, {"q": [("answer", 3_000_005)]})
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(text) < 20_000 and "[4,000 of 6,000,012 characters]" in text
     assert '<mark class="predicted">the </mark><mark class="gold predicted">answer</mark>' in text

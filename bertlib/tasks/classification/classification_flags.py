@@ -23,7 +23,7 @@ _CLASSIFICATION = section("Task", TASK, [
     Path("task_module", None,
          "Python file that defines your own task. Pass it instead of --task_name. The file contains one "
          "class derived from DataProcessor. The command passes --data_dir to the methods of this class. For "
-         "an example, see own_task.md in docs/howto."),
+         "an example, and for tasks that are no classification, see own_task.md in docs/howto."),
 ]) + section("Task", INPUT, [
     Path("data_dir", None, "Directory of the task's TSV files."),
     Choice("xnli_language", "zh", XnliProcessor.LANGUAGES, "Language of the XNLI files.", advanced="text"),

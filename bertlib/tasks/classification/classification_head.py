@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import input_pipeline
+from bertlib.data import example_encoding, input_pipeline
 from bertlib.estimator import estimator
 from bertlib.tasks import head
-from bertlib.tasks.classification.classifier_data import SEQUENCES, feature_fields
+from bertlib.tasks.classification.classifier_data import feature_fields
 import modeling
 
 # --- Model -----------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       target: see `classifier_features.feature_fields`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,
-                                 drop_remainder, SEQUENCES if trim_padding else ())
+                                 drop_remainder, example_encoding.SEQUENCES if trim_padding else ())
 
 
 def input_fn_builder(features, seq_length, is_training, drop_remainder):

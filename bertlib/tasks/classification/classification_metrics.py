@@ -104,23 +104,25 @@ def matthews(matrix):
         (total**2 - (predicted**2).sum()) * (total**2 - (actual**2).sum()))))
 
 
-def single_class_warning(matrix, labels):
-    """Returns a warning (str) if an evaluation predicted the same class for all examples, else None.
+def constant_answer_warning(labels, predicted):
+    """Returns a warning (str) if the predictions for all examples are the same, although the labels of the
+    examples differ. Otherwise returns None.
 
-    Accuracy and F1 do not show this problem: both can be high if the predicted class is the label of most
+    Accuracy and F1 do not show this problem: both can be high if the prediction is the label of most
     examples.
 
     Args:
-      matrix: the `confusion_matrix`.
-      labels: list of the C labels.
+      labels, predicted: lists with the label and the prediction of each example. Each of them is a str, or a
+        tuple of str if an example may have several labels.
     """
-    predicted = matrix.sum(axis=0)
-    if np.count_nonzero(predicted) != 1 or len(labels) < 2:
+    if len(set(predicted)) != 1 or len(set(labels)) == 1:
         return None
-    only = int(predicted.argmax())
-    return (f"All {predicted[only]} predictions are {labels[only]}; {matrix[only].sum()} of the true labels "
-            f"are also {labels[only]}. The model does not distinguish the labels, and the metrics are those "
-            "of a constant prediction.")
+    only = predicted[0]
+    if isinstance(only, tuple):
+        only = f"the labels {', '.join(only)}" if only else "no label"
+    return (f"All {len(predicted)} predictions are {only}; {labels.count(predicted[0])} of the true labels "
+            "are the same. The model does not distinguish the examples, and the metrics are those of a "
+            "constant prediction.")
 
 
 # --- Any number of labels for each text ------------------------------------------------------------------
@@ -196,21 +198,6 @@ def roc_auc(labels, scores):
     negative = len(labels) - positive
     wins = ranks(scores)[labels > 0].sum() - positive * (positive + 1) / 2
     return wins / (positive * negative) if positive and negative else np.nan
-
-
-def single_set_warning(labels, predicted):
-    """Returns a warning (str) if the predicted labels are the same for all examples, although the correct
-    labels of the examples differ. Otherwise returns None.
-
-    Args:
-      labels, predicted: lists with one tuple of str for each example: its labels, and its predicted labels.
-    """
-    if len(set(predicted)) != 1 or len(set(labels)) == 1:
-        return None
-    only = f"the labels {', '.join(predicted[0])}" if predicted[0] else "no label"
-    equal = sum(label == predicted[0] for label in labels)
-    return (f"All {len(predicted)} predictions are {only}; {equal} of the true answers are the same. The "
-            "model does not distinguish the examples, and the F1 scores are those of a constant prediction.")
 
 
 # --- A score for each text -------------------------------------------------------------------------------
@@ -295,16 +282,29 @@ def constant_scores_warning(labels, scores):
 # --- Tables of predictions -------------------------------------------------------------------------------
 
 
+def _scored(functions, arguments_of, right, predicted, is_right):
+    """Returns the `prediction_tables.Scored` of a table.
+
+    Args:
+      functions: {name of a metric: function that computes it}.
+      arguments_of: function that converts the labels and the predictions of some rows to the arguments of
+        these functions.
+      right, predicted: arrays with the label and the prediction of each row.
+      is_right: see `prediction_tables.Scored`.
+    """
+    def metric(function):
+        return lambda rows: 100 * function(*arguments_of(right[rows], predicted[rows]))
+
+    return Scored({name: metric(function) for name, function in functions.items()}, is_right, len(right),
+                  "rows")
+
+
 def score_classes(table):
     """Returns the `prediction_tables.Scored` of a table of classes."""
     right, predicted = table.label_ids("label"), table.label_ids("prediction")
-
-    def metric(function):
-        return lambda rows: 100 * function(
-            confusion_matrix(right[rows], predicted[rows], len(table.labels)))
-
-    return Scored({"eval_accuracy": metric(accuracy), "eval_f1": metric(class_f1),
-                   "eval_matthews": metric(matthews)}, (right == predicted).tolist(), len(right), "rows")
+    return _scored({"eval_accuracy": accuracy, "eval_f1": class_f1, "eval_matthews": matthews},
+                   lambda *ids: [confusion_matrix(*ids, len(table.labels))], right, predicted,
+                   (right == predicted).tolist())
 
 
 def score_sets(table, members):
@@ -327,24 +327,16 @@ def score_sets(table, members):
                                  f"is not one of the labels {', '.join(labels)}. Restore the file.")
         return np.array([[label in found for label in labels] for found in sets])
 
+    def counts(right, predicted):
+        hits, actual, found = count_sets(right, predicted)
+        return hits, actual + found
+
     right, predicted = read("label"), read("prediction")
-
-    def metric(function):
-        def of_rows(rows):
-            hits, actual, found = count_sets(right[rows], predicted[rows])
-            return 100 * function(hits, actual + found)
-        return of_rows
-
-    return Scored({"eval_f1_micro": metric(micro_f1), "eval_f1_macro": metric(macro_f1)},
-                  (right == predicted).all(1).tolist(), len(right), "rows")
+    return _scored({"eval_f1_micro": micro_f1, "eval_f1_macro": macro_f1}, counts, right, predicted,
+                   (right == predicted).all(1).tolist())
 
 
 def score_numbers(table):
     """Returns the `prediction_tables.Scored` of a table of scores."""
-    right, predicted = table.numbers("label"), table.numbers("prediction")
-
-    def metric(function):
-        return lambda rows: 100 * function(right[rows], predicted[rows])
-
-    return Scored({"eval_pearson": metric(pearson), "eval_spearman": metric(spearman)}, None, len(right),
-                  "rows")
+    return _scored({"eval_pearson": pearson, "eval_spearman": spearman}, lambda *numbers: numbers,
+                   table.numbers("label"), table.numbers("prediction"), None)

@@ -6,7 +6,8 @@ declare their files, columns, labels and metrics. Their base class `DataProcesso
 name the file and the line. The module `classifier_features` converts examples into the integers that the
 model reads. The public names of `classifier_features` can also be imported from this module.
 
-A user's own task is a subclass of `DataProcessor` in a file of the user; see docs/howto/own_task.md. To add a
+A user's own classification is a subclass of `DataProcessor` in a file of the user; see
+docs/howto/own_task.md. To add a
 task to this project, write a subclass in this module, and add it to `PROCESSORS`; see
 docs/howto/classification.md#a-new-glue-task.
 """
@@ -19,11 +20,10 @@ from typing import ClassVar, NamedTuple
 from absl import logging
 
 from bertlib.rows import columns, tables
-from bertlib.rows.tables import RowError, name_file_in_errors
+from bertlib.rows.tables import RowError
 from bertlib.system import files
 from bertlib.tasks import targets
 from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module
-    SEQUENCES,
     InputExample,
     InputFeatures,
     PaddingInputExample,
@@ -152,13 +152,11 @@ class Layout(NamedTuple):
 
     def _score_of(self, i, row):
         score = tables.parse_number(row[self.label].strip())
-        if score is None:
-            raise RowError(i + 1, f"the score {row[self.label]!r} is not a finite number: correct the row or "
-                            "remove it")
         low, high = self.scores
-        if not low <= score <= high:
-            raise RowError(i + 1, f"the score {row[self.label]} is not between {low:g} and {high:g}: correct "
-                            "the row or remove it")
+        if score is None or not low <= score <= high:
+            needed = "a finite number" if score is None else f"between {low:g} and {high:g}"
+            raise RowError(i + 1, f"the score {row[self.label]!r} is not {needed}: correct the row or remove "
+                           "it")
         return score
 
 
@@ -242,14 +240,14 @@ class DataProcessor:
             # examples, and are not used.
             return None
         path, lines = self._load_lines(data_dir, "test")
-        with name_file_in_errors(path):
+        with tables.name_file_in_errors(path):
             layout = self.layout_of("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
             return None
         if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
             return None
         labels = self.get_labels()
-        with name_file_in_errors(path):
+        with tables.name_file_in_errors(path):
             return [layout.label_of(i, row, labels, self.label_aliases)
                     for i, row in layout.rows(lines, self.language)]
 
@@ -307,7 +305,7 @@ class DataProcessor:
           FileNotFoundError, ValueError: the file is missing, is not UTF-8, or cannot be split into fields.
         """
         rows = []
-        with tables.open_table(input_file) as stream, name_file_in_errors(input_file):
+        with tables.open_table(input_file) as stream, tables.name_file_in_errors(input_file):
             for line, row in tables.split_rows(tables.read_lines(stream), "\t", quotechar):
                 if isinstance(row, tables.BadRow):
                     raise RowError(line, row.problem)
@@ -364,7 +362,7 @@ class DataProcessor:
         """Reads the examples of a set from the file that the class declares. Returns a list with at least one
         example. The guids of the examples begin with `set_type`, or with `split` if `set_type` is None."""
         path, lines = self._load_lines(data_dir, split)
-        with name_file_in_errors(path):
+        with tables.name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
             if len(examples) < len(lines) - 1 and self.layout and self.layout.skips_short_rows:

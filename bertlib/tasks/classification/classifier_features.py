@@ -6,12 +6,13 @@ examples and writes their features to a file.
 """
 
 import contextlib
+import dataclasses
 from typing import NamedTuple
 
 from absl import logging
 
 from bertlib.data import example_encoding, features_cache, record_files
-from bertlib.system import files, workers
+from bertlib.system import files, terminal, workers
 from bertlib.tasks.classification import text_targets
 import tokenization
 
@@ -63,6 +64,7 @@ class PaddingInputExample:
     """
 
 
+@dataclasses.dataclass(eq=False)
 class InputFeatures:
     """The features of one example. They are the input of the model.
 
@@ -77,13 +79,12 @@ class InputFeatures:
         unknown.
     """
 
-    def __init__(self, input_ids, input_mask, segment_ids, label_id, is_real_example=True, num_tokens=None):
-        self.input_ids = input_ids
-        self.input_mask = input_mask
-        self.segment_ids = segment_ids
-        self.label_id = label_id
-        self.is_real_example = is_real_example
-        self.num_tokens = num_tokens
+    input_ids: list
+    input_mask: list
+    segment_ids: list
+    label_id: object
+    is_real_example: bool = True
+    num_tokens: int | None = None
 
 
 def check_examples(examples, target):
@@ -174,13 +175,18 @@ class _Converter:
     def _features(self, first, second, label_id, num_tokens):
         """Returns the `InputFeatures` of two lists of tokens: the tokens of segment 0 and the tokens of
         segment 1."""
-        input_ids = list(self._tokenizer.convert_tokens_to_ids(first + second))
-        padding = [0] * (self._length - len(input_ids))
-        return InputFeatures(
-            input_ids=input_ids + padding,
-            input_mask=[1] * len(input_ids) + padding,
-            segment_ids=[0] * len(first) + [1] * len(second) + padding,
-            label_id=label_id, num_tokens=num_tokens)
+        sequences = make_sequences(first, second, self._tokenizer)
+        padding = [0] * (self._length - len(sequences["input_ids"]))
+        return InputFeatures(**{name: values + padding for name, values in sequences.items()},
+                             label_id=label_id, num_tokens=num_tokens)
+
+
+def make_sequences(first, second, tokenizer):
+    """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str:
+    {"input_ids", "input_mask", "segment_ids": list of int}, without padding."""
+    ids = list(tokenizer.convert_tokens_to_ids(first + second))
+    return {"input_ids": ids, "input_mask": [1] * len(ids),
+            "segment_ids": [0] * len(first) + [1] * len(second)}
 
 
 def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
@@ -232,6 +238,24 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     return [(window, b) if longer is tokens_a else (a, window) for window in windows]
 
 
+def describe_lengths(lengths, noun, max_seq_length, num_windows=None, advice="raise --max_seq_length"):
+    """Returns a message for the log: how many examples are too long, and how long the longest one is.
+
+    Args:
+      lengths: list of int, the number of tokens of each example with [CLS] and [SEP], before truncation.
+      noun: word in singular for an example, such as "question".
+      max_seq_length: the flag.
+      num_windows: number of windows of all examples; None if long examples were truncated.
+      advice: what the user can do if examples were truncated.
+    """
+    cut = sum(length > max_seq_length for length in lengths)
+    text = (f"{cut} of {terminal.counted(len(lengths), noun)} ({cut / max(1, len(lengths)):.1%}) are longer "
+            f"than --max_seq_length={max_seq_length}; the longest has {max(lengths, default=0)} tokens.")
+    if num_windows is not None:
+        return f"{text} With --doc_stride, all {noun}s together have {num_windows} windows."
+    return f"{text} These {noun}s were truncated. To use more of their text, {advice}." if cut else text
+
+
 def _truncate_seq_pair(tokens_a, tokens_b, max_length):
     """Truncates two lists of tokens in place, until their total length is at most `max_length`.
 
@@ -257,11 +281,6 @@ def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer
     return list(_with_progress(converted, examples))
 
 
-# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
-# are trimmed.
-SEQUENCES = ("input_mask", "input_ids", "segment_ids")
-
-
 def feature_fields(seq_length, target=None):
     """Returns the fields of a stored example. `record_files` writes these fields, and `input_pipeline` reads
     them.
@@ -274,9 +293,7 @@ def feature_fields(seq_length, target=None):
       list of `example_encoding.Field`.
     """
     return [
-        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        *example_encoding.token_fields((seq_length,)),
         (target or text_targets.SingleLabel).field,
         example_encoding.Field("is_real_example", "int64", (), (0, 1)),
     ]

@@ -3,11 +3,7 @@
 import collections
 from typing import NamedTuple
 
-from absl import logging
-
-from bertlib.rows import columns, faults, label_lists, tables, text_keys
-from bertlib.rows.columns import TextReader, get_value, value_to_text
-from bertlib.rows.header_rows import LABELS, LabelKind
+from bertlib.rows import columns, faults, header_rows, label_lists, tables, text_keys
 from bertlib.rows.tables import RowError, parse_number
 from bertlib.system import files
 from bertlib.tasks import targets
@@ -36,8 +32,7 @@ class Row(NamedTuple):
 
     Attributes:
       line: int, the number of the line in which the example begins.
-      text_a: str, the text, or the first text of a pair.
-      text_b: str, the second text of a pair; None for a single text.
+      texts: tuple of str.
       label: str; in a regression, a float; in a multi-label task, a tuple of str. None if the file has no
         labels.
       values: all values of the row in the file, a list of str; for JSON Lines, a dict. None if they are
@@ -45,10 +40,19 @@ class Row(NamedTuple):
     """
 
     line: int
-    text_a: str
-    text_b: str | None
+    texts: tuple
     label: object
     values: object = None
+
+    @property
+    def text_a(self):
+        """The text, or the first text of a pair."""
+        return self.texts[0]
+
+    @property
+    def text_b(self):
+        """The second text of a pair; None for a single text."""
+        return self.texts[1] if len(self.texts) > 1 else None
 
 
 class Split(NamedTuple):
@@ -70,23 +74,26 @@ class Split(NamedTuple):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-class ExampleReader(TextReader):
+class ExampleReader(columns.TextReader):
     """Reads files that all have the same columns for texts and labels.
 
     Attributes:
+      no_label: values of the column of the labels in a file without labels.
       text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
         the first file.
       skipped: list of `faults.Fault`, one for each line that was left out. The list contains the lines of
         all files that were read so far.
     """
 
+    no_label = (None, "", [])
+
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
                  encoding="utf-8", skip_bad_lines=False):
         """Creates a reader.
 
         Args:
-          task_type: "classification", "regression" or "multilabel".
-          text: list of the columns of one or two texts, from `columns.parse_columns`; None to look for
+          task_type: name of the target.
+          text: list of the columns of the texts, from `columns.parse_columns`; None to look for
             columns with a usual name.
           label: list of the columns of the labels. The list may have several columns only if `task_type` is
             "multilabel". None to look for a column with a usual name.
@@ -95,11 +102,12 @@ class ExampleReader(TextReader):
           separator: str, the text between the labels in a field. It is used only for "multilabel".
           delimiter: the character between values of .csv files; None to determine this from the file.
           encoding: name of the encoding of the files.
-          skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them.
+          skip_bad_lines: see `faults.FileFaults`.
         """
         self._target, self._separator = targets.find(task_type), separator
         super().__init__(text, label, header, delimiter, encoding=encoding,
-                         label_kind=LabelKind(self._target.is_score, self._target.is_multilabel, separator))
+                         label_kind=header_rows.LabelKind(
+                             self._target.is_score, self._target.is_multilabel, separator))
         self.skipped, self._skips_bad_lines = [], skip_bad_lines
         self._width = None  # number of columns of the training file
 
@@ -110,8 +118,8 @@ class ExampleReader(TextReader):
           path: the file.
           needs_labels: whether a file without labels is an error.
           known: list of the valid labels; None if they are not known yet.
-          find_problem: function that takes the label of a row. It returns an error message if the label is
-            unknown, otherwise None; see `label_checker`. By default, all labels are valid.
+          find_problem: function that takes a `columns.TextRow` and its label. It returns an error message if
+            the label is unknown, otherwise None; see `label_checker`. By default, all labels are valid.
           is_ordered: whether `known` is in the order of multi-hot lists.
 
         Returns:
@@ -139,12 +147,7 @@ class ExampleReader(TextReader):
                 found.check(len(rows))
                 raise
         found.check(len(split.rows))
-        if self._skips_bad_lines and found:
-            number = len(found.found)
-            logging.warning("%s: %d of %d rows are left out, because --skip_bad_lines=true: %s. The first is "
-                            "in line %d.", path, number, number + len(split.rows), found.summary(),
-                            found.found[0].line)
-            self.skipped.extend(found.found)
+        self.skipped += found.log_skipped()
         return split
 
     def _to_split(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
@@ -168,6 +171,11 @@ class ExampleReader(TextReader):
             labels is not None and len(labels) == 1) else None
         examples, label = [], None
         for row in rows:
+            if len(row.texts) != len(rows[0].texts):
+                problem = (f"the row has {len(row.texts)} texts, but the first row has {len(rows[0].texts)}; "
+                           "all rows must have the same number of texts.")
+                found.add(row.line, "wrong width", problem, row.values, place.delimiter)
+                continue
             if labels is not None:
                 try:
                     label = (self._check_names(row.line, lists[row.line]) if lists is not None else
@@ -176,27 +184,28 @@ class ExampleReader(TextReader):
                     found.add(row.line, error.kind or "missing label", error.problem, row.values,
                               place.delimiter)
                     continue
-                problem = find_problem and find_problem(label)
+                problem = find_problem and find_problem(row, label)
                 if problem:
                     found.add(row.line, "unknown label", problem, row.values, place.delimiter)
                     continue
-            examples.append(Row(row.line, *[*row.texts, None][:2], label, row.values))
+            examples.append(Row(row.line, row.texts, label, row.values))
         return Split(path, examples, labels is not None, place.names)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
         JSON Lines. Returns None if the file has no labels."""
         if self.label is None:
-            self.label = place.find_usual([(name,) for name in LABELS], "labels", "--label_column",
-                                          needs_labels)
+            self.label = place.find_usual([(name,) for name in header_rows.LABELS], "labels",
+                                          "--label_column", needs_labels)
         if self.label is None or not needs_labels and place.has_none(self.label):
             return None
         places = [place.find(column, "--label_column") for column in self.label]
         if needs_labels:
             self._width = place.width
             return places
-        if all(row.values.get(where) in (None, "", []) if place.is_json else not row.values[where].strip()
-               for row in rows for where in places):
+        values = (row.values.get(where) if place.is_json else row.values[where].strip()
+                  for row in rows for where in places)
+        if all(value in self.no_label for value in values):
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
@@ -236,7 +245,7 @@ class ExampleReader(TextReader):
         found, readable, names = {}, [], known and frozenset(known)
         for row in rows:
             try:
-                value = get_value(row.line, row.values, where)
+                value = columns.get_value(row.line, row.values, where)
                 readable.append((row.line, self._read_labels(row.line, value, names)))
             except RowError as error:
                 found[row.line] = error
@@ -246,9 +255,9 @@ class ExampleReader(TextReader):
     def _read_labels(self, line, value, known):
         """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
         if isinstance(value, list):
-            names = [value_to_text(line, name, "a label") for name in value]
+            names = [columns.value_to_text(line, name, "a label") for name in value]
             return label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
-        text = value_to_text(line, value, "the label")
+        text = columns.value_to_text(line, value, "the label")
         try:
             return label_lists.read(text, self._separator, known)
         except ValueError as error:
@@ -267,10 +276,10 @@ class ExampleReader(TextReader):
         `_label_lists`."""
         if len(places) > 1:
             return tuple(place.name_of(where) for where in places if _parse_decision(place, line, row, where))
-        value = get_value(line, row, places[0])
+        value = columns.get_value(line, row, places[0])
         several = (" If a text may have several labels, pass --task_type=multilabel."
                    if isinstance(value, list) else "")
-        text = value_to_text(line, value, "the label", several).strip()
+        text = columns.value_to_text(line, value, "the label", several).strip()
         if self._target.is_score:
             number = _parse_number(text)
             if number is None:
@@ -328,8 +337,8 @@ def _parse_number(text):
 def _parse_decision(place, line, row, where):
     """Reads the column of one label of a multi-label task. Returns whether the example has this label; see
     `label_lists.BITS`."""
-    value = get_value(line, row, where)
-    decision = label_lists.BITS.get(value_to_text(line, value, "the label").strip().lower())
+    value = columns.get_value(line, row, where)
+    decision = label_lists.BITS.get(columns.value_to_text(line, value, "the label").strip().lower())
     if decision is None:
         raise RowError(line, f"the column {place.name_of(where)!r} contains {value!r:.80}. It should contain "
                              "1 if the example has this label, otherwise 0.", "bad label")
@@ -391,8 +400,7 @@ def read_labels(path):
 
 
 def label_checker(labels, source):
-    """Returns a function that takes the label of a row. The function returns an error message if the label is
-    unknown, and None if the label is valid.
+    """Returns the argument `find_problem` of `ExampleReader.read` for known labels.
 
     Args:
       labels: list of the valid labels.
@@ -400,7 +408,7 @@ def label_checker(labels, source):
     """
     known = set(labels)
 
-    def find_problem(label):
+    def find_problem(_, label):
         unknown = next((name for name in label_names(label) if name not in known), None)
         if unknown is None:
             return None
@@ -487,24 +495,15 @@ class CustomProcessor(DataProcessor):
         self.task_type, self.metrics = target.name, tuple(target.metric_names)[:2]
         self._target, self._parts = target, splits
 
-    def get_train_examples(self, data_dir):
-        return self._examples("train")
-
-    def get_dev_examples(self, data_dir):
-        return self._examples("dev")
-
-    def get_test_examples(self, data_dir):
-        return self._examples("test")
-
     def get_test_labels(self, data_dir):
         split = self._parts["test"]
         return [row.label for row in split.rows] if split.is_labelled else None
 
-    def _examples(self, name):
-        split = self._parts[name]
-        fields_of, examples = columns.FieldReader(split.names), []
-        for row in split.rows:
-            examples.append(InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
+    def load_examples(self, data_dir, split, set_type=None):
+        part = self._parts[split]
+        fields_of, examples = columns.FieldReader(part.names), []
+        for row in part.rows:
+            examples.append(InputExample(f"{split}-{row.line}", row.text_a, row.text_b,
                                          self._target.default_label if row.label is None else row.label))
             if row.values is not None:
                 examples[-1].source = SourceRow(row.line, fields_of(row.values))

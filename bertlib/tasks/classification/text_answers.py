@@ -37,9 +37,8 @@ class Texts(answers.Answers):
             text_b if text_b is None else answers.text("text_b", text_b))
         windows, _ = classifier_features.make_windows(
             example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride)
-        return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
-                 "input_mask": [1] * len(first + second),
-                 "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
+        return [classifier_features.make_sequences(*window, self._model.tokenizer)
+                for window in windows], None
 
     @staticmethod
     def find_unread(names, found):

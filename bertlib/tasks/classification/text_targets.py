@@ -38,17 +38,13 @@ from bertlib.data import example_encoding
 from bertlib.reports import prediction_rows
 from bertlib.rows import label_lists
 from bertlib.tasks import targets
+from bertlib.tasks.classification import classification_metrics
 
 
 def _module(name):
-    """Returns another module of this package. It is imported at its first use: processes that only make
-    features load neither NumPy nor TensorFlow."""
+    """Returns another module of this package. It is imported at its first use: it imports this module, or
+    loads TensorFlow."""
     return importlib.import_module(f"bertlib.tasks.classification.{name}")
-
-
-def _functions():
-    """Returns the module with the metrics."""
-    return _module("classification_metrics")
 
 
 _NAME = "label_ids"
@@ -64,7 +60,7 @@ class _TextTarget(targets.Target):
       takes_class_weights: whether the loss can use --class_weights and --label_smoothing.
     """
 
-    architecture, takes_modules = "BertForSequenceClassification", True
+    architecture = "BertForSequenceClassification"
     threshold, separator, takes_class_weights = None, ",", False
 
     @classmethod
@@ -99,16 +95,10 @@ class _TextTarget(targets.Target):
     def describe(self, prediction):
         return f"{self.predicted_label(prediction)}, probability {max(prediction):.3f}"
 
-    def constant_warning(self, metrics, rows):
-        """Returns a warning (str) if the predictions for all examples are the same, otherwise None.
-
-        Args:
-          metrics: the result of `metrics`.
-          rows: iterable of `prediction_rows.PredictedRow`.
-        """
-        del metrics
-        pairs = [(row.label, row.prediction) for row in rows if row.label is not None]
-        return self._warn(*zip(*pairs)) if pairs else None
+    def constant_warning(self, labels, predictions):
+        """Returns a warning (str) if the predictions for all examples are the same, otherwise None. The
+        arguments are lists of the `label` and the `prediction` of `prediction_rows.PredictedRow`s."""
+        return classification_metrics.constant_answer_warning(labels, predictions)
 
 
 class _PublishedTarget(_TextTarget):
@@ -158,14 +148,14 @@ class SingleLabel(_PublishedTarget):
         return self.labels[prediction.argmax()]
 
     def losses(self, labels, outputs):
-        return _functions().class_losses(labels, outputs)
+        return classification_metrics.class_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return _functions().evaluate_classes(labels, outputs, losses)
+        return classification_metrics.evaluate_classes(labels, outputs, losses)
 
     def details(self, labels, outputs):
-        matrix = _functions().class_matrix(labels, outputs)
-        return {"labels": _functions().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
+        matrix = classification_metrics.class_matrix(labels, outputs)
+        return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                     matrix.sum(0))}
 
     def metric_names_of_labels(self):
@@ -176,9 +166,6 @@ class SingleLabel(_PublishedTarget):
 
     def row_answer(self, prediction):
         return self.predicted_label(prediction), _probabilities(self.labels, prediction)
-
-    def constant_warning(self, metrics, rows):
-        return _functions().single_class_warning(metrics["eval_confusion_matrix"], self.labels)
 
     def create_head(self, class_weights=None, label_smoothing=0.0):
         return _module("classification_head").Classifier(self.size, class_weights, label_smoothing)
@@ -197,7 +184,7 @@ class SingleLabel(_PublishedTarget):
 
     @classmethod
     def score_table(cls, table):
-        return _functions().score_classes(table)
+        return classification_metrics.score_classes(table)
 
 
 class Score(_PublishedTarget):
@@ -226,13 +213,13 @@ class Score(_PublishedTarget):
         return float(prediction)
 
     def losses(self, labels, outputs):
-        return _functions().score_losses(labels, outputs)
+        return classification_metrics.score_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return _functions().evaluate_scores(labels, outputs, losses)
+        return classification_metrics.evaluate_scores(labels, outputs, losses)
 
     def details(self, labels, outputs):
-        return _functions().errors(labels, outputs)
+        return classification_metrics.errors(labels, outputs)
 
     @classmethod
     def of_model(cls, model):
@@ -247,8 +234,8 @@ class Score(_PublishedTarget):
     def describe(self, prediction):
         return f"score {self.predicted_label(prediction):.3f}"
 
-    def _warn(self, labels, scores):
-        return _functions().constant_scores_warning(labels, scores)
+    def constant_warning(self, labels, predictions):
+        return classification_metrics.constant_scores_warning(labels, predictions)
 
     def create_head(self):
         return _module("classification_head").Regressor()
@@ -261,7 +248,7 @@ class Score(_PublishedTarget):
 
     @classmethod
     def score_table(cls, table):
-        return _functions().score_numbers(table)
+        return classification_metrics.score_numbers(table)
 
 
 class MultiLabel(_TextTarget):
@@ -313,14 +300,14 @@ class MultiLabel(_TextTarget):
         return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
     def losses(self, labels, outputs):
-        return _functions().set_losses(labels, outputs)
+        return classification_metrics.set_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return _functions().evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
+        return classification_metrics.evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
 
     def details(self, labels, outputs):
-        return {"labels": _functions().label_scores(
-            self.labels, *_functions().count_sets(labels, outputs >= self.threshold))}
+        return {"labels": classification_metrics.label_scores(
+            self.labels, *classification_metrics.count_sets(labels, outputs >= self.threshold))}
 
     def metric_names_of_labels(self):
         return {**self.metric_names, "f1_macro": f"macro F1 of {self.size} labels"}
@@ -335,9 +322,6 @@ class MultiLabel(_TextTarget):
         likely = [number for number in prediction if number >= self.threshold] or [max(prediction)]
         return (f"{self.predicted_label(prediction) or 'none'}, probability "
                 f"{', '.join(f'{number:.3f}' for number in likely)}")
-
-    def _warn(self, labels, predicted):
-        return _functions().single_set_warning(labels, predicted)
 
     def create_head(self):
         return _module("classification_head").MultilabelClassifier(self.size)
@@ -363,7 +347,7 @@ class MultiLabel(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return _functions().score_sets(table, cls.members)
+        return classification_metrics.score_sets(table, cls.members)
 
 
 def _read_rows(model, path):

@@ -6,23 +6,15 @@ for each ending: sent1 as the first text, and sent2 together with the ending as 
 2019, section 4.4).
 """
 
-import dataclasses
 import re
-from typing import Any, NamedTuple
 
-from absl import logging
-
-from bertlib.data import example_encoding, features_cache, record_files, text_lengths
-from bertlib.rows import columns, faults, tables
-from bertlib.rows.tables import BadRow, RowError
-from bertlib.system import files, workers
-from bertlib.tasks.classification import classifier_features
-from bertlib.tasks.classification.classifier_features import SEQUENCES
+from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.rows import columns
+from bertlib.system import files, fingerprints, workers
+from bertlib.tasks.classification import classifier_features, row_examples
 
 # Smallest and largest number of endings of a question, and the number of endings in SWAG.
 MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
-_LABEL = "label"  # usual name of the column of the labels
-_UNKNOWN = "-1", -1  # label of a test question in the Hugging Face Hub's copy of SWAG
 _SENTENCES = ("sent1", "sent2")
 _ENDING = re.compile("ending[0-9]+", re.IGNORECASE)
 
@@ -39,7 +31,8 @@ def label_names(num_choices):
 
 
 def labels_of_columns(names):
-    """Returns the names of the endings whose columns are in `names`; see `column_names` and `label_names`."""
+    """Returns the names of the endings among the texts of a question, or among the names of their columns;
+    see `column_names` and `label_names`."""
     return label_names(max(0, len(names) - len(_SENTENCES)))
 
 
@@ -57,177 +50,66 @@ def unread_ending(names, found):
     unread = [name for name in names if _ENDING.fullmatch(name) and name not in found]
     if not unread:
         return None
-    count = len(found) - len(_SENTENCES)
-    following = f"ending{count}"
-    if names.count(following) > 1:
-        return f"{names.count(following)} columns are named {following!r}. Rename or remove one of them."
-    if following in names:
-        return f"there is a column {following!r}, but only {count} endings can be read. Remove the column."
-    return f"there is a column {unread[0]!r}, but no column {following!r}. The endings are numbered from 0 " \
-           "without gaps. Correct the names of the columns, or name the columns with --text_column."
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """A question with several endings.
-
-    Attributes:
-      line: int, number of the line in which the row begins.
-      sent1, sent2: str, the sentence, and the start of the next sentence.
-      endings: tuple of str.
-      label: int, number of the right ending, counted from 0; None if it is unknown.
-      values: the row as read from the file: a list of its values, or a dict for JSON Lines.
-    """
-
-    line: int
-    sent1: str
-    sent2: str
-    endings: tuple[str, ...]
-    label: int | None = None
-    values: Any = None
-
-
-class QuestionFile(NamedTuple):
-    """The questions of a file.
-
-    Attributes:
-      path: str, the file.
-      questions: list of `Question`.
-      num_choices: int, number of endings of each question.
-      is_labelled: whether the labels are known.
-      names: names of the columns, or None for a file without a header row.
-      skipped: list of `faults.Fault`, the lines that were left out.
-    """
-
-    path: str
-    questions: list
-    num_choices: int
-    is_labelled: bool
-    names: list | None
-    skipped: list
+    read = ", ".join(found[len(_SENTENCES):])
+    return (f"the endings {read} can be read, but not the column {unread[0]!r}. The endings have the numbers "
+            "from 0 without gaps and repetitions, and not more than in the training. Correct the names of "
+            "the columns, or name the columns with --text_column.")
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-def read_questions(path, setting, needs_labels=True, skip_bad_lines=False, by_name=lambda flag: False):
-    """Reads a file in CSV, TSV or JSON Lines; returns a `QuestionFile`.
+class QuestionReader(row_examples.ExampleReader):
+    """Reads questions from CSV, TSV or JSON Lines. The texts of a `row_examples.Row` are sent1, sent2 and the
+    endings; see `split_texts`. The label is one of `label_names`."""
 
-    Args:
-      path: the file.
-      setting: function that takes (name of a flag, default) and returns the value of the flag. It is called
-        for the flags that describe the columns, such as "text_column".
-      needs_labels: whether a file without labels is an error. If it is false, a file whose labels are all
-        empty has no labels.
-      skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them. With
-        None, the error does not advise the flag --skip_bad_lines.
-      by_name: see `columns.column_arguments`.
+    # A test file of the Hugging Face Hub's copy of SWAG has the label -1 in each row.
+    no_label = (*row_examples.ExampleReader.no_label, "-1", -1)
 
-    Raises:
-      FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
-    """
-    advice = {"advice": faults.ADVICE_WITHOUT_FLAG} if skip_bad_lines is None else {}
-    input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines, **advice)
-    arguments = columns.column_arguments(setting, by_name)
-    reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
-        column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)],
-        find_problem=unread_ending)
-    parse = _RowParser(arguments["label"], needs_labels)
-    questions = []
-    with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-        try:
-            rows = reader.rows(stream, path, input_format)
-            for row in rows:
-                question = parse(row, rows.place)
-                if isinstance(question, Question):
-                    questions.append(question)
-                    continue
-                place = rows.place
-                found.add(row.line, question.kind, question.problem,
-                          question.text if row.values is None else row.values, place and place.delimiter)
-                if place is None and input_format != "jsonl" and question.kind != "blank line":
-                    found.stop(f"Line {row.line} determines the columns. Correct this line.")
-            is_labelled = parse.is_labelled and any(question.label is not None for question in questions)
-            if is_labelled:
-                for question in (question for question in questions if question.label is None):
-                    found.add(question.line, "missing label", "the label is empty, but other rows have "
-                              "labels; complete the row.", question.values, rows.place.delimiter)
-                questions = [question for question in questions if question.label is not None]
-            if not questions and not found:
-                raise ValueError(f"{path}: the file contains no question.")
-        except ValueError:
-            # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
-            # skipped, `check` raises a different error, which lists the bad lines.
-            found.check(len(questions))
-            raise
-    found.check(len(questions))
-    if found:
-        logging.warning("%s: %d bad lines are left out, because --skip_bad_lines=true: %s. The first is in "
-                        "line %d.", path, len(found.found), found.summary(), found.found[0].line)
-    return QuestionFile(path, questions, parse.num_choices, is_labelled, rows.place.names,
-                        list(found.found))
+    def __init__(self, setting, skip_bad_lines=False, by_name=lambda flag: False):
+        """Creates a reader.
 
-
-class _RowParser:
-    """Converts the rows of a file to questions. The first row determines the number of endings, and whether
-    the rows have labels."""
-
-    def __init__(self, label, needs_labels):
-        self._label, self._needs_labels = label, needs_labels
-        self.num_choices, self.is_labelled = None, None
-
-    def __call__(self, row, place):
-        """Returns the `Question` of a `columns.TextRow`; a `BadRow` if the row cannot be used. `place` is the
-        `columns.ColumnIndex` of the file."""
-        if row.bad:
-            return row.bad
-        if self.num_choices is None:
-            self._read_layout(row, place)
-        if len(row.texts) != self.num_choices + len(_SENTENCES):
-            return BadRow(f"the row has {len(row.texts) - len(_SENTENCES)} endings, but the first row has "
-                          f"{self.num_choices}; all rows must have the same number of endings.",
-                          "wrong width")
-        label = None
-        if self.is_labelled:
-            try:
-                label = self._read_label(row, place)
-            except RowError as error:
-                return BadRow(error.problem, error.kind or "missing label")
-        sent1, sent2, *endings = row.texts
-        return Question(row.line, sent1, sent2, tuple(endings), label, row.values)
-
-    def _read_layout(self, row, place):
-        """Reads the number of endings, and finds the column of the labels.
+        Args:
+          setting: function that takes (name of a flag, default) and returns the value of the flag. It is
+            called for the flags that describe the columns, such as "text_column".
+          skip_bad_lines: see `faults.FileFaults`.
+          by_name: see `columns.column_arguments`.
 
         Raises:
-          RowError: there are too few endings, or there is no column of labels.
+          ValueError: --text_column names too few columns.
         """
-        number = len(row.texts) - len(_SENTENCES)
-        if number < MIN_CHOICES:
-            raise RowError(place.line, f"--text_column names {len(row.texts)} columns. Name the column of "
-                           "the first sentence, the column of the start of the next sentence, and at least "
-                           f"{MIN_CHOICES} columns of endings.")
-        if self._label is None:
-            self._label = place.find_usual([(_LABEL,)], "labels", "--label_column", self._needs_labels)
-        self.num_choices = number
-        self.is_labelled = self._label is not None and (self._needs_labels or not place.has_none(self._label))
+        super().__init__("multiple_choice", **columns.column_arguments(setting, by_name),
+                         skip_bad_lines=skip_bad_lines)
+        self.find_problem = unread_ending
+        if self.text is None:
+            self.choices = [column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)]
+        elif len(self.text) < len(column_names(MIN_CHOICES)):
+            raise ValueError(f"--text_column names {len(self.text)} columns. Name the column of the first "
+                             "sentence, the column of the start of the next sentence, and at least "
+                             f"{MIN_CHOICES} columns of endings.")
 
-    def _read_label(self, row, place):
-        """Returns the label of a row. Returns None if the label is empty or unknown, and the file needs no
-        labels.
+    def read(self, path, needs_labels=True):
+        """Returns the `row_examples.Split` of a file; see `ExampleReader.read`. If `needs_labels` is false, a
+        file whose labels are all empty has no labels."""
+        return super().read(path, needs_labels, label_names(MAX_CHOICES), _find_problem)
 
-        Raises:
-          RowError: the row has no label, or its label is not the number of an ending.
-        """
-        value = columns.get_value(row.line, row.values, place.find(self._label[0], "--label_column"))
-        if not self._needs_labels and (value in (None, *_UNKNOWN) or isinstance(value, str)
-                                       and columns.is_blank(value)):
-            return None
-        text = columns.value_to_text(row.line, value, "the label")
-        if text.strip() in label_names(self.num_choices):
-            return int(text)
-        raise RowError(row.line, f"the label is {text!r:.80}, but it should be the number of the right "
-                       f"ending, from 0 to {self.num_choices - 1}.", "bad label")
+
+def _find_problem(row, label):
+    """Returns an error message if a label is not the number of an ending in a `columns.TextRow`."""
+    names = labels_of_columns(row.texts)
+    return None if label in names else (f"the label is {label!r:.80}, but it should be the number of the "
+                                        f"right ending, from 0 to {names[-1]}.")
+
+
+def split_texts(row):
+    """Returns (sent1, sent2, list of the endings) of a `row_examples.Row`."""
+    sent1, sent2, *endings = row.texts
+    return sent1, sent2, endings
+
+
+def count_endings(split):
+    """Returns the number of endings of each question in a `row_examples.Split`."""
+    return len(labels_of_columns(split.rows[0].texts))
 
 
 # --- Features --------------------------------------------------------------------------------------------
@@ -244,9 +126,7 @@ def feature_fields(seq_length, num_choices=SWAG_CHOICES):
     Returns:
       list of `example_encoding.Field`: input_mask, input_ids and segment_ids [C, F], and label_ids, a scalar.
     """
-    bounds = {"input_mask": (0, 1)}
-    return [*(example_encoding.Field(name, "int64", (num_choices, seq_length),
-                                     bounds.get(name, example_encoding.ANY_ID)) for name in SEQUENCES),
+    return [*example_encoding.token_fields((num_choices, seq_length)),
             example_encoding.Field("label_ids", "int64", (), (0, num_choices - 1))]
 
 
@@ -254,7 +134,7 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
     """Converts a question to the sequences that the model reads.
 
     Args:
-      sent1, sent2, endings: see `Question`.
+      sent1, sent2, endings: the texts of a question.
       max_seq_length: int, largest number of tokens of a sequence. Longer sequences are truncated; see
         `classifier_features.cut_into_windows`.
       tokenizer: a tokenizer of `tokenization`.
@@ -267,27 +147,24 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
     sequences, sizes = [], []
     for ending in endings:
         example = classifier_features.InputExample("question", sent1, f"{sent2} {ending}")
-        ((first, second),), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
+        (window,), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
         sizes.append(size)
-        sequences.append({"input_ids": list(tokenizer.convert_tokens_to_ids(first + second)),
-                          "input_mask": [1] * len(first + second),
-                          "segment_ids": [0] * len(first) + [1] * len(second)})
+        sequences.append(classifier_features.make_sequences(*window, tokenizer))
     return sequences, max(sizes)
 
 
 class _Converter:
-    """Converts a `Question` to a pair: the serialized `tf.train.Example`, and the number of tokens of its
-    longest sequence before truncation. Worker processes call this object."""
+    """Converts a `row_examples.Row` to a pair: the serialized `tf.train.Example`, and the number of tokens of
+    its longest sequence before truncation. Worker processes call this object."""
 
     def __init__(self, max_seq_length, num_choices, tokenizer):
         self._length, self._tokenizer = max_seq_length, tokenizer
         self._fields = feature_fields(max_seq_length, num_choices)
 
     def __call__(self, question):
-        sequences, longest = make_sequences(question.sent1, question.sent2, question.endings, self._length,
-                                            self._tokenizer)
-        row = {"label_ids": question.label or 0}
-        for name in SEQUENCES:
+        sequences, longest = make_sequences(*split_texts(question), self._length, self._tokenizer)
+        row = {"label_ids": int(question.label or 0)}
+        for name in example_encoding.SEQUENCES:
             row[name] = [value for sequence in sequences for value in
                          sequence[name] + [0] * (self._length - len(sequence[name]))]
         return example_encoding.encode_example(self._fields, row), longest
@@ -297,7 +174,7 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
     """Writes the features of a file to a TFRecord file. The TFRecord file appears only when it is complete.
 
     Args:
-      file: a `QuestionFile`. If a question has no label, 0 is written as its label_ids.
+      file: a `row_examples.Split`. If a question has no label, 0 is written as its label_ids.
       max_seq_length, tokenizer: see `make_sequences`.
       path: the TFRecord file.
       num_workers: number of processes; 0 for one process per core. The results do not depend on this number.
@@ -306,32 +183,20 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
     Returns:
       list of int: for each question, the number of tokens of its longest sequence before truncation.
     """
+    num_choices = count_endings(file)
+
     def convert(partial):
         lengths = []
 
         def records():
-            convert_one = _Converter(max_seq_length, file.num_choices, tokenizer)
-            converted = workers.ordered_map(convert_one, file.questions, num_workers)
-            for record, length in files.with_progress(converted, len(file.questions), "Converting question"):
+            convert_one = _Converter(max_seq_length, num_choices, tokenizer)
+            converted = workers.ordered_map(convert_one, file.rows, num_workers)
+            for record, length in files.with_progress(converted, len(file.rows), "Converting question"):
                 lengths.append(length)
                 yield record
 
         record_files.write_serialized(partial, records())
         return lengths
 
-    return features_cache.write(path, cache, [max_seq_length, file.num_choices, tokenizer], file.questions,
-                                convert)
-
-
-def describe_lengths(lengths, max_seq_length):
-    """Returns a log message that says how many questions were truncated.
-
-    Args:
-      lengths: the result of `write_features`; not empty.
-      max_seq_length: see `make_sequences`.
-    """
-    text = text_lengths.describe(lengths, "question", max_seq_length)
-    if text_lengths.count_longer(lengths, max_seq_length):
-        text += (" They were truncated, so endings may have lost their last words. To keep all words, raise "
-                 "--max_seq_length.")
-    return text
+    questions = fingerprints.hash_texts((*row.texts, row.label) for row in file.rows)
+    return features_cache.write(path, cache, [max_seq_length, num_choices, tokenizer, questions], [], convert)

@@ -20,7 +20,7 @@ def write_report(path, facts, rows):
     rows = list(rows)
     wrong = sorted((row for row in rows if not row.is_right),
                    key=lambda row: -row.probabilities[row.prediction])
-    lengths = [(row.length, float(row.is_right)) for row in rows if row.length is not None]
+    lengths = [(row.length, float(row.is_right)) for row in rows]
     report_page.write_page(path, facts.title, [
         report_page.table(None, [["questions", len(rows)], ["wrong", len(wrong)]]),
         report_sections.metrics_section(facts.metrics), _endings_section(rows),

@@ -1,8 +1,11 @@
 """What a model for multiple choice predicts: a score for each ending. And how it answers."""
 
+import numpy as np
+
 from bertlib.flag_table import entries
+from bertlib.reports.prediction_tables import Scored
 from bertlib.tasks import answers, targets
-from bertlib.tasks.multiple_choice import choice_data
+from bertlib.tasks.multiple_choice import choice_data, choice_metrics
 
 
 def create_head(num_choices=1):
@@ -29,12 +32,6 @@ class Endings(targets.Target):
 
     @classmethod
     def score_table(cls, table):
-        # Processes that only make features do not need NumPy.
-        import numpy as np
-
-        # This module loads NumPy, too.
-        from bertlib.reports.prediction_tables import Scored
-
         # A label is only the position of the right ending in the list of endings. So metrics that are
         # computed for each label, such as F1, have no meaning.
         is_right = np.array([str(row["label"]) == str(row["prediction"]) for row in table.rows])
@@ -75,9 +72,6 @@ class ChosenEnding(answers.Answers):
 
     def postprocess(self, outputs, details):
         endings = details
-        # The module loads NumPy, which processes that only make features do not need.
-        from bertlib.tasks.multiple_choice import choice_metrics
-
         probabilities = choice_metrics.probabilities([output["scores"] for output in outputs])
         best = int(probabilities.argmax())
         labels = choice_data.label_names(len(endings))

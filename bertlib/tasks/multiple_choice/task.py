@@ -2,12 +2,12 @@
 
 from absl import logging
 
-from bertlib.data import unknown_tokens
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, results, run_record, split_data, task
 from bertlib.runs.settings import require_file
-from bertlib.system import fingerprints, terminal
+from bertlib.system import terminal
+from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.multiple_choice import (
     choice_data,
     choice_metrics,
@@ -22,8 +22,8 @@ _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_r
 
 
 class MultipleChoice(task.Task):
-    """Chooses the right one of several endings of a text. The data of a split are a
-    `choice_data.QuestionFile`."""
+    """Chooses the right one of several endings of a text. The data of a split are a `row_examples.Split` of
+    questions, see `choice_data.QuestionReader`."""
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
     shown = {"eval_accuracy": "accuracy"}
@@ -50,60 +50,54 @@ class MultipleChoice(task.Task):
         for split in split_data.needed(settings):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
-            file = choice_data.read_questions(
-                require_file(settings, f"{split}_file"), lambda name, _: getattr(settings, name),
-                needs_labels=split != "test",
-                skip_bad_lines=None if split == "test" else settings.skip_bad_lines,
-                by_name=run_record.columns_by_name(settings))
-            questions = split_data.draw_examples(
-                settings, split, file.questions, lambda question: fingerprints.hash_texts(
-                    [question.sent1, question.sent2, *question.endings, question.label]))
-            self.data[split] = file._replace(questions=questions)
+            reader = choice_data.QuestionReader(lambda name, _: getattr(settings, name),
+                                                None if split == "test" else settings.skip_bad_lines,
+                                                run_record.columns_by_name(settings))
+            file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
+            self.skipped += reader.skipped
+            file = file._replace(rows=self.draw(split, file.rows, lambda row: [*row.texts, int(row.label)]))
+            self.data[split] = file
             logging.info("%s: %s with %d endings%s.", file.path,
-                         terminal.counted(len(questions), "question"), file.num_choices,
+                         terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
                          "" if file.is_labelled else ", without labels")
         self._compare_numbers_of_endings()
-        unknown_tokens.check({split: file.questions for split, file in self.data.items()},
-                             lambda question: (question.sent1, question.sent2, *question.endings),
-                             self.tokenizer)
+        self.warn_of_unknown_tokens({split: file.rows for split, file in self.data.items()},
+                                    lambda row: row.texts)
 
     def _compare_numbers_of_endings(self):
         """Logs a warning for each file whose questions have more or fewer endings than the training
         questions."""
         record = self.settings.trained and self.settings.trained.record
-        trained = (self.data["train"].num_choices if "train" in self.data
+        trained = (choice_data.count_endings(self.data["train"]) if "train" in self.data
                    else record and record["settings"].get("num_choices"))
         for file in self.data.values():
-            if trained and file.num_choices != trained:
+            number = choice_data.count_endings(file)
+            if trained and number != trained:
                 logging.warning("%s: the questions have %d endings, and those of the training have %d. A "
                                 "random choice has an accuracy of %.2f on this file, and of %.2f on the "
-                                "training data.", file.path, file.num_choices, trained, 1 / file.num_choices,
-                                1 / trained)
-
-    def skipped_lines(self):
-        return [fault for file in self.data.values() for fault in file.skipped]
+                                "training data.", file.path, number, trained, 1 / number, 1 / trained)
 
     # --- The model
 
     target = choice_target.Endings
 
     def create_head(self):
-        return choice_target.create_head(self._num_choices)
+        return choice_target.create_head(choice_data.count_endings(self._first_file))
 
     def fields(self, seq_length, split="train"):
-        return choice_data.feature_fields(seq_length, self.data[split].num_choices if split in self.data
-                                          else self._num_choices)
+        return choice_data.feature_fields(seq_length, choice_data.count_endings(
+            self.data.get(split, self._first_file)))
 
     def num_examples(self):
-        return len(self.data["train"].questions) if "train" in self.data else 0
+        return len(self.data["train"].rows) if "train" in self.data else 0
 
     @property
-    def _num_choices(self):
-        return next(iter(self.data.values())).num_choices
+    def _first_file(self):
+        return next(iter(self.data.values()))
 
     def describe(self):
-        return {"task": "swag", "num_choices": self._num_choices,
-                **split_data.describe(self.settings, lambda: len(self.data["dev"].questions))}
+        return {"task": "swag", "num_choices": choice_data.count_endings(self._first_file),
+                **split_data.describe(self.settings, lambda: len(self.data["dev"].rows))}
 
     # --- The run
 
@@ -112,27 +106,25 @@ class MultipleChoice(task.Task):
         lengths = choice_data.write_features(file, settings.max_seq_length, self.tokenizer, path,
                                              settings.num_workers, settings.features_cache)
         log = logging.warning if max(lengths) > settings.max_seq_length else logging.info
-        log("%s: %s", file.path, choice_data.describe_lengths(lengths, settings.max_seq_length))
+        log("%s: %s", file.path, classifier_features.describe_lengths(
+            lengths, "question", settings.max_seq_length))
         self._lengths[split] = lengths
 
-    def scores(self, split, inference):
-        return self._choose(split, inference)[1]
-
-    def _choose(self, split, inference):
+    def predict(self, split, inference):
         """Returns (list with the prediction for each question, scores). For a prediction, see
         `choice_head.Choice`. The scores are None if the split has no labels."""
         outputs = list(inference.rows())
         if not self.data[split].is_labelled:
             return outputs, None
-        metrics = choice_metrics.evaluate([question.label for question in self.data[split].questions],
+        metrics = choice_metrics.evaluate([int(row.label) for row in self.data[split].rows],
                                           [output["scores"] for output in outputs],
                                           [output["loss"] for output in outputs])
         return outputs, {**metrics, "global_step": inference.step}
 
     def write(self, split, inference):
         settings, file = self.settings, self.data[split]
-        logging.info("Choosing endings for the %d questions of %s.", len(file.questions), file.path)
-        outputs, scores = self._choose(split, inference)
+        logging.info("Choosing endings for the %d questions of %s.", len(file.rows), file.path)
+        outputs, scores = self.predict(split, inference)
         warning = choice_metrics.equal_scores_warning([output["scores"] for output in outputs])
         if warning:
             logging.warning("%s: %s", file.path, warning)
@@ -141,32 +133,30 @@ class MultipleChoice(task.Task):
         rows = predicted_rows(file, outputs, self._lengths[split])
         self.write_table(task.TABLES[split], rows)
         if split == "dev":
-            results.write_report(settings, task.REPORT, lambda report, facts: choice_report.write_report(
-                report, facts, rows), "Multiple choice", scores, file.path, self.shown)
+            results.write_report(self, task.REPORT, "Multiple choice", scores, file.path,
+                                 choice_report.write_report, rows)
 
 
 def predicted_rows(file, outputs, lengths):
     """Returns the list of the `PredictedRow`s of a file. The labels, the predictions and the keys of the
     probabilities are names from `choice_data.label_names`.
 
-    `outputs` and `lengths` have one element for each question in `file`, in the order of the questions.
+    `outputs` and `lengths` have one element for each row of `file`, in the order of the rows.
 
     Args:
-      file: a `choice_data.QuestionFile`.
+      file: a `row_examples.Split`.
       outputs: list of {name: array}, the predictions of `choice_head.Choice`.
       lengths: list of int, see `choice_data.write_features`.
     """
-    names, read_fields = choice_data.label_names(file.num_choices), columns.FieldReader(file.names)
-    rows = []
-    for question, output, length in zip(file.questions, outputs, lengths, strict=True):
+    names = choice_data.label_names(choice_data.count_endings(file))
+    read_fields, rows = columns.FieldReader(file.names), []
+    for row, output, length in zip(file.rows, outputs, lengths, strict=True):
         # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
         # 0.10000000149.
         numbers = [float(str(value)) for value in choice_metrics.probabilities(output["scores"])]
-        prediction = names[int(output["scores"].argmax())]
-        label = None if question.label is None else names[question.label]
+        prediction, is_labelled = names[int(output["scores"].argmax())], row.label is not None
         rows.append(PredictedRow(
-            question.line, read_fields(question.values),
-            (question.sent1, question.sent2, *question.endings), label, prediction,
-            dict(zip(names, numbers)), None if label is None else label == prediction,
-            None if label is None else float(str(output["loss"])), length))
+            row.line, read_fields(row.values), row.texts, row.label, prediction, dict(zip(names, numbers)),
+            row.label == prediction if is_labelled else None,
+            float(str(output["loss"])) if is_labelled else None, length))
     return rows

@@ -160,9 +160,6 @@ def full_sentences(documents, room, short_seq_prob, rng):
 # --- Features --------------------------------------------------------------------------------------------
 
 
-# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
-# are trimmed.
-SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 # Names of the fields whose values are positions in the sequences.
 POSITIONS = ("masked_lm_positions",)
 
@@ -184,9 +181,8 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
                      for size in (vocab_size, type_vocab_size))
     position = 0, max_seq_length - 1
     return [
-        example_encoding.Field("input_ids", "int64", (max_seq_length,), word),
-        example_encoding.Field("input_mask", "int64", (max_seq_length,), (0, 1)),
-        example_encoding.Field("segment_ids", "int64", (max_seq_length,), segment),
+        *example_encoding.token_fields((max_seq_length,),
+                                       bounds={"input_ids": word, "segment_ids": segment}),
         example_encoding.Field("masked_lm_positions", "int64", (max_predictions_per_seq,), position),
         example_encoding.Field("masked_lm_ids", "int64", (max_predictions_per_seq,), word),
         example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,), (0, float("inf"))),

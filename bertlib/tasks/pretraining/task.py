@@ -6,28 +6,19 @@ import os
 
 from absl import logging
 
-from bertlib.data import record_files
-from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, results, run_record, task, vocabularies
 from bertlib.runs.settings import sample_path
-from bertlib.system import files, locks
 from bertlib.tasks.pretraining import (
-    corpus,
     pretraining_data,
     pretraining_metrics,
-    pretraining_stream,
+    pretraining_records,
     pretraining_target,
 )
-import tokenization
 
 # Default values of flags for a training on the sample.
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50)
-# {split: the flag that names its records}.
-_FLAGS = {"train": "input_file", "dev": "eval_file"}
-# Number of records that are checked in each file before the training.
-_CHECKED_RECORDS = 100
 
 
 class Pretraining(task.Task):
@@ -89,15 +80,15 @@ class Pretraining(task.Task):
     def input_files(self):
         settings = self.settings
         if self._is_sample:  # `make_data` writes these files
-            directory = getattr(settings, _directory_flag(settings))
-            for split, flag in _FLAGS.items():
+            directory = getattr(settings, pretraining_records.directory_flag(settings))
+            for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
                 setattr(settings, flag, os.path.join(directory, f"{split}.tf_record"))
                 self.paths[split] = [getattr(settings, flag)]
         else:
-            self.paths["train"] = list_files(settings, "input_file")
-            self.paths["dev"] = (list_files(settings, "eval_file") if settings.eval_file
+            self.paths["train"] = pretraining_records.list_files(settings, "input_file")
+            self.paths["dev"] = (pretraining_records.list_files(settings, "eval_file") if settings.eval_file
                                  else self.paths["train"])
-        return {flag: self.paths[split] for split, flag in _FLAGS.items()}
+        return {flag: self.paths[split] for split, flag in pretraining_records.FLAG_OF_SPLIT.items()}
 
     def result_names(self, split):
         return ["eval_results.txt", "eval_results.json"]
@@ -109,8 +100,8 @@ class Pretraining(task.Task):
     def _check_records(self):
         """Checks the records, and finds their vocabulary."""
         settings = self.settings
-        for split, flag in _FLAGS.items():
-            check_records(settings, flag, self.paths[split], self.config)
+        for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
+            pretraining_records.check_records(settings, flag, self.paths[split], self.config)
         self._vocabulary = vocabularies.resolve_from_records(
             settings, list(dict.fromkeys(itertools.chain(*self.paths.values()))))
         vocabularies.check_vocabulary(settings, self.config)
@@ -121,7 +112,7 @@ class Pretraining(task.Task):
     # --- The model
 
     target = pretraining_target.MaskedTokens
-    sequences, position_fields = pretraining_data.SEQUENCES, pretraining_data.POSITIONS
+    position_fields = pretraining_data.POSITIONS
     # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
     # the long examples.
     trims_evaluation = False
@@ -146,7 +137,7 @@ class Pretraining(task.Task):
 
     def make_data(self):
         if self._is_sample:
-            make_sample(self.settings)
+            pretraining_records.make_sample(self.settings)
             self._check_records()
 
     def describe(self):
@@ -154,7 +145,8 @@ class Pretraining(task.Task):
         return {"task": self.target.name, "vocabulary": self._vocabulary,
                 "train_data": run_record.hash_files(paths["train"]) if settings.do_train else None,
                 "dev_data": run_record.describe_dev_files(
-                    settings, paths["dev"], lambda: count_evaluated(settings, paths["dev"]))}
+                    settings, paths["dev"],
+                    lambda: pretraining_records.count_evaluated(settings, paths["dev"]))}
 
     # --- The run
 
@@ -171,120 +163,3 @@ class Pretraining(task.Task):
     def write(self, split, inference):
         metrics = self.scores(split, inference)
         results.write_metrics(self.settings, "dev", "eval_results", metrics)
-
-
-# --- Records ---------------------------------------------------------------------------------------------
-
-
-def check_records(settings, flag, paths, config):
-    """Checks the first records of some files.
-
-    Args:
-      settings: a `Settings`.
-      flag: name of the flag that names the files. It is used in messages.
-      paths: list of str.
-      config: the `modeling.BertConfig`.
-
-    Raises:
-      ValueError: the records have other lengths than the flags say, a record contains a token id that the
-        model does not have, or a record is not usable.
-    """
-    fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,
-                                             config.vocab_size, config.type_vocab_size)
-    for path in paths:
-        try:
-            records = list(record_files.read_records(path, _CHECKED_RECORDS))
-        except ValueError as error:
-            raise ValueError(f"--{flag}: {error}") from error
-        for number, record in enumerate(records):
-            try:
-                features = record_files.parse_features(record)
-            except Exception as error:  # different implementations of protobuf raise different errors
-                raise ValueError(f"--{flag}: {path} contains a record that is not a tf.train.Example. Name "
-                                 "files that create_pretraining_data.py wrote.") from error
-            for name, length in (("input_ids", "max_seq_length"),
-                                 ("masked_lm_positions", "max_predictions_per_seq")):
-                actual = len(features[name].int64_list.value)
-                if actual and actual != getattr(settings, length):
-                    raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was written with "
-                                     f"--{length}={actual}. Pass --{length}={actual}, or write the file "
-                                     f"again with create_pretraining_data.py "
-                                     f"--{length}={getattr(settings, length)}.")
-            largest = max([0, *features["input_ids"].int64_list.value,
-                           *features["masked_lm_ids"].int64_list.value])
-            if largest >= config.vocab_size:
-                raise ValueError(f"--{flag}: {path} contains the token id {largest}, but vocab_size in "
-                                 f"{settings.bert_config_file} is {config.vocab_size}. Pass the "
-                                 "--bert_config_file of a model with the vocabulary of the records.")
-            problem = record_files.find_problem(record, fields)
-            if problem:
-                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
-                                 "again, or remove the record from the file.")
-            problem = settings.trim_padding is not False and record_files.find_trimming_problem(
-                record, pretraining_data.SEQUENCES[0], pretraining_data.POSITIONS)
-            if problem:
-                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "
-                                 "cannot be trimmed. Write the file again, or pass --trim_padding=false.")
-
-
-def _directory_flag(settings):
-    """Returns the name of the flag with the directory to which the records of the sample are written."""
-    return "output_dir" if settings.do_train else "results_dir"
-
-
-def make_sample(settings):
-    """Writes records of the sample text to the files that --input_file and --eval_file name. With replicas,
-    only replica 0 writes them.
-
-    Raises:
-      ValueError: the directory contains records of the sample text that were written with other settings.
-    """
-    sample, directory_flag = sample_path("pretraining"), _directory_flag(settings)
-    directory = getattr(settings, directory_flag)
-    tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
-    if replica_group.is_first():
-        files.make_directories(directory)
-        with locks.lock_directory(directory):
-            for split, passes in (("train", 10), ("dev", 2)):
-                recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
-                                                 max_predictions_per_seq=settings.max_predictions_per_seq)
-                try:
-                    pretraining_stream.write_training_data(
-                        [os.path.join(sample, f"{split}.txt")], [getattr(settings, _FLAGS[split])], tokenizer,
-                        recipe)
-                except pretraining_stream.OtherRunError as error:
-                    raise ValueError(f"--{directory_flag}={directory} contains records of the sample text "
-                                     f"with other settings: {error.changes}. Pass another "
-                                     f"--{directory_flag}, or the earlier settings.") from error
-    if group := replica_group.current():
-        group.barrier()
-
-
-def list_files(settings, name):
-    """Returns the files that a flag names by paths and globs. Files without a record are left out.
-
-    Raises:
-      FileNotFoundError, IsADirectoryError: see `corpus.find_input_files`.
-      ValueError: no file contains a record.
-    """
-    paths = corpus.find_input_files(
-        [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()], name)
-    filled = [path for path in paths if files.size(path)]
-    if not filled:
-        raise ValueError(f"--{name}={getattr(settings, name)}: all these files are empty. Name files that "
-                         "create_pretraining_data.py wrote.")
-    if len(filled) < len(paths):
-        logging.warning("--%s: %d of the %d files are empty. They are left out.", name,
-                        len(paths) - len(filled), len(paths))
-    return filled
-
-
-def count_evaluated(settings, paths):
-    """Returns the number of records in some files that an evaluation reads. --max_eval_steps and
-    --eval_batch_size limit this number."""
-    limit, count = settings.max_eval_steps * settings.eval_batch_size, 0
-    for path in paths:
-        if count == limit:
-            break
-        count += record_files.count_records(path, limit - count)
-    return count

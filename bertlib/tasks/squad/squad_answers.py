@@ -17,7 +17,7 @@ The steps, in the order of the calls in `select_answers`:
 7. `Prediction.final_answer` chooses the best text or the null answer. The caller calls this method, with a
    threshold.
 
-The module `squad_predictions` writes the files, and `squad_metrics` scores the texts.
+`write_nbest` and `write_answers` write the files, and the module `squad_metrics` scores the texts.
 
 SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
 Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
@@ -27,12 +27,14 @@ https://arxiv.org/abs/1810.04805, section 4.3.
 import collections
 import functools
 import itertools
+import json
 import math
 from typing import NamedTuple
 
 from absl import logging
 import numpy as np
 
+from bertlib.system import files
 import tokenization
 
 # The result of the model for a window: the unique_id of the window's features, and a start logit and an end
@@ -411,3 +413,93 @@ def _align(pred_text, orig_text, tok_text, verbose_logging):
 
 def _non_space_positions(text):
     return [index for index, character in enumerate(text) if character != " "]
+
+
+# --- Files ------------------------------------------------------------------------------------------------
+
+
+def write_predictions(all_examples, all_features, all_results, n_best_size, max_answer_length, do_lower_case,
+                      output_prediction_file, output_nbest_file, output_null_log_odds_file,
+                      version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
+                      output_offsets_file=None):
+    """Selects the answers, and writes the answers and the n-best lists. For SQuAD 2.0, also writes the null
+    odds.
+
+    Args:
+      all_examples: list of `SquadExample`.
+      all_features: list of `InputFeatures`, in any order.
+      all_results: iterable of `RawResult`, in any order.
+      n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging: see `Search`.
+      output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
+        `write_nbest` and `write_answers`.
+      null_score_diff_threshold: if the null odds of a question are above this number, the answer is empty.
+
+    Returns:
+      list of `Prediction`, without their n-best lists.
+    """
+    features = sorted(all_features, key=lambda feature: feature.example_index)
+    search = Search(n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging)
+    predictions = write_nbest(select_answers(all_examples, features, all_results, search), output_nbest_file)
+    write_answers(predictions, output_prediction_file, output_null_log_odds_file if version_2_with_negative
+                  else None, output_offsets_file, null_score_diff_threshold)
+    return predictions
+
+
+def write_nbest(predictions, path):
+    """Writes the n-best lists, one question at a time, as {qas_id: [{"text", "probability", "start_logit",
+    "end_logit"}]}.
+
+    The file appears only when it is complete. If an error occurs, an older file of this name stays unchanged.
+
+    Args:
+      predictions: iterable of `Prediction`.
+      path: path of the file.
+
+    Returns:
+      list of `Prediction`, without their n-best lists.
+    """
+    written = []
+    with files.atomic_replacement(path) as partial, files.open_file(partial, "w") as writer:
+        writer.write("{")
+        for prediction in predictions:
+            entries = [{"text": answer.text, "probability": answer.probability,
+                        "start_logit": answer.start_logit, "end_logit": answer.end_logit}
+                       for answer in prediction.nbest]
+            question = json.dumps({prediction.qas_id: entries}, indent=4)  # writes -Infinity, as published
+            writer.write(("," if written else "") + question[len("{"):-len("\n}")])
+            written.append(prediction._replace(nbest=None))
+        writer.write("\n}\n" if written else "}\n")
+    return written
+
+
+def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
+                  null_score_diff_threshold=0.0):
+    """Writes the final answers as {qas_id: text}. Also writes the null odds and the offsets of the answers,
+    each of them only if a path for it is passed.
+
+    Args:
+      predictions: list of `Prediction`.
+      prediction_file: path for the answers, {qas_id: text}.
+      null_odds_file: path for {qas_id: null odds}, or None.
+      offsets_file: path for {qas_id: {"text", "start", "end"}}, or None; see `Answer`.
+      null_score_diff_threshold: see `write_predictions`.
+
+    Returns:
+      dict, the answers {qas_id: text}.
+    """
+    answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold)
+               for prediction in predictions}
+    texts = {qas_id: answer.text for qas_id, answer in answers.items()}
+    files.write_json(prediction_file, texts, indent=4)
+    if null_odds_file:
+        files.write_json(null_odds_file, null_odds(predictions), indent=4)
+    if offsets_file:
+        files.write_json(offsets_file, {
+            qas_id: {"text": answer.text, "start": answer.start, "end": answer.end}
+            for qas_id, answer in answers.items()}, indent=4)
+    return texts
+
+
+def null_odds(predictions):
+    """Returns {qas_id: null odds} of a list of `Prediction`."""
+    return {prediction.qas_id: prediction.null_odds for prediction in predictions}

@@ -13,6 +13,7 @@ SQuAD 1.1: https://arxiv.org/abs/1606.05250; 2.0: https://arxiv.org/abs/1806.038
 import bisect
 import collections
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -41,6 +42,7 @@ _WORD = re.compile("[^ \t\r\n\u202f]+")
 _KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
 
 
+@dataclasses.dataclass(eq=False)
 class SquadExample:
     """A question about a context.
 
@@ -59,20 +61,17 @@ class SquadExample:
         None, the answer is searched for among the tokens of its words.
     """
 
-    def __init__(self, qas_id, question_text, doc_tokens, orig_answer_text=None, start_position=None,
-                 end_position=None, is_impossible=False, context=None, word_offsets=None, line=None,
-                 answer_span=None):
-        self.qas_id = qas_id
-        self.question_text = question_text
-        self.doc_tokens = doc_tokens
-        self.orig_answer_text = orig_answer_text
-        self.start_position = start_position
-        self.end_position = end_position
-        self.is_impossible = is_impossible
-        self.context = context
-        self.word_offsets = word_offsets
-        self.line = line
-        self.answer_span = answer_span
+    qas_id: str
+    question_text: str
+    doc_tokens: list
+    orig_answer_text: str | None = None
+    start_position: int | None = None
+    end_position: int | None = None
+    is_impossible: bool = False
+    context: str | None = None
+    word_offsets: list | None = None
+    line: int | None = None
+    answer_span: tuple | None = None
 
     def __str__(self):
         return self.__repr__()
@@ -86,6 +85,7 @@ class SquadExample:
         return ", ".join(parts)
 
 
+@dataclasses.dataclass(eq=False)
 class InputFeatures:
     """The features of one window: the input of the model, and the data to find answers in the context.
 
@@ -111,22 +111,19 @@ class InputFeatures:
         `tokenization.FullTokenizer.spans`.
     """
 
-    def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
-                 token_is_max_context, input_ids, input_mask, segment_ids, start_position=None,
-                 end_position=None, is_impossible=None, token_spans=None):
-        self.unique_id = unique_id
-        self.example_index = example_index
-        self.doc_span_index = doc_span_index
-        self.tokens = tokens
-        self.token_to_orig_map = token_to_orig_map
-        self.token_is_max_context = token_is_max_context
-        self.input_ids = input_ids
-        self.input_mask = input_mask
-        self.segment_ids = segment_ids
-        self.start_position = start_position
-        self.end_position = end_position
-        self.is_impossible = is_impossible
-        self.token_spans = token_spans
+    unique_id: int
+    example_index: int
+    doc_span_index: int
+    tokens: list
+    token_to_orig_map: dict
+    token_is_max_context: dict
+    input_ids: list
+    input_mask: list
+    segment_ids: list
+    start_position: int | None = None
+    end_position: int | None = None
+    is_impossible: bool | None = None
+    token_spans: dict | None = None
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -606,11 +603,6 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
 # --- Storing ---------------------------------------------------------------------------------------------
 
 
-# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
-# are trimmed.
-SEQUENCES = ("input_mask", "input_ids", "segment_ids")
-
-
 def feature_fields(seq_length, is_training):
     """Returns the fields of a stored window. Records are written and read with these fields.
 
@@ -621,12 +613,8 @@ def feature_fields(seq_length, is_training):
     Returns:
       list of `example_encoding.Field`.
     """
-    fields = [
-        example_encoding.Field("unique_ids", "int64", ()),
-        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-    ]
+    fields = [example_encoding.Field("unique_ids", "int64", ()),
+              *example_encoding.token_fields((seq_length,))]
     if is_training:
         fields += [
             example_encoding.Field("start_positions", "int64", (), (0, seq_length - 1)),

@@ -2,9 +2,10 @@
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import example_encoding
 from bertlib.estimator import estimator
 from bertlib.tasks import head
-from bertlib.tasks.squad.squad_data import SEQUENCES, feature_fields
+from bertlib.tasks.squad.squad_data import feature_fields
 import modeling
 
 
@@ -96,4 +97,4 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_p
         `input_pipeline.record_dataset`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
-                                 drop_remainder, SEQUENCES if trim_padding else ())
+                                 drop_remainder, example_encoding.SEQUENCES if trim_padding else ())

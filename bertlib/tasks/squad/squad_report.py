@@ -1,10 +1,12 @@
-"""Writes eval_report.html, the report of an evaluation or a prediction by run_squad.py."""
+"""Writes eval_report.html, the report of an evaluation or a prediction by run_squad.py. Makes the rows of
+tables and reports."""
 
 import collections
 
 from bertlib.reports import report_page, report_sections
+from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.reports.report_page import Html, escape, paragraph
-from bertlib.tasks.squad import squad_metrics
+from bertlib.tasks.squad import squad_data, squad_metrics
 
 _MAX_QUESTIONS = 2000
 # A context with more than `_CONTEXT_CHARACTERS` characters is truncated. The shown part begins at most
@@ -13,7 +15,37 @@ _CONTEXT_CHARACTERS, _BEFORE_ANSWER = 4000, 1000
 _CLASSES = ("right", "partly", "wrong")
 
 
-def write_report(path, facts, examples, predictions, gold=None, null_score_diff_threshold=0.0):
+def predicted_rows(examples, predictions, answers, gold=None, version_2_with_negative=False):
+    """Returns the list of the `PredictedRow`s of questions. The texts of a row are the question and the
+    context.
+
+    Args:
+      examples: list of `SquadExample`.
+      predictions: list of `Prediction`, one for each example, in the order of the examples.
+      answers: list of the final `Answer`s, in the same order.
+      gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
+      version_2_with_negative: whether some questions have no answer.
+    """
+    texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
+    scores = {} if gold is None else squad_metrics.score_answers(gold, texts, version_2_with_negative)
+    rows = []
+    for example, prediction, answer in zip(examples, predictions, answers, strict=True):
+        context = example.context if example.context is not None else " ".join(example.doc_tokens)
+        label, is_right, details = None, None, {}
+        if gold is not None:
+            exact, f1 = scores[prediction.qas_id]
+            label = tuple(dict.fromkeys(text for text, _ in gold[prediction.qas_id]))
+            is_right, details = bool(exact), {"exact_match": exact, "f1": f1}
+        if prediction.null_odds is not None:
+            details["null_odds"] = float(prediction.null_odds)
+        rows.append(PredictedRow(
+            example.line, {"id": prediction.qas_id, "question": example.question_text, "context": context},
+            (example.question_text, context), label, answer.text, {"": float(answer.probability)}, is_right,
+            details=details))
+    return rows
+
+
+def write_report(path, facts, rows, answers, gold=None):
     """Writes an HTML file with the questions and contexts. Predicted and right answers are marked in the
     contexts.
 
@@ -24,89 +56,73 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
     Args:
       path: the file.
       facts: a `report_sections.Facts`.
-      examples: list of `SquadExample`. If an example lacks `context` and `word_offsets`, its predicted answer
-        is not marked in the context.
-      predictions: list of `Prediction`, one for each example, in the order of the examples.
-      gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
-      null_score_diff_threshold: see `squad_predictions.write_predictions`.
+      rows: see `predicted_rows`.
+      answers: list of the final `Answer`s, in the order of the rows. An answer without `start` and `end` is
+        not marked in the context.
+      gold: see `predicted_rows`.
     """
-    answers = [prediction.final_answer(null_score_diff_threshold) for prediction in predictions]
-    scores = None
-    if gold is not None:
-        texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
-        version_2_with_negative = any(prediction.null_odds is not None for prediction in predictions)
-        scores = squad_metrics.score_answers(gold, texts, version_2_with_negative)
+    is_scored = bool(gold)
 
-    def rank(row):
-        _, prediction, answer = row
-        return (scores[prediction.qas_id][1], -answer.probability) if scores else answer.probability
+    def rank(pair):
+        row, answer = pair
+        return (row.details["f1"], -answer.probability) if is_scored else answer.probability
 
-    rows = sorted(zip(examples, predictions, answers), key=rank)
     order = ("The answers with the lowest F1 come first. Among answers with equal F1, the most confident "
-             "answers come first." if scores else "The least confident answers come first.")
+             "answers come first." if is_scored else "The least confident answers come first.")
     legend = Html('<mark class="predicted">predicted</mark>, <mark class="gold">right</mark>, '
                   f'<mark class="predicted gold">both</mark>. {order}')
+    lengths = [(len(squad_data.split_context(row.texts[1])[0]), row.details["exact_match"])
+               for row in rows] if is_scored else []
     report_page.write_page(path, facts.title, [
-        _summary(answers, scores), report_sections.metrics_section(facts.metrics) if scores else "",
-        _length_section(examples, scores), report_sections.training_sections(facts),
+        _summary(rows, is_scored), report_sections.metrics_section(facts.metrics) if is_scored else "",
+        report_sections.length_section("Exact match by length of the context", lengths, "words",
+                                       "exact match", counted="questions"),
+        report_sections.training_sections(facts),
         report_page.section("Answers", paragraph(legend, "legend"), report_page.examples(
-            rows, lambda row: _article(*row, gold, scores), _MAX_QUESTIONS))])
+            sorted(zip(rows, answers), key=rank), lambda pair: _article(*pair, gold), _MAX_QUESTIONS))])
 
 
-def _summary(answers, scores):
+def _summary(rows, is_scored):
     """Returns the first part of the report as HTML: a table that counts questions and answers, and a bar
     with the shares of right, partly right and wrong answers. Without scores, there is no bar."""
-    rows = [["questions", len(answers)],
-            ["without an answer predicted", sum(not answer.text for answer in answers)]]
+    counts = [["questions", len(rows)],
+              ["without an answer predicted", sum(not row.prediction for row in rows)]]
     bar = ""
-    if scores:
-        classes = collections.Counter(_class(score) for score in scores.values())
-        rows += [[name, classes[name]] for name in _CLASSES]
+    if is_scored:
+        classes = collections.Counter(map(_class, rows))
+        counts += [[name, classes[name]] for name in _CLASSES]
         parts = (f'<span class="{name}" style="flex: {classes[name]}" title="{name}"></span>'
                  for name in _CLASSES)
         bar = f'<div class="bar">{"".join(parts)}</div>\n'
-    return Html(report_page.table(None, rows) + bar)
+    return Html(report_page.table(None, counts) + bar)
 
 
-def _length_section(examples, scores):
-    """Returns the section with the share of right answers for contexts of different lengths."""
-    if not scores:
-        return ""
-    return report_sections.length_section(
-        "Exact match by length of the context",
-        [(len(example.doc_tokens), scores[example.qas_id][0]) for example in examples], "words",
-        "exact match", counted="questions")
+def _class(row):
+    """Returns "right", "partly" or "wrong", the class of a row with scores."""
+    return "right" if row.is_right else "partly" if row.details["f1"] else "wrong"
 
 
-def _class(score):
-    """Returns "right", "partly" or "wrong". `score` is the pair (exact match, F1) of an answer."""
-    exact, f1 = score
-    return "right" if exact else "partly" if f1 else "wrong"
-
-
-def _article(example, prediction, answer, gold, scores):
+def _article(row, answer, gold):
     """Returns the HTML of a question, its answers and its context."""
-    context = getattr(example, "context", None) or " ".join(example.doc_tokens)
+    question, context = row.texts
     spans = [(answer.start, answer.end, "predicted")] if answer.start is not None else []
     details = [f"probability {answer.probability:.3f}"]
-    if prediction.null_odds is not None:
-        details.append(f"null odds {prediction.null_odds:.3f}")
+    if "null_odds" in row.details:
+        details.append(f"null odds {row.details['null_odds']:.3f}")
     css_class = rights = ""
     if gold is not None:
-        own = gold[prediction.qas_id]
-        spans += [(start, start + len(text), "gold") for text, start in own
+        spans += [(start, start + len(text), "gold") for text, start in gold[row.fields["id"]]
                   if context[start:start + len(text)] == text]
-        exact, f1 = scores[prediction.qas_id]
-        css_class = _class((exact, f1))
-        details = [css_class, f"exact match {exact:.0f}", f"F1 {f1:.3f}", *details]
-        rights = " · right: " + (
-            " | ".join(map(report_page.name, dict.fromkeys(dict(own)))) or "no answer")
-    question = report_page.name(example.question_text, report_page.TEXT_CHARACTERS)
+        css_class = _class(row)
+        details = [css_class, f"exact match {row.details['exact_match']:.0f}",
+                   f"F1 {row.details['f1']:.3f}", *details]
+        rights = " · right: " + (" | ".join(map(report_page.name, row.label)) or "no answer")
     predicted = report_page.name(answer.text, report_page.TEXT_CHARACTERS) if answer.text else "no answer"
-    return Html(f'<article class="{css_class}">\n<h3>{question}</h3>\n'
+    return Html(f'<article class="{css_class}">\n'
+                f'<h3>{report_page.name(question, report_page.TEXT_CHARACTERS)}</h3>\n'
                 f'<p>predicted: <b>{predicted}</b>{rights}</p>\n'
                 f'<p class="text context" dir="auto">{_shown_context(context, spans)}</p>\n'
-                f'{paragraph(" · ".join([*details, str(prediction.qas_id)[:report_page.MAX_NAME]]))}'
+                f'{paragraph(" · ".join([*details, str(row.fields["id"])[:report_page.MAX_NAME]]))}'
                 '</article>\n')
 
 

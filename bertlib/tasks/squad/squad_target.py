@@ -5,7 +5,7 @@ import os
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_files
+from bertlib.data import example_encoding
 from bertlib.output_directory import null_threshold, output_files
 from bertlib.reports import prediction_files
 from bertlib.reports.prediction_tables import Scored
@@ -89,7 +89,7 @@ class SquadQuestions(answers.Answers):
             self._model.setting("doc_stride"), self._model.setting("max_query_length"),
             is_training=False, report=False))
         sizes = [len(feature.tokens) for feature in features]
-        return [{name: getattr(feature, name)[:size] for name in squad_data.SEQUENCES}
+        return [{name: getattr(feature, name)[:size] for name in example_encoding.SEQUENCES}
                 for feature, size in zip(features, sizes)], (example, features)
 
     def postprocess(self, outputs, details):
@@ -114,7 +114,7 @@ def _null_threshold(model):
     This is the threshold of the last evaluation. If no evaluation has stored a threshold, it is the threshold
     that the training recorded.
     """
-    threshold, source = null_threshold.read(model.path, checkpoint_files.step_in_name(model.checkpoint))
+    threshold, source = null_threshold.read(model.checkpoint, model.path)
     if threshold is None:
         threshold = model.setting("null_score_diff_threshold")
         source = os.path.join(model.path, output_files.RECORD)

@@ -4,26 +4,20 @@ import os
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.data import unknown_tokens
 from bertlib.output_directory import null_threshold
-from bertlib.reports import prediction_files
-from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import (
     checks,
     model_config,
     results,
     run_record,
-    split_data,
     task,
 )
 from bertlib.runs.settings import require_file, sample_path
-from bertlib.system import files, fingerprints, terminal
+from bertlib.system import files, terminal
 from bertlib.tasks.squad import (
     squad_answers,
     squad_data,
     squad_metrics,
-    squad_predictions,
     squad_report,
     squad_target,
 )
@@ -32,9 +26,9 @@ from bertlib.tasks.squad import (
 _ANSWERS = "predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json"
 
 
-def _hash(example):
-    """Returns the hash of a `SquadExample`, by which --max_train_examples and --max_eval_examples draw."""
-    return fingerprints.hash_texts([example.question_text, example.orig_answer_text, *example.doc_tokens])
+def _texts_of(example):
+    """Returns the texts of a `SquadExample` for `Task.draw`."""
+    return [example.question_text, example.orig_answer_text, *example.doc_tokens]
 
 
 class QuestionAnswering(task.Task):
@@ -120,12 +114,12 @@ class QuestionAnswering(task.Task):
         settings, version_2 = self.settings, self.settings.version_2_with_negative
         if settings.do_train:
             examples = squad_data.read_squad_examples(settings.train_file, True, version_2)
-            self.data["train"] = split_data.draw_examples(settings, "train", examples, _hash)
+            self.data["train"] = self.draw("train", examples, _texts_of)
         if settings.do_predict or settings.do_eval:
             self.data["dev"] = squad_data.read_squad_examples(settings.predict_file, False, version_2)
         if settings.do_eval:
             gold = squad_data.read_gold(settings.predict_file)
-            self.data["dev"] = split_data.draw_examples(settings, "dev", self.data["dev"], _hash)
+            self.data["dev"] = self.draw("dev", self.data["dev"], _texts_of)
             self.gold = {example.qas_id: gold[example.qas_id] for example in self.data["dev"]}
             unanswerable = sum(not answers for answers in self.gold.values())
             if unanswerable and not version_2:
@@ -133,8 +127,7 @@ class QuestionAnswering(task.Task):
                                 "these questions counts as wrong. If the file has the format of SQuAD 2.0, "
                                 "pass --version_2_with_negative.", settings.predict_file, unanswerable,
                                 len(self.gold))
-        unknown_tokens.check(self.data, lambda example: (example.question_text, example.doc_tokens),
-                             self.tokenizer)
+        self.warn_of_unknown_tokens(self.data, lambda example: (example.question_text, example.doc_tokens))
 
     # --- The model
 
@@ -189,24 +182,22 @@ class QuestionAnswering(task.Task):
         settings, gold, examples = self.settings, self.gold, self.data[split]
         version_2 = settings.version_2_with_negative
         logging.info("Answering %d questions.", len(examples))
-        predictions = squad_predictions.write_nbest(self._answers(split, inference),
+        predictions = squad_answers.write_nbest(self._answers(split, inference),
                                                     path("nbest_predictions.json"))
         threshold, source = self._null_threshold(predictions, inference)
         if version_2:
             logging.info("Null threshold: %s (%s).", threshold, source)
-        texts = squad_predictions.write_answers(predictions, path("predictions.json"),
+        texts = squad_answers.write_answers(predictions, path("predictions.json"),
                                                 path("null_odds.json") if version_2 else None,
                                                 path("answer_offsets.json"), threshold)
         logging.info("Answers: %s.", path("predictions.json"))
         scores = {} if gold is None else self._scores_of(predictions, texts, threshold)
         self._write_scores(path("eval_results.json"), scores, texts, inference.step)
-        self.write_table(task.TABLES["test" if gold is None else "dev"],
-                         predicted_rows(examples, predictions, threshold, gold, version_2),
-                         prediction_files.ANSWER_SEPARATOR)
-        results.write_report(
-            settings, task.REPORT, lambda path, facts: squad_report.write_report(
-                path, facts, examples, predictions, gold, threshold),
-            f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
+        answers = [prediction.final_answer(threshold) for prediction in predictions]
+        rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
+        self.write_table(task.TABLES["test" if gold is None else "dev"], rows, self.target.answer_separator)
+        results.write_report(self, task.REPORT, f"SQuAD {'2.0' if version_2 else '1.1'}", scores,
+                             settings.predict_file, squad_report.write_report, rows, answers, gold)
 
     def _write_scores(self, path, scores, texts, step):
         """Writes the scores.
@@ -254,8 +245,7 @@ class QuestionAnswering(task.Task):
                     f"the best value of --null_score_diff_threshold on {settings.predict_file}")
         checkpoint = inference.checkpoint or settings.init_checkpoint
         if checkpoint and not settings.do_train and not settings.is_given("null_score_diff_threshold"):
-            threshold, path = null_threshold.read(checkpoint_formats.directory_of_checkpoint(checkpoint),
-                                                  checkpoint_files.step_in_name(checkpoint))
+            threshold, path = null_threshold.read(checkpoint)
             if threshold is not None:
                 return threshold, path
         return settings.null_score_diff_threshold, "--null_score_diff_threshold"
@@ -270,35 +260,5 @@ class QuestionAnswering(task.Task):
         """
         if not self.settings.version_2_with_negative:
             return squad_metrics.evaluate(self.gold, texts)
-        scores = squad_metrics.evaluate(self.gold, texts, True, squad_predictions.null_odds(predictions))
+        scores = squad_metrics.evaluate(self.gold, texts, True, squad_answers.null_odds(predictions))
         return {**scores, "null_score_diff_threshold": threshold}
-
-
-def predicted_rows(examples, predictions, threshold, gold=None, version_2_with_negative=False):
-    """Returns the list of `PredictedRow`s of questions.
-
-    Args:
-      examples: list of `SquadExample`.
-      predictions: list of `Prediction`, one for each example, in the order of the examples.
-      threshold: the null threshold, see --null_score_diff_threshold.
-      gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
-      version_2_with_negative: whether some questions have no answer.
-    """
-    answers = [prediction.final_answer(threshold) for prediction in predictions]
-    texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
-    scores = {} if gold is None else squad_metrics.score_answers(gold, texts, version_2_with_negative)
-    rows = []
-    for example, prediction, answer in zip(examples, predictions, answers, strict=True):
-        context = example.context if example.context is not None else " ".join(example.doc_tokens)
-        label, is_right, details = None, None, {}
-        if gold is not None:
-            exact, f1 = scores[prediction.qas_id]
-            label = tuple(dict.fromkeys(text for text, _ in gold[prediction.qas_id]))
-            is_right, details = bool(exact), {"exact_match": exact, "f1": f1}
-        if prediction.null_odds is not None:
-            details["null_odds"] = float(prediction.null_odds)
-        rows.append(PredictedRow(
-            example.line, {"id": prediction.qas_id, "question": example.question_text, "context": context},
-            (example.question_text, context), label, answer.text, {"": float(answer.probability)}, is_right,
-            details=details))
-    return rows

@@ -92,7 +92,7 @@ def read_json_lines(path, needs_tags=True, bad_lines=None):
         not usable. The message names the lines.
     """
     if bad_lines is None:
-        bad_lines = faults.FileFaults(str(path), advice=faults.ADVICE_WITHOUT_FLAG)
+        bad_lines = faults.FileFaults(str(path), is_skipping=None)
     found, blank = JsonLinesFile(str(path), [], []), None
     with tables.open_table(path) as stream:
         for line, row in tables.Table(stream, "jsonl"):

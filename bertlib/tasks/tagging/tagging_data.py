@@ -19,8 +19,10 @@ import itertools
 import re
 from typing import NamedTuple
 
+from absl import logging
+
 from bertlib.data import example_encoding, features_cache, record_files
-from bertlib.rows import faults, tables
+from bertlib.rows import faults, tables, text_keys
 from bertlib.system import files, terminal, workers
 import tokenization
 
@@ -135,7 +137,7 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True, bad_li
     """Parses a binary stream of lines; see `read_conll`. `path` is the name of the stream for error
     messages."""
     if bad_lines is None:
-        bad_lines = faults.FileFaults(path, advice=faults.ADVICE_WITHOUT_FLAG)
+        bad_lines = faults.FileFaults(path, is_skipping=None)
     lines = _read_lines(stream, bad_lines)
     try:
         parsed = _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines)
@@ -358,6 +360,27 @@ def count_types(sentences):
     return dict(sorted(counts.items()))
 
 
+def describe_file(file, scheme, labels):
+    """Logs the numbers of sentences, words and entities in a file. Warns about entity types that look like
+    misspellings, and about tags that the model does not know."""
+    words = sum(len(sentence.words) for sentence in file.sentences)
+    sizes = f"{terminal.counted(len(file.sentences), 'sentence')}, {terminal.counted(words, 'word')}"
+    if not file.is_tagged:
+        logging.info("%s: %s, without tags.", file.path, sizes)
+        return
+    counts = count_types(file.sentences)
+    logging.info("%s: %s, %s: %s.", file.path, sizes, scheme,
+                 ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
+                        "occurs %d times. If it is a misspelling, correct it in the file. Otherwise ignore "
+                        "this warning.", file.path, rare, counts[rare], frequent, counts[frequent])
+    unknown = sorted(set(collect_labels(file.sentences)) - set(labels))
+    if unknown:
+        logging.warning("%s has tags that the training data does not have. The model never predicts these "
+                        "tags, so they count as wrong: %s.", file.path, ", ".join(unknown))
+
+
 # --- Predictions -----------------------------------------------------------------------------------------
 
 
@@ -520,9 +543,8 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
         return list(files.with_progress(windows, len(items), "Converting sentence"))
 
 
-# Names of the fields. Each field has a value for each token. The first field is the mask, which decides how
-# batches are trimmed.
-SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids", "tag_mask", "word_mask")
+# Names of the fields. Each field has a value for each token.
+SEQUENCES = (*example_encoding.SEQUENCES, "tag_ids", "tag_mask", "word_mask")
 
 
 def feature_fields(seq_length):
@@ -538,9 +560,7 @@ def feature_fields(seq_length):
     Returns:
       list of `example_encoding.Field`.
     """
-    return [example_encoding.Field(name, "int64", (seq_length,),
-                                   (0, 1) if name.endswith("mask") else example_encoding.ANY_ID)
-            for name in SEQUENCES]
+    return example_encoding.token_fields((seq_length,), SEQUENCES)
 
 
 def write_windows(windows, max_seq_length, path, cache=None):

@@ -4,7 +4,7 @@ import itertools
 
 from bertlib.flag_table import entries
 from bertlib.tasks import answers, targets
-from bertlib.tasks.tagging import tagged_json_lines, tagging_data, word_splitter
+from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, word_splitter
 
 
 def create_head(num_tags, use_crf=False):
@@ -38,8 +38,6 @@ class Tags(targets.Target):
 
     @classmethod
     def score_table(cls, table):
-        # The module loads NumPy, which processes that only make features do not need.
-        from bertlib.tasks.tagging import tagging_metrics
         return tagging_metrics.score_table(table)
 
 

@@ -5,13 +5,11 @@ import os
 
 from absl import logging
 
-from bertlib.data import unknown_tokens
 from bertlib.output_directory import output_files
-from bertlib.reports.prediction_rows import PredictedRow
-from bertlib.rows import faults, text_keys
+from bertlib.rows import faults
 from bertlib.runs import head_labels, results, split_data, task
 from bertlib.runs.settings import require_file
-from bertlib.system import files, fingerprints, terminal
+from bertlib.system import files, terminal
 from bertlib.tasks.tagging import (
     tagged_json_lines,
     tagging_data,
@@ -47,7 +45,7 @@ class Tagging(task.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.windows, self._skipped = {}, []
+        self.windows = {}
 
     # --- Flags
 
@@ -69,9 +67,8 @@ class Tagging(task.Task):
             file = self._read_file(split, width)
             if split == "train" or width is None:
                 width = file.width
-            self.data[split] = file._replace(sentences=split_data.draw_examples(
-                settings, split, file.sentences,
-                lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
+            self.data[split] = file._replace(sentences=self.draw(
+                split, file.sentences, lambda sentence: [*sentence.words, None, *(sentence.tags or ())]))
         tagged = [file for file in self.data.values() if file.is_tagged]
         if tagged:
             self.scheme, why = tagging_data.detect_scheme(tagged[0]), f"fits most of {tagged[0].path}"
@@ -81,9 +78,9 @@ class Tagging(task.Task):
             tagging_data.check_scheme(file, self.scheme, why)
         self.labels = _labels(settings, self.data.get("train"))
         for file in self.data.values():
-            _describe(file, self.scheme, self.labels)
-        unknown_tokens.check({split: file.sentences for split, file in self.data.items()},
-                             lambda sentence: [sentence.words], self.tokenizer)
+            tagging_data.describe_file(file, self.scheme, self.labels)
+        self.warn_of_unknown_tokens({split: file.sentences for split, file in self.data.items()},
+                                    lambda sentence: [sentence.words])
         for split, file in self.data.items():
             self.windows[split] = self._make_windows(file)
 
@@ -100,10 +97,7 @@ class Tagging(task.Task):
         file = tagged_json_lines.read_tagged(path, settings.token_column, settings.tag_column,
                                              width if split == "test" else True, bad_lines)
         if bad_lines:
-            self._skipped.extend(bad_lines.found)
-            logging.warning("%s: %d bad lines are left out together with their sentences, because "
-                            "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
-                            len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
+            self.skipped += bad_lines.log_skipped(" together with their sentences")
         if split == "test" and width and file.width not in (None, width):
             logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
                          "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
@@ -127,9 +121,6 @@ class Tagging(task.Task):
                          "All sentences together have %d windows.", file.path, num_cut,
                          settings.max_seq_length, len(windows))
         return windows
-
-    def skipped_lines(self):
-        return self._skipped
 
     # --- The model
 
@@ -165,10 +156,7 @@ class Tagging(task.Task):
         tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
                                    self.settings.features_cache)
 
-    def scores(self, split, inference):
-        return self._tag(split, inference)[1]
-
-    def _tag(self, split, inference):
+    def predict(self, split, inference):
         """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
         `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags.
 
@@ -190,7 +178,7 @@ class Tagging(task.Task):
     def write(self, split, inference):
         settings, file = self.settings, self.data[split]
         logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
-        predicted, scores = self._tag(split, inference)
+        predicted, scores = self.predict(split, inference)
         if split == "test":
             path = os.path.join(settings.results_dir, file.predictions_name)
             files.write_text(path, file.add_predictions(predicted))
@@ -200,12 +188,10 @@ class Tagging(task.Task):
         # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
         # table.
         if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
-            self.write_table(task.TABLES[split], WordRows(file.sentences, predicted))
+            self.write_table(task.TABLES[split], tagging_report.WordRows(file.sentences, predicted))
         if split == "dev":
-            results.write_report(
-                settings, task.REPORT, lambda path, facts: tagging_report.write_report(
-                    path, facts, file.sentences, [prediction.tags for prediction in predicted]),
-                "Tagging", scores, file.path, self.shown)
+            results.write_report(self, task.REPORT, "Tagging", scores, file.path, tagging_report.write_report,
+                                 file.sentences, [prediction.tags for prediction in predicted])
 
     def _write_scores(self, split, predicted, scores):
         """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains
@@ -250,52 +236,3 @@ def _labels(settings, train):
         raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong[0]!r} is not a tag of the "
                          "scheme IOB2. Train a model for tagging, with --do_train=true.")
     return labels
-
-
-def _describe(file, scheme, labels):
-    """Logs the numbers of sentences, words and entities in a file. Warns about entity types that look like
-    misspellings, and about tags that the model does not know."""
-    words = sum(len(sentence.words) for sentence in file.sentences)
-    sizes = f"{terminal.counted(len(file.sentences), 'sentence')}, {terminal.counted(words, 'word')}"
-    if not file.is_tagged:
-        logging.info("%s: %s, without tags.", file.path, sizes)
-        return
-    counts = tagging_data.count_types(file.sentences)
-    logging.info("%s: %s, %s: %s.", file.path, sizes, scheme,
-                 ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
-    for rare, frequent in text_keys.find_misspellings(counts).items():
-        logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
-                        "occurs %d times. If it is a misspelling, correct it in the file. Otherwise ignore "
-                        "this warning.", file.path, rare, counts[rare], frequent, counts[frequent])
-    unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
-    if unknown:
-        logging.warning("%s has tags that the training data does not have. The model never predicts these "
-                        "tags, so they count as wrong: %s.", file.path, ", ".join(unknown))
-
-
-class WordRows:
-    """The `PredictedRow`s of the words of a file. The object can be iterated any number of times.
-
-    The fields of a row are "sentence" and "word". "sentence" is the number of the sentence that contains the
-    word; the first sentence has the number 1. The label and the prediction are tags in the scheme of the
-    file. The tags of a sentence are in consecutive rows, so the scores of entities can be computed from the
-    table.
-    """
-
-    def __init__(self, sentences, predictions):
-        """Stores the data.
-
-        Args:
-          sentences: list of `tagging_data.Sentence`. The tags of a sentence may be None.
-          predictions: list with a `tagging_data.Prediction` for each sentence.
-        """
-        self._sentences, self._predictions = sentences, predictions
-
-    def __iter__(self):
-        pairs = zip(self._sentences, self._predictions, strict=True)
-        for number, (sentence, prediction) in enumerate(pairs, 1):
-            labels = sentence.tags or [None] * len(sentence.words)
-            words = zip(sentence.lines, sentence.words, labels, *prediction, strict=True)
-            for line, word, label, tag, probability in words:
-                yield PredictedRow(line, {"sentence": str(number), "word": word}, (word,), label, tag,
-                                   {"": probability}, None if label is None else label == tag)

@@ -7,6 +7,7 @@ the order of the lines.
 """
 
 import contextlib
+import dataclasses
 import json
 import re
 import zipfile
@@ -20,7 +21,7 @@ from bertlib.estimator import estimator, replica_sync
 from bertlib.rows import tables
 from bertlib.system import files
 from bertlib.tasks import head
-from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
+from bertlib.tasks.classification.classifier_features import _truncate_seq_pair, make_sequences
 from bertlib.tasks.pretraining import corpus
 import modeling
 
@@ -33,16 +34,17 @@ _WINDOW_BYTES = 1 << 27
 _DECIMALS = 6
 
 
-class InputExample(object):
+@dataclasses.dataclass(eq=False)
+class InputExample:
     """A line of a text file: a single text or a pair of texts."""
 
-    def __init__(self, unique_id, text_a, text_b):
-        self.unique_id = unique_id
-        self.text_a = text_a
-        self.text_b = text_b
+    unique_id: int
+    text_a: str
+    text_b: str | None
 
 
-class InputFeatures(object):
+@dataclasses.dataclass(eq=False)
+class InputFeatures:
     """The features of a line, which are the input of the model.
 
     Attributes:
@@ -51,12 +53,11 @@ class InputFeatures(object):
       input_ids, input_mask, input_type_ids: lists of int, padded with zeros.
     """
 
-    def __init__(self, unique_id, tokens, input_ids, input_mask, input_type_ids):
-        self.unique_id = unique_id
-        self.tokens = tokens
-        self.input_ids = input_ids
-        self.input_mask = input_mask
-        self.input_type_ids = input_type_ids
+    unique_id: int
+    tokens: list
+    input_ids: list
+    input_mask: list
+    input_type_ids: list
 
 
 # --- Lines to features -----------------------------------------------------------------------------------
@@ -81,12 +82,10 @@ def generate_features(examples, seq_length, tokenizer):
         tokens_a = list(tokenizer.tokenize(example.text_a))
         tokens_b = list(tokenizer.tokenize(example.text_b or ""))
         _truncate_seq_pair(tokens_a, tokens_b, seq_length - (3 if tokens_b else 2))
-        tokens = ["[CLS]", *tokens_a, "[SEP]"]
-        second = [*tokens_b, "[SEP]"] if tokens_b else []
-        length, padding = len(tokens) + len(second), [0] * (seq_length - len(tokens) - len(second))
-        yield InputFeatures(
-            example.unique_id, tokens + second, tokenizer.convert_tokens_to_ids(tokens + second) + padding,
-            [1] * length + padding, [0] * len(tokens) + [1] * len(second) + padding)
+        first, second = ["[CLS]", *tokens_a, "[SEP]"], [*tokens_b, "[SEP]"] if tokens_b else []
+        padding = [0] * (seq_length - len(first) - len(second))
+        yield InputFeatures(example.unique_id, first + second, *(
+            values + padding for values in make_sequences(first, second, tokenizer).values()))
 
 
 def arrays_of(features, seq_length):

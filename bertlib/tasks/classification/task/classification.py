@@ -1,6 +1,7 @@
 """Contains the task of run_classifier.py: one label, a score, or several labels for each text or pair of
 texts."""
 
+import collections
 import functools
 import itertools
 import os
@@ -8,18 +9,13 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.data.batches import split_batch
-from bertlib.output_directory import output_files
-from bertlib.reports import classification_report, prediction_files
+from bertlib.data import batches, unknown_tokens
+from bertlib.reports import classification_report
 from bertlib.runs import checks, model_config, results, run_record, task
 from bertlib.system import files
-from bertlib.tasks.classification import glue_submission_files
-from bertlib.tasks.classification.classifier_data import feature_fields
-from bertlib.tasks.classification.task import (
-    classification_run,
-    classification_splits,
-    custom_task,
-)
+from bertlib.tasks import window_pooling
+from bertlib.tasks.classification import classifier_features, glue_submission_files
+from bertlib.tasks.classification.task import class_weights, classification_run, classification_splits
 
 # Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
 # the suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training
@@ -39,15 +35,16 @@ class Classification(task.Task):
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
-      source: the `classification_run.Source`, after `resolve`.
-      data: the `classification_splits.Splits`, after `read`.
+      source: the `custom_task.Source`, after `resolve`.
+      data: see `classification_run.read_examples`, after `read`.
     """
 
     command = "run_classifier.py"
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.source = self.data = None
+        self.source, self._test_has_labels = None, False
+        self._records = {}  # {split: its `classifier_features.FeatureRecords`}, after `read`
         self._official = []  # one text for each split: the name of the split and its official metrics
 
     @property
@@ -69,11 +66,7 @@ class Classification(task.Task):
     # --- Files and data
 
     def input_files(self):
-        settings = self.settings
-        if settings.data_dir is None:
-            return custom_task.list_files(settings)
-        names = [name for names in self.declared.file_names().values() for name in names]
-        return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
+        return classification_run.list_files(self.settings, self.declared)
 
     @property
     def inferred(self):
@@ -100,29 +93,32 @@ class Classification(task.Task):
     def result_names(self, split):
         part, suffix = _part(split), self._suffix(split)
         # An earlier run may have evaluated additional sets that this run does not have. Their results go.
-        missing = [] if self.data is None or split != part else [
-            other for other in self.inferred
-            if other.startswith(f"{part}_") and other not in self.data.examples]
+        missing = [] if not self.data or split != part else [
+            other for other in self.inferred if other.startswith(f"{part}_") and other not in self.data]
         return [*(name for other in missing for name in self.result_names(other)),
                 *(name.format(suffix) for name in _RESULTS_OF[part]),
                 *(file for file, (its_split, _) in self.declared.submission.items() if its_split == split)]
 
-    def other_names(self):
-        return [output_files.SKIPPED_LINES] if self.settings.skip_bad_lines else []
-
     def read(self):
-        examples, test_has_labels = classification_run.read_examples(self.settings, self.source.processor,
-                                                                     self.target)
-        if self.config and any(example.text_b for part in examples.values() for example in part):
-            checks.check_segments(self.config, f"the examples of {self.settings.task_name} are pairs")
-        self.data = classification_splits.Splits(self.settings, examples, self.target, self.tokenizer,
-                                                 test_has_labels)
+        settings, target = self.settings, self.target
+        self.data, self._test_has_labels = classification_run.read_examples(settings, self.source.processor,
+                                                                            target)
+        if self.config and any(example.text_b for part in self.data.values() for example in part):
+            checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
+        self.skipped = self.source.skipped
+        class_weights.parse_weights(settings, target)
+        self._records = {split: classifier_features.FeatureRecords(
+            examples, target, settings.max_seq_length, self.tokenizer, settings.num_workers,
+            settings.doc_stride, self._has_labels(split)) for split, examples in self.data.items()}
+        unknown_tokens.check(self.data, lambda example: (
+            getattr(example, "text_a", None), getattr(example, "text_b", None)), self.tokenizer)
+        if settings.doc_stride and "train" in self.data:
+            self._records["train"].cache()  # the number of training steps depends on the number of windows
 
-    def splits(self):
-        return [split for split in self.inferred if split in self.data.examples]
-
-    def skipped_lines(self):
-        return self.source.skipped
+    def _has_labels(self, split):
+        """Returns whether the labels of a split are real. In a test set without labels, each example has the
+        default label."""
+        return not split.startswith("test") or split == "test" and self._test_has_labels
 
     # --- The model
 
@@ -134,23 +130,32 @@ class Classification(task.Task):
         return self.target.create_head()
 
     def head_for_training(self):
-        return self.data.head_for_training()
+        """Returns the head for the training. For a classification, the loss of this head uses --class_weights
+        and --label_smoothing."""
+        if not self.target.takes_class_weights:
+            return self.create_head()
+        counts, train = collections.Counter(), self.data.get("train", ())
+        windows = train and self._records["train"].windows or [1] * len(train)
+        for example, number in zip(train, windows):
+            counts[example.label] += number
+        return self.target.create_head(**class_weights.loss_options(self.settings, self.target, counts))
 
     def fields(self, seq_length, split="train"):
-        return feature_fields(seq_length, self.target)
+        return classifier_features.feature_fields(seq_length, self.target)
 
     @property
     def noun(self):
         return "window" if self.settings.doc_stride else "example"
 
     def num_examples(self):
-        return len(self.data.training)
+        train = self.data.get("train", ())
+        return sum(self._records["train"].windows) if self.settings.doc_stride and train else len(train)
 
     def num_train_steps(self):
         return task.count_steps(self.settings, self.num_examples(), f"training {self.noun}")
 
     def describe(self):
-        settings, target, examples = self.settings, self.target, self.data.examples
+        settings, target, examples = self.settings, self.target, self.data
         recorded = dict(self.source.recorded)
         if "task_module" in recorded:
             counts = {2 if example.text_b else 1 for rows in examples.values() for example in rows}
@@ -177,16 +182,18 @@ class Classification(task.Task):
         return {f"eval_{name}": names[name] for name in self.declared.metrics}
 
     def write_features(self, split, path):
-        self.data.write(split, path)
+        settings, records = self.settings, self._records[split]
+        records.write(path, settings.features_cache)
+        logging.info("Lengths of %s: %s", split.replace("_", " "), classifier_features.describe_lengths(
+            records.lengths, "example", settings.max_seq_length,
+            sum(records.windows) if settings.doc_stride else None,
+            "raise --max_seq_length, or pass --doc_stride to split them into windows"))
 
     def assist(self, split, inference):
-        if self.data.has_labels(split):
+        if self._has_labels(split):
             self._evaluate(split, inference, _read_all)
         else:
             super().assist(split, inference)
-
-    def scores(self, split, inference):
-        return self._predict(split, inference)[1]
 
     def _evaluate(self, split, inference, metrics):
         """Returns the result of `Inference.evaluate` for a split with labels."""
@@ -195,23 +202,42 @@ class Classification(task.Task):
         return inference.evaluate(metrics=metrics, name=f"test{self._of_task}",
                                   batch_size=self.settings.predict_batch_size)
 
-    def _predict(self, split, inference):
+    def predict(self, split, inference):
         """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
         if the split has no labels."""
         predictions = []
 
-        def of_batches(batches):
-            rows = itertools.chain.from_iterable(map(split_batch, batches))
-            predictions.extend(self.data.in_order(split, rows))
-            metrics = self.target.metrics(*self.data.arrays(split, predictions))
+        def of_batches(parts):
+            rows = itertools.chain.from_iterable(map(batches.split_batch, parts))
+            predictions.extend(self._of_examples(split, batches.restore_file_order(rows)))
+            metrics = self.target.metrics(*self._arrays(split, predictions))
             if self.settings.doc_stride:
                 metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
             return {**metrics, **self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])}
 
-        if self.data.has_labels(split):
+        if self._has_labels(split):
             metrics = self._evaluate(split, inference, of_batches)
             return predictions, metrics
-        return self.data.in_order(split, inference.rows()), None
+        return self._of_examples(split, inference.rows()), None
+
+    def _of_examples(self, split, rows):
+        """Returns the predictions for the examples of a split as a list of dicts. With --doc_stride, the
+        prediction for an example is the mean over the example's windows. `rows` are the predictions of the
+        Estimator, in the order of the examples or windows."""
+        rows = list(rows)
+        return window_pooling.pooled(rows, self._records[split].windows) if self.settings.doc_stride else rows
+
+    def _arrays(self, split, predictions):
+        """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
+        `text_targets`."""
+        labels = np.array(self._records[split].label_ids)
+        outputs = np.array([row[self.target.output] for row in predictions])
+        # The predictions contain losses that were computed from the logits. These losses are exact. A loss
+        # that is computed from a probability is not exact if the probability was rounded to 1. With windows,
+        # the loss of a text is the loss of its mean prediction, not the mean of the losses.
+        losses = (self.target.losses(labels, outputs) if self.settings.doc_stride
+                  else np.array([row["loss"] for row in predictions]))
+        return labels, outputs, losses
 
     def _own_metrics(self, split, predictions, known):
         """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
@@ -220,14 +246,14 @@ class Classification(task.Task):
         results are still written. The attribute `failure` keeps it for the end of the run.
 
         Args:
-          split, predictions: see `_predict`.
+          split, predictions: see `predict`.
           known: names of the metrics that the head computes.
         """
         if not hasattr(self.declared, "compute_metrics"):
             return {}
         try:
             found = self.declared.compute_metrics(
-                [self.target.row_label(example.label) for example in self.data.examples[split]],
+                [self.target.row_label(example.label) for example in self.data[split]],
                 [self.target.row_answer(row[self.target.output])[0] for row in predictions])
             metrics = {f"eval_{name}": float(value) for name, value in found.items()}
             for name in metrics:
@@ -244,13 +270,18 @@ class Classification(task.Task):
     def write(self, split, inference):
         part, suffix = _part(split), self._suffix(split)
         logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
-                     len(self.data.examples[split]))
-        predictions, metrics = self._predict(split, inference)
-        rows = self.data.predicted_rows(split, predictions)
+                     len(self.data[split]))
+        predictions, metrics = self.predict(split, inference)
+        has_labels = self._has_labels(split)
+        rows = classification_splits.PredictedRows(
+            self.data[split], predictions, self.target, self._records[split].lengths,
+            self._arrays(split, predictions)[2] if has_labels else None, has_labels)
         if part == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
-            self._write_table(f"eval_predictions{suffix}", rows)
-            self._write_report(split, f"eval_report{suffix}.html", metrics, rows)
+            self.write_table(f"eval_predictions{suffix}", rows, self.target.separator)
+            results.write_report(self, f"eval_report{suffix}.html", self._name, metrics,
+                                 self._data_file(split), classification_report.write_report, rows,
+                                 self.target.labels, self.target.threshold)
         else:
             if metrics:
                 self._write_metrics(split, f"test_eval_results{self._of_task}", metrics, predictions, rows)
@@ -258,7 +289,7 @@ class Classification(task.Task):
             answers = [self.target.predicted_label(row) for row in numbers]
             self._write_predictions(numbers, answers, suffix)
             glue_submission_files.write_predictions(self.settings.results_dir, self.declared, split, answers)
-            self._write_table(f"test_predictions{suffix}", rows)
+            self.write_table(f"test_predictions{suffix}", rows, self.target.separator)
         self._log_samples(split, predictions)
 
     def _log_samples(self, split, predictions):
@@ -267,7 +298,7 @@ class Classification(task.Task):
         splits = self.splits()
         if split == splits[0]:
             classification_splits.log_sample_predictions(
-                split, self.data.examples[split], predictions, self.target, self.data.has_labels(split))
+                split, self.data[split], predictions, self.target, self._has_labels(split))
         if split == splits[-1] and self._official:
             logging.info("%s %s", self._name, "; ".join(self._official))
 
@@ -282,7 +313,7 @@ class Classification(task.Task):
         names = self.target.metric_names_of_labels()
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self.declared.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
-        labels, outputs, _ = self.data.arrays(split, predictions)
+        labels, outputs, _ = self._arrays(split, predictions)
         more, file_name = self.target.details(labels, outputs), f"{name}.txt"
         # A metric of a --task_module may have the name of one of the further metrics. It has priority.
         combined = results.write_metrics(self.settings, split, name, metrics, more)
@@ -291,27 +322,10 @@ class Classification(task.Task):
             logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
                          "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
                          ", ".join(missing[:_MAX_LISTED]))
-        warning = self.target.constant_warning(metrics, rows)
+        warning = self.target.constant_warning([row.label for row in rows], [row.prediction for row in rows])
         if warning:
             logging.warning("%s: %s", file_name, warning)
         return combined
-
-    def _write_table(self, name, rows):
-        """Writes the table of the examples and their predictions."""
-        settings = self.settings
-        path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
-        prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
-                                           self.target.separator)
-        logging.info("Table of the texts and their predictions: %s.", path)
-
-    def _write_report(self, split, file_name, metrics, rows):
-        """Writes the report of an evaluation; see `results.write_report`."""
-        def write(path, facts):
-            classification_report.write_report(path, facts, rows, self.target.labels,
-                                               self.target.threshold)
-
-        results.write_report(self.settings, file_name, write, self._name, metrics, self._data_file(split),
-                             self.shown)
 
     def _data_file(self, split):
         """Returns the path of the file with the examples of a development set; None if it is unknown."""

@@ -1,12 +1,10 @@
 """Finds the source of a run's examples: a known task, the user's own data, or a task module. Reads the
 examples."""
 
-from collections.abc import Sequence
 import contextlib
 import copy
 import os
 import re
-from typing import NamedTuple
 
 from absl import logging
 
@@ -15,37 +13,14 @@ from bertlib.output_directory.directory import OutputDirectory
 from bertlib.runs import run_record, split_data
 from bertlib.runs.settings import PHASES, require_data_dir, sample_path
 from bertlib.tasks import targets
-from bertlib.tasks.classification import dev_split, row_examples
-from bertlib.tasks.classification.classifier_data import (
-    PROCESSORS,
-    DataProcessor,
-    XnliProcessor,
-    get_processor,
-)
+from bertlib.tasks.classification import classifier_data, dev_split, row_examples
+from bertlib.tasks.classification.classifier_data import DataProcessor
 from bertlib.tasks.classification.classifier_features import check_examples
 from bertlib.tasks.classification.task import custom_task, task_module
 
 
-class Source(NamedTuple):
-    """The source of a run's examples.
-
-    Attributes:
-      processor: the processor of the task.
-      target: the target of the task's model, see `text_targets`.
-      recorded: {name of a field of run.json: value} that describe the source.
-      files: {name: content in bytes} of files that a training writes to its output directory.
-      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
-    """
-
-    processor: object
-    target: object
-    recorded: dict = {}  # noqa: RUF012
-    files: dict = {}  # noqa: RUF012
-    skipped: Sequence = ()
-
-
 def find_source(settings, suffix=""):
-    """Returns the `Source` for --task_name, for --task_module or for the user's own data.
+    """Returns the `custom_task.Source` for --task_name, for --task_module or for the user's own data.
 
     Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
     whose values are in the record of the training; and --data_dir, whose default is the directory of this
@@ -61,35 +36,31 @@ def find_source(settings, suffix=""):
     if task_module.is_given(settings):
         source = _load_module(settings, suffix)
     elif custom_task.is_given(settings):
-        splits, target, dev_rows, skipped = custom_task.read(settings, suffix)
-        source = Source(row_examples.CustomProcessor(splits, target), target, skipped=skipped)
-        if dev_rows:
-            source = source._replace(recorded={"dev_rows": dev_rows.recorded},
-                                     files={output_files.DEV_ROWS: dev_rows.content.encode()})
+        source = custom_task.read(settings, suffix)
     else:
         processor = _known_task(settings, suffix)
-        source = Source(processor, _create_target(settings, processor))
-    if settings.is_given("xnli_language") and not isinstance(source.processor, XnliProcessor):
+        source = custom_task.Source(processor, _create_target(settings, processor))
+    if settings.is_given("xnli_language") and not isinstance(source.processor, classifier_data.XnliProcessor):
         raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task XNLI. "
                          "Leave the flag out.")
     return source
 
 
 def _load_module(settings, suffix):
-    """Returns the `Source` for --task_module."""
+    """Returns the `custom_task.Source` for --task_module."""
     processor, content, recorded = task_module.load(settings)
     is_default = settings.output_dir is None
     if is_default:
         settings.set_default("output_dir", custom_task.default_directory(settings.task_module, suffix))
     settings.task_name, settings.task_type = task_module.TASK, processor.task_type
     custom_task.choose_phases(settings, lambda split: _provides(processor, split))
-    run_record.inherit_settings(settings, *custom_task.TASK_TYPES, without=("task_name", "task_type"))
+    run_record.inherit_settings(settings, *row_examples.TASK_TYPES, without=("task_name", "task_type"))
     if settings.data_dir is not None:
         require_data_dir(settings.data_dir)
     if is_default:
         custom_task.refuse_other_file(settings, "task_module", lambda record: (
             recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
-    return Source(processor, _create_target(settings, processor), {"task_module": recorded},
+    return custom_task.Source(processor, _create_target(settings, processor), {"task_module": recorded},
                   {output_files.TASK_MODULE: content})
 
 
@@ -104,8 +75,8 @@ def _known_task(settings, suffix):
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    run_record.inherit_settings(settings, *custom_task.TASK_TYPES)
-    if settings.task_name == custom_task.TASK:
+    run_record.inherit_settings(settings, *row_examples.TASK_TYPES)
+    if settings.task_name == row_examples.TASK:
         raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                          "Name a file with --dev_file or --test_file.")
     if settings.task_name == task_module.TASK:
@@ -116,14 +87,14 @@ def _known_task(settings, suffix):
         why = "" if settings.do_train or settings.output_dir is None else (
             f", because --output_dir={settings.output_dir} contains no training of a classifier with a "
             f"{output_files.RECORD}")
-        raise ValueError(f"--task_name is required{why}; known tasks: {', '.join(sorted(PROCESSORS))}. Or "
-                         "name your own data with --train_file, or pass the Python file of your own task as "
-                         "--task_module.")
+        known = ", ".join(sorted(classifier_data.PROCESSORS))
+        raise ValueError(f"--task_name is required{why}; known tasks: {known}. Or name your own data with "
+                         "--train_file, or pass the Python file of your own task as --task_module.")
     try:
-        processor = get_processor(settings.task_name)
+        processor = classifier_data.get_processor(settings.task_name)
     except ValueError as error:
         raise ValueError(f"--task_name: {error}") from error
-    if isinstance(processor, XnliProcessor):
+    if isinstance(processor, classifier_data.XnliProcessor):
         processor.language = settings.xnli_language
     if settings.data_dir is None:
         sample = sample_path(settings.task_name.upper())
@@ -145,9 +116,9 @@ def _create_target(settings, processor):
         twice, or returns a label that cannot be written into files; or a flag is not for this type of task.
     """
     declared, name = task_declaration(processor), type(processor).__name__
-    if declared.task_type not in custom_task.TASK_TYPES:
+    if declared.task_type not in row_examples.TASK_TYPES:
         raise ValueError(f"{name}.task_type is {declared.task_type!r}. It must be one of "
-                         f"{', '.join(custom_task.TASK_TYPES)}.")
+                         f"{', '.join(row_examples.TASK_TYPES)}.")
     kind = targets.find(declared.task_type)
     if declared.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
         declared.metrics = tuple(kind.metric_names)[:2]
@@ -233,6 +204,15 @@ def _examples_of_sets(settings, processor, split):
         else:
             examples[f"{split}_{name}"] = further
     return examples
+
+
+def list_files(settings, declared):
+    """Returns the data files of a run, as {name of a flag: list of paths}. `declared` is the result of
+    `task_declaration`."""
+    if settings.data_dir is None:
+        return custom_task.list_files(settings)
+    names = [name for names in declared.file_names().values() for name in names]
+    return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
 
 def task_declaration(processor):

@@ -1,10 +1,13 @@
 """Reads the user's own data for a classification or regression (--train_file, --dev_file, --test_file), and
 determines the labels."""
 
+from collections.abc import Sequence
 import os
+from typing import NamedTuple
 
 from absl import logging
 
+from bertlib.output_directory import output_files
 from bertlib.rows import tables, text_keys
 from bertlib.rows.columns import check_header_flag
 from bertlib.runs import head_labels, run_record, split_data
@@ -12,13 +15,30 @@ from bertlib.runs.settings import PHASES, require_file
 from bertlib.system import files
 from bertlib.tasks import targets
 from bertlib.tasks.classification import dev_split, row_examples, text_targets
-from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
           "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 _MAX_LISTED = 30
+
+
+class Source(NamedTuple):
+    """The source of a run's examples.
+
+    Attributes:
+      processor: the processor of the task.
+      target: the target of the task's model, see `text_targets`.
+      recorded: {name of a field of run.json: value} that describe the source.
+      files: {name: content in bytes} of files that a training writes to its output directory.
+      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
+    """
+
+    processor: object
+    target: object
+    recorded: dict = {}  # noqa: RUF012
+    files: dict = {}  # noqa: RUF012
+    skipped: Sequence = ()
 
 
 def is_given(settings):
@@ -50,14 +70,13 @@ def read(settings, suffix=""):
       suffix: suffix of the default --output_dir.
 
     Returns:
-      four values: a dict {"train", "dev" or "test": `row_examples.Split`} of the files that the phases need;
-      the target; the `dev_split.DevRows` or None; and the lines that were left out.
+      the `Source`.
 
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
     _check_files(settings)
-    settings.task_name = TASK
+    settings.task_name = row_examples.TASK
     is_default = settings.output_dir is None
     if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
@@ -68,7 +87,7 @@ def read(settings, suffix=""):
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
     record = settings.trained and settings.trained.record
-    run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
+    run_record.inherit_settings(settings, *row_examples.TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
@@ -81,12 +100,17 @@ def read(settings, suffix=""):
     target = create_target(settings, kind, labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
+    processor = row_examples.CustomProcessor(splits, target)
     if is_default:
         refuse_other_file(settings, "train_file", lambda record: (
             run_record.describe_examples(split_data.draw_examples(
-                settings, "train", row_examples.CustomProcessor(splits, target).get_train_examples(None),
-                dev_split.row_digest)) == record["train_data"]))
-    return splits, target, stored_rows, reader.skipped
+                settings, "train", processor.get_train_examples(None), dev_split.row_digest))
+            == record["train_data"]))
+    recorded, contents = {}, {}
+    if stored_rows:
+        recorded["dev_rows"] = stored_rows.recorded
+        contents[output_files.DEV_ROWS] = stored_rows.content.encode()
+    return Source(processor, target, recorded, contents, reader.skipped)
 
 
 def list_files(settings):

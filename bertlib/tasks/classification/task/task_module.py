@@ -1,11 +1,12 @@
-"""Loads the Python file of --task_module, which contains a processor of the user.
+"""Loads the Python file of --task_module, which contains a processor or a task of the user.
 
-A training stores a copy of the file as task_module.py in its output directory. An evaluation or a prediction
-in the same directory executes this copy, unless --task_module names a file. No other command executes the
-copy.
+A training with a processor stores a copy of the file as task_module.py in its output directory. An
+evaluation or a prediction in the same directory executes this copy, unless --task_module names a file. No
+other command executes the copy.
 """
 
 import contextlib
+import functools
 import os
 import sys
 import traceback
@@ -15,6 +16,7 @@ from absl import logging
 
 from bertlib.output_directory import output_files
 from bertlib.runs.settings import PHASES, require_file
+from bertlib.runs.task import Task
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.classification.task import custom_task
@@ -58,7 +60,7 @@ def is_given(settings):
 
 
 def load(settings):
-    """Executes the task module.
+    """Executes the task module, which contains a processor.
 
     Args:
       settings: a `Settings`.
@@ -81,25 +83,51 @@ def load(settings):
             raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
                              f"the fingerprint in {output_files.RECORD}. Restore the file from a copy, or "
                              "name the original module with --task_module.")
+    found = _find_class(path, content)
+    if issubclass(found, Task):
+        raise ValueError(f"--task_module={path} contains a task. Pass it to run_classifier.py.")
+    processor = found()
+    name = name if name.isprintable() else ascii(name)
+    processor.name = processor.name or os.path.splitext(name)[0]
+    return processor, content, {"name": name, "fingerprint": fingerprint}
+
+
+def find_task(settings):
+    """Returns an object of the class in --task_module if this class is derived from `bertlib.runs.task.Task`.
+    Returns None if the module contains a processor, or if the flag was not given."""
+    if not settings.task_module:
+        return None
+    with name_line_in_errors(settings):
+        path = require_file(settings, "task_module")
+        found = _find_class(path, files.read_bytes(path))
+    return found(settings) if issubclass(found, Task) else None
+
+
+@functools.cache
+def _find_class(path, content):
+    """Executes a module. Returns its only class that is derived from `DataProcessor` or from `Task`.
+
+    Args:
+      path: the file.
+      content: bytes.
+    """
     # `import run_classifier` would execute the running command again, and define its flags again.
     sys.modules.setdefault("run_classifier", classifier_data)
-    module = types.ModuleType(f"task_module_{fingerprint}")  # no other module has this name
+    # No other module has this name.
+    module = types.ModuleType(f"task_module_{fingerprints.hash_bytes(content)}")
     module.__file__ = path
     # The module must be in `sys.modules`, because pickle searches there for the module of a class.
     sys.modules[module.__name__] = module
     exec(compile(content, path, "exec"), vars(module))
-    tasks = {value.__name__: value for value in vars(module).values()
-             if isinstance(value, type) and issubclass(value, classifier_data.DataProcessor)
-             and value.__module__ == module.__name__ and not value.__name__.startswith("_")}
-    if len(tasks) != 1:
+    classes = {value.__name__: value for value in vars(module).values()
+               if isinstance(value, type) and issubclass(value, (classifier_data.DataProcessor, Task))
+               and value.__module__ == module.__name__ and not value.__name__.startswith("_")}
+    if len(classes) != 1:
         raise ValueError(f"--task_module={path} must contain exactly one class derived from "
-                         f"run_classifier.DataProcessor, but it contains {len(tasks)}"
-                         f"{': ' if tasks else ''}{', '.join(tasks)}. A class whose name begins with an "
-                         "underscore does not count.")
-    processor = next(iter(tasks.values()))()
-    name = name if name.isprintable() else ascii(name)
-    processor.name = processor.name or os.path.splitext(name)[0]
-    return processor, content, {"name": name, "fingerprint": fingerprint}
+                         "run_classifier.DataProcessor or bertlib.runs.task.Task, but it contains "
+                         f"{len(classes)}{': ' if classes else ''}{', '.join(classes)}. A class whose name "
+                         "begins with an underscore does not count.")
+    return next(iter(classes.values()))
 
 
 @contextlib.contextmanager

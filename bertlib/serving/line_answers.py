@@ -1,0 +1,325 @@
+"""Answers the lines of a file or stream, in chunks, and formats the answers as CSV or JSON Lines."""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+
+from absl import logging
+
+from bertlib.estimator import replica_sync
+from bertlib.replicas import replica_group
+from bertlib.reports.prediction_files import format_csv_row
+from bertlib.rows import columns, tables
+from bertlib.serving import prediction_inputs
+from bertlib.system import files, locks
+
+# Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
+# batches.
+_BATCHES = 16
+
+
+# --- Answers ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_streams(settings):
+    """Returns a context manager that yields the stream of the lines (binary) and the stream of the answers
+    (text).
+
+    The output file appears only when all answers are written. Only replica 0 writes the output file.
+    """
+    with contextlib.ExitStack() as stack:
+        lines = sys.stdin.buffer
+        output = sys.stdout if replica_group.is_first() else stack.enter_context(open(os.devnull, "w"))
+        if settings.input_file != "-":
+            lines = stack.enter_context(tables.open_table(settings.input_file))
+        if settings.output_file != "-" and replica_group.is_first():
+            files.make_directories(os.path.dirname(settings.output_file) or ".")
+            stack.enter_context(locks.lock_file(settings.output_file))
+            partial = stack.enter_context(files.atomic_replacement(settings.output_file))
+            compressed = tables.is_compressed(settings.output_file)
+            output = stack.enter_context(tables.text_writer(partial, compressed))
+        yield lines, output
+
+
+def chunks_as_they_arrive(items, most, waits=False):
+    """Yields lists of 1 to `most` items. If `waits` is false, a list contains only the items that have
+    already arrived.
+
+    A thread iterates over the items. If the thread raises an error, this function first yields the items that
+    came before the error, and then raises the error.
+
+    Args:
+      items: iterable.
+      most: int, maximum length of a list.
+      waits: bool, whether to wait until a list has its maximum length or the items end. If it is true, the
+        batches are the same in each run. So the answers are also the same in each run: in a different batch,
+        an answer could be rounded differently.
+    """
+    waiting = queue.Queue(2 * most)
+
+    def fill():
+        # Puts a pair (item, None) into the queue for each item. The last pair is (None, the exception that
+        # ended the iteration).
+        try:
+            for item in items:
+                waiting.put((item, None))
+            waiting.put((None, StopIteration()))
+        except Exception as error:  # noqa: BLE001 (raised below)
+            waiting.put((None, error))
+
+    threading.Thread(target=fill, daemon=True).start()
+    end = None
+    while end is None:
+        chunk = []
+        item, end = waiting.get()
+        with contextlib.suppress(queue.Empty):  # if no further input is waiting, the chunk is complete
+            while end is None:
+                chunk.append(item)
+                if len(chunk) == most:
+                    break
+                item, end = waiting.get(block=waits)
+        if chunk:
+            yield chunk
+    if not isinstance(end, StopIteration):
+        raise end
+
+
+def answer_chunk(predictor, chunk, table, skip_bad_lines):
+    """Answers the inputs of a chunk.
+
+    Args:
+      predictor: a `serving.Predictor`.
+      chunk: list of `prediction_inputs.Input`, the inputs.
+      table: see `_create_table`.
+      skip_bad_lines: bool. If true, the answer to an unusable input describes the problem of this input. If
+        false, only the inputs before the first unusable input are answered.
+
+    Returns:
+      a triple: a list with the text of each answer; the number of these answers that describe an unusable
+      input; the unusable input at which answering stopped, or None.
+    """
+    checked, stop = [], None
+    for item in chunk:
+        item, prepared = _prepare(predictor, item, table)
+        if item.problem is not None and not skip_bad_lines:
+            stop = item
+            break
+        checked.append((item, prepared))
+    answers = iter(predictor.answer([prepared for item, prepared in checked if item.problem is None]))
+    texts = [table.format(item, next(answers) if item.problem is None else
+                          {"error": f"line {item.line}: {item.problem}"}) for item, _ in checked]
+    return texts, sum(item.problem is not None for item, _ in checked), stop
+
+
+def _prepare(predictor, item, table):
+    """Tokenizes an input. Returns the `prediction_inputs.Input`, with the problem if it cannot be used, and
+    the result of `predictor.prepare`."""
+    prepared, problem = None, item.problem
+    if problem is None:
+        try:
+            prepared = predictor.prepare(*item.values)
+            problem = table.find_problem(item)
+        except ValueError as error:
+            problem = str(error)
+    return item._replace(problem=problem), prepared
+
+
+def _create_table(settings, predictor, input_format):
+    """Returns an `AnswerTable` for CSV output, or an `AnswerLines` for JSON
+    Lines."""
+    output_format = settings.output_format
+    if output_format is None:
+        is_csv = settings.output_file.lower().removesuffix(".gz").endswith(".csv")
+        output_format = "csv" if is_csv else "jsonl"
+    if output_format == "jsonl":
+        return AnswerLines()
+    # The first answer determines the columns of the table. In plain text, a later line may have more texts
+    # than the first line. So the names of all columns are passed.
+    fields = predictor.fields if input_format == "text" else ()
+    labels = predictor.answers.columns_of_answers() if fields else ()
+    return AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
+                                     predictor.label_separator, labels)
+
+
+def _broadcast(replicas, chunks):
+    """Broadcasts the chunks that replica 0 reads. On every replica, yields the same lists of
+    `prediction_inputs.Input`."""
+    for chunk in replica_sync.broadcast_items(
+            replicas, ([tuple(item) for item in chunk] for chunk in chunks)):
+        yield [prediction_inputs.Input(*item) for item in chunk]
+
+
+def answer_file(settings, predictor):
+    """Answers all lines of the input file.
+
+    Raises:
+      ValueError: a line is not usable, see `_refuse`.
+      BrokenPipeError: the program that reads the answers has ended.
+    """
+    answered = skipped = 0
+    column_flags = {name: getattr(settings, name) for name in prediction_inputs.COLUMN_FLAGS
+                    if settings.is_given(name)}
+    reader = predictor.input_reader(column_flags)
+    replicas = replica_group.current()
+    with open_streams(settings) as (lines, output):
+        name = "standard input" if settings.input_file == "-" else settings.input_file
+        # From a pipe, no lines are read ahead: the program that writes to the pipe may wait for the answer to
+        # a line before it writes the next line.
+        is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
+        input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
+        table = _create_table(settings, predictor, input_format)
+        inputs = reader.read(lines, name, input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
+        chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
+        for chunk in _broadcast(replicas, chunks):
+            answers, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
+            output.write("".join(answers))
+            output.flush()
+            answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
+            if bad_input is not None:
+                _refuse(bad_input, name, settings.output_file, answered)
+        output.write(table.finish())
+        output.flush()
+    logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
+                 else "")
+
+
+def _refuse(bad_input, name, output_file, answered):
+    """Raises the ValueError for an unusable line. A stream already contains the answers to the lines before
+    this line. A file is written only when all lines are answered.
+
+    Args:
+      bad_input: the `prediction_inputs.Input`.
+      name: name of the input.
+      output_file: the value of --output_file.
+      answered: number of lines that are answered.
+    """
+    if output_file != "-" and not files.is_special(output_file):
+        written = f"Nothing was written to {output_file}. "
+    else:
+        written = "The lines before this line are answered. " if answered else ""
+    raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {written}To write an error instead of "
+                     "the answer and continue, pass --skip_bad_lines=true.")
+
+
+# --- Formats ---------------------------------------------------------------------------------------------
+
+
+class AnswerTable:
+    """Formats answers as rows of CSV. The columns of the input come before the columns of the answer.
+
+    The first usable line determines the columns, because the table may be written before all lines are read.
+    If the first lines of the input cannot be used, their rows are kept in memory until the first answer.
+    """
+
+    def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=",", labels=()):
+        """Creates a table without rows.
+
+        Args:
+          fields: names of fields that get a column even if the first line lacks them.
+          has_errors: whether the table has a column "error", for lines that could not be used.
+          csv_safe: see `prediction_files.format_csv_row`.
+          label_separator: text between the labels of a multi-label answer.
+          labels: labels whose probability gets a column even if the first answer lacks it.
+        """
+        self._fields, self._has_errors = list(fields), has_errors
+        self._csv_safe, self._label_separator = csv_safe, label_separator
+        self._probabilities = [f"probability_{label}" for label in labels]
+        self._read_fields = columns.FieldReader(None)
+        self._is_first = True  # whether no usable line has been checked yet, see `find_problem`
+        self._columns = None  # columns that contain the answer; None before the first answer
+        self._waiting = []  # unusable lines before the first answer; not written yet
+
+    def find_problem(self, item):
+        """Returns a sentence that says why an input cannot have a row in the table; None if it can.
+
+        The fields of the first input become columns of the table. A later input cannot have other fields.
+
+        Args:
+          item: a `prediction_inputs.Input` that can be used.
+        """
+        more = [name for name in item.fields if name not in self._fields]
+        if more and not self._is_first:
+            return (f"the line has the field {more[0]!r}, which the first line lacks. All rows of a CSV "
+                    "table have the same columns. Pass --output_format=jsonl.")
+        self._fields += more
+        self._is_first = False
+        return None
+
+    def format(self, item, answer):
+        """Returns the text to write for an answer: one row with its line end.
+
+        The columns are known only after the first answer. So the rows of unusable lines before the first
+        answer have to wait: for such a line, the returned text is empty. The text for the first answer begins
+        with the header row and the waiting rows.
+
+        Args:
+          item: a `prediction_inputs.Input`. If it can be used, `find_problem` has been called.
+          answer: a dict, see `Predictor`; {"error": text} if the input cannot be used.
+
+        Raises:
+          ValueError: a number of the answer is not finite.
+        """
+        is_bad = item.problem is not None
+        if self._columns is None and is_bad:
+            self._waiting.append((item, answer))
+            return ""
+        answer = answer if is_bad else self._flatten(item, answer)
+        start = self._start(item, answer) if self._columns is None else ""
+        fields = self._read_fields(item.fields)
+        return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
+
+    def finish(self):
+        """Returns the text to write after the last call of `format`.
+
+        If no line could be used, `format` has returned only empty texts, and has kept the lines. In this
+        case, the text contains the header row and the rows of all lines. Otherwise, the text is empty.
+        """
+        if not self._waiting:
+            return ""
+        item, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
+        return self._start(item, answer)
+
+    def _flatten(self, item, answer):
+        """Converts an answer to the values of a row. Returns a dict: {name of a column: text or number}."""
+        prediction_inputs.to_json(item, answer)  # raises an error if a number is not finite; no other effect
+        found = {}
+        for name, value in answer.items():
+            if name == "probabilities" and isinstance(value, dict):
+                found.update((f"probability_{label}", number) for label, number in value.items())
+            elif name == "labels":
+                found[name] = self._label_separator.join(value)
+            elif isinstance(value, dict | list):
+                found[name] = prediction_inputs.to_json(item, value)
+            else:
+                found[name] = value
+        return found
+
+    def _start(self, item, answer):
+        """Sets the columns of the table to the keys of the first answer. Returns the header row, followed by
+        one row for each unusable line that was read earlier and is not written yet."""
+        names = [name for name in dict.fromkeys([*answer, *self._probabilities]) if name != "error"]
+        self._columns = [*names, *["error"] * self._has_errors]
+        self._fields += [name for name in item.fields if name not in self._fields]
+        renamed = columns.rename_fields(self._fields, self._columns)
+        waiting, self._waiting = self._waiting, []
+        return self._row([*renamed.values(), *self._columns]) + "".join(
+            self.format(*pair) for pair in waiting)
+
+    def _row(self, values):
+        return format_csv_row(values, self._csv_safe)
+
+
+class AnswerLines:
+    """Formats answers as JSON Lines. This class has the same methods as `AnswerTable`."""
+
+    def find_problem(self, item):
+        del item
+
+    def format(self, item, answer):
+        return prediction_inputs.format_answer(item, answer) + "\n"
+
+    def finish(self):
+        return ""
