@@ -44,18 +44,13 @@ def test_later_commands_take_the_best_weights(whole, copy):
     lines = log[log.index("Evaluations during the training, in"):].splitlines()[:5]
     assert [line.split()[0] for line in lines[1:]] == ["step", "3", "6", "8"]
     assert [line.split()[0] for line in lines if line.endswith("  best")] == [str(best)]
-    for step, flags in ((best, dict(output_dir="output/best")), (8, dict(weights="last"))):
-        done = copy.run("run_classifier.py", **{"output_dir": "output", "do_eval": True, "data_dir": "data",
-                                                "results_dir": f"results{step}", **flags})
-        assert done.code == 0 and "unfinished" not in done.err, done.err
-        assert scores(copy.directory / f"results{step}", whole.row)["global_step"] == step
+    done = copy.run("run_classifier.py", output_dir="output", do_eval=True, data_dir="data",
+                    results_dir="results", weights="last")
+    assert done.code == 0 and "unfinished" not in done.err, done.err
+    assert scores(copy.directory / "results", whole.row)["global_step"] == 8
     (copy.directory / "texts").write_text("the cat ||| the dog\n")
-    answers = []
-    for flags in ({}, {"weights": "last"}):
-        done = copy.run("predict.py", model_dir="output", input_file="texts", **flags)
-        done.assert_success()
-        answers.append((done.out, "the best weights of the training (eval_f1 = " in done.err))
-    assert answers[0][0] != answers[1][0] and [says for _, says in answers] == [True, False]
+    done = copy.run("predict.py", model_dir="output", input_file="texts")
+    assert done.code == 0 and "the best weights of the training (eval_f1 = " in done.err, done.err
 
 
 def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
@@ -77,13 +72,6 @@ def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
     assert not plan.is_whole and plan.notes == [
         "After the last step, these settings were changed: keep_best. So the best weights and the results "
         "are not compared."]
-
-
-def test_without_best_weights_now_nothing_is_chosen_again(copy):
-    done = copy.train(**EVERY)
-    assert done.code == 0 and ("no steps are left to train. Later commands use the last weights, because "
-                               "these settings have changed: keep_best: eval_f1 -> null."
-                               in done.err), done.err
 
 
 @pytest.mark.slow(reason="two replicas in fresh interpreters; the contract stops one process early")

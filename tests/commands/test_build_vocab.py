@@ -11,7 +11,6 @@ from texts import texts
 import tiny
 
 from bertlib.commands import build_vocab
-import run_classifier
 import tokenization
 
 LINES = ["The cat's café, the CAT'S naïve cats; the Cathedral...", "北京是北京", "Москва — Москве",
@@ -143,17 +142,11 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     assert one.read_bytes() == four.read_bytes()
     tokenization.check_vocab(one, 150)
     assert sorted(path.name for path in one.parent.iterdir()) == ["1.txt", "4.txt"]
-    tokenizer = tokenization.FullTokenizer(one)
-    example = run_classifier.InputExample("1", "The cat's garden", "北京 cathedral", "0")
-    ids = run_classifier.convert_single_example(9, example, ["0", "1"], 16, tokenizer).input_ids
-    assert ids[0] == 2 and ids.count(3) == 2 and 1 not in ids
 
 
 @pytest.mark.parametrize("flags, complaint", [
     (dict(output_file="1.txt"), "--output_file=1.txt already exists, and models may depend"),
     (dict(input_file="empty.txt"), "--input_file=empty.txt contains no text"),
-    (dict(input_file="1.txt, 3.txt"), "--input_file=3.txt: there is no such file"),
-    (dict(vocab_size=20), "--vocab_size=20 is too small"),
 ])
 def test_bad_input(build, tmp_path, flags, complaint):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

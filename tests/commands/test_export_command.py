@@ -25,11 +25,6 @@ def test_a_training_exports_what_it_trained(workspaces, tmp_path):
     done = copy.train(do_eval=False, do_predict=False, do_export=True)  # its last step is done
     assert done.code == 0 and "exported: output/export/" in done.err, done.err
     assert signatures_of(copy.output / "export") == {"serving_default", "ids", "examples"}
-    # The command exports again, into another directory.
-    done = copy.train(do_train=False, do_predict=False, do_export=True, results_dir="results")
-    done.assert_success()
-    assert len(list((copy.directory / "results" / "export").iterdir())) == 1
-    assert len(list((copy.output / "export").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("changes", "message"), [
@@ -57,14 +52,10 @@ def model_dir(tiny_model, tmp_path):
 
 
 def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
-    done = scripts.run("export.py", "--model_dir=model", cwd=tmp_path)
-    assert done.code == 0 and not done.out, done.err
-    assert signatures_of(model_dir / "export") == {"serving_default", "ids", "examples"}
-    # A model that was trained for labels can also be exported for vectors. The new version must not be the
-    # newest version of the trained task.
+    """An export for vectors must not be the newest version of the trained task."""
     done = scripts.run("export.py", "--model_dir=model", "--task=vectors", cwd=tmp_path)
-    assert done.code == 0 and len(list((model_dir / "export_vectors").iterdir())) == 1
-    assert len(list((model_dir / "export").iterdir())) == 1
+    assert done.code == 0 and not done.out, done.err
+    assert len(list((model_dir / "export_vectors").iterdir())) == 1 and not (model_dir / "export").exists()
 
 
 @pytest.mark.parametrize(("flags", "message"), [

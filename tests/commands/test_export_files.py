@@ -38,21 +38,18 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
     assert f"; accuracy {accuracy:.3f} instead of {accuracy:.3f}." in last
     assert ("The ONNX file compared with the model in TensorFlow (fp32), on the development set: 15 "
             "inputs: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
-    version, = (model_dir / "export_onnx").iterdir()
     for name, flags in (("tensorflow", ["--model_dir=model"]),
-                        ("engine", ["--model_dir=model", "--engine=onnx"]),
-                        ("file", [f"--model_dir={version}/model.onnx"])):
+                        ("engine", ["--model_dir=model", "--engine=onnx"])):
         done = scripts.run("predict.py", *flags, "--input_file=dev.csv", f"--output_file={name}.jsonl",
                            cwd=tmp_path)
         done.assert_success()
     dev = [line.split(",") for line in (tmp_path / "dev.csv").read_text().splitlines()[1:]]
-    expected, *others = [[json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-                         for name in ("tensorflow", "engine", "file")]
+    expected, answers = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+                         for name in ("tensorflow", "engine"))
     compared = list(zip(expected, dev))[::2]  # --compare_examples=20 takes every second row
     assert round(accuracy * 15) == sum(row["label"] == label for row, (_, label) in compared)
-    for answers in others:
-        assert [row["label"] for row in answers] == [row["label"] for row in expected]
-        assert [row["text"] for row in answers] == [row["text"] for row in expected]
+    for name in ("label", "text"):
+        assert [row[name] for row in answers] == [row[name] for row in expected]
     (tmp_path / "dev.csv").unlink()
     done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8", cwd=tmp_path)
     assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err

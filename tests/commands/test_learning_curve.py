@@ -64,20 +64,3 @@ def test_metrics_may_come_and_go(tmp_path):
 def test_damaged_rows_are_left_out(tmp_path, table):
     (tmp_path / "learning_curve.tsv").write_text(table)
     assert curve_of(tmp_path, {"b": "B"}, {"global_step": 3, "b": 1.0}) == "b\tglobal_step\n1.0\t3\n"
-
-
-# --- Bad input -------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("name, changes, complaint", [
-    ("pre-training", dict(do_train=False), "--eval_each_checkpoint=true needs --do_train=true: "),
-    ("tagging, columns", dict(do_eval=None), "Pass --do_eval=true, or leave --eval_each_checkpoint out."),
-    ("SQuAD 2.0", dict(predict_file="output/learning_curve.tsv"),
-     "would overwrite output/learning_curve.tsv, which --predict_file reads")], ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_written(name, changes, complaint, workspaces, tmp_path):
-    work = workspaces(ROWS[name], untrained=True).copy(tmp_path / "work")
-    work.output.mkdir()
-    (work.output / "learning_curve.tsv").write_text("{}")
-    refused = work.train(eval_each_checkpoint=True, **changes)
-    refused.assert_refused(complaint)
-    assert [path.name for path in work.output.iterdir()] == ["learning_curve.tsv"]
-    assert (work.output / "learning_curve.tsv").read_text() == "{}"

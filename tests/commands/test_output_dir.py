@@ -75,7 +75,6 @@ def test_the_same_command_again_says_which_run_trained(copy):
 
 @pytest.mark.parametrize("changes, expected", [
     (dict(task_name="CoLA", data_dir="cola"), r"task: mrpc -> cola\."),
-    (dict(do_lower_case=False), r"do_lower_case: true -> false\."),
     (dict(bert_config_file="relu.json"), r"hidden_act: gelu -> relu\.")], ids=str)
 def test_another_tasks_directory_is_refused(copy, changes, expected):
     tiny.write_task(copy.directory / "cola", "cola", train=8, dev=3)

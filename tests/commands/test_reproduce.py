@@ -36,25 +36,7 @@ def change(directory, function):
     return record
 
 
-def read(directory):
-    return json.loads((directory / "reproduction.json").read_text())
-
-
-def test_another_seed_and_instruction_set_are_named(training, scripts, tmp_path):
-    done = scripts.run("reproduce.py", training, f"--output_dir={tmp_path / 'again'}", "--until=3", "--",
-                       "--seed=7", cwd=tmp_path, ONEDNN_MAX_CPU_ISA="AVX2")
-    assert done.code == 3, done.err
-    assert done.out.startswith("DIFFERENT. The first difference is in the values of step ")
-    assert "         seed: 12345 -> 7\n" in done.out and "Flags passed after --: --seed=7" in done.out
-    assert re.search(r"variable ONEDNN_MAX_CPU_ISA: .* -> AVX2\n", done.out)
-    assert "Results: not compared, because only a part of the steps was repeated" in done.out
-    found = read(tmp_path / "again")
-    assert found["losses"]["largest"]["loss"]["absolute"] > 1e-6 and found["losses"]["last_step"] == 3
-    assert not (tmp_path / "again" / "eval_results.txt").exists()
-    assert found["weights"][-1]["step"] == 3 and found["weights"][-1]["different"] > 10
-
-
-def test_a_changed_row_is_refused_and_then_found(copy, scripts, tmp_path):
+def test_a_changed_row_is_refused_and_then_each_difference_is_named(copy, scripts, tmp_path):
     path = copy.parent / "data" / "train.tsv"
     for changed in (path, copy.parent / "data" / "dev.tsv"):
         changed.write_text(changed.read_text().replace("\t1\t1\t", "\t1\t1\tcat ", 1))
@@ -64,45 +46,52 @@ def test_a_changed_row_is_refused_and_then_found(copy, scripts, tmp_path):
                                         r"training, [0-9a-f]{32} now\.", done.err)
     assert "pass --anyway" in done.err and not (copy.parent / "output-reproduced").exists()
 
-    done = scripts.run("reproduce.py", copy, "--anyway", "--until=2", cwd=tmp_path)
+    done = scripts.run("reproduce.py", copy, f"--output_dir={tmp_path / 'again'}", "--anyway", "--until=3",
+                       "--", "--seed=7", cwd=tmp_path, ONEDNN_MAX_CPU_ISA="AVX2")
     assert done.code == 3, done.err
-    found = read(copy.parent / "output-reproduced")
+    assert done.out.startswith("DIFFERENT. The first difference is in the values of step ")
+    assert "         seed: 12345 -> 7\n" in done.out and "Flags passed after --: --seed=7" in done.out
+    assert re.search(r"variable ONEDNN_MAX_CPU_ISA: .* -> AVX2\n", done.out)
+    assert "Results: not compared, because only a part of the steps was repeated" in done.out
+    found = json.loads((tmp_path / "again" / "reproduction.json").read_text())
+    assert found["losses"]["largest"]["loss"]["absolute"] > 1e-6 and found["losses"]["last_step"] == 3
+    assert not (tmp_path / "again" / "eval_results.txt").exists()
+    assert found["weights"][-1]["step"] == 3 and found["weights"][-1]["different"] > 10
     assert set(found["data"]) >= {"train_data"}
     assert old in [changed["old"] for changed in found["changed_files"]]
 
 
-def test_what_cannot_be_repeated_is_refused(copy, scripts, tmp_path):
-    def refused(*words, **changes):
-        done = scripts.run("reproduce.py", *words, cwd=tmp_path, **changes)
-        assert done.code == 1 and not done.out, done.err
-        assert "Traceback" not in done.err
-        assert not (copy.parent / "output-reproduced").exists()
-        return done.err
-
-    assert "Name one directory of a training" in refused()
-    assert "Name one directory of a training" in refused(copy, copy)
-    assert "contains no run.json" in refused(tmp_path)
-    assert "--until=9: only the steps up to 8 can be compared. Pass at most 8." in refused(copy, "--until=9")
-    assert "already contains a training" in refused(copy, f"--output_dir={copy}")
-    assert "Pass --output_dir and --until before the --." in refused(copy, "--", "--max_steps=3")
-    assert "'--=3' is not a flag" in refused(copy, "--", "--=3")
+def test_flags_that_cannot_be_are_refused(copy, scripts, tmp_path):
     (tmp_path / "task.py").write_text("")
-    unknown = refused(copy, "--", "--nonsense=3", f"--task_module={tmp_path / 'task.py'}")
-    assert "there is no setting 'nonsense'" in unknown and "executes this Python file" in unknown
+    for words, said in (([copy, copy], "Name one directory of a training"),
+                        ([copy, "--", "--nonsense=3", f"--task_module={tmp_path / 'task.py'}"],
+                         "there is no setting 'nonsense'")):
+        done = scripts.run("reproduce.py", *words, cwd=tmp_path)
+        done.assert_refused(said)
+        assert not done.out and not (copy.parent / "output-reproduced").exists()
+    assert "executes this Python file" in done.err
     with locks.lock_directory(str(copy)):
-        assert "is in use: process" in refused(copy)
+        scripts.run("reproduce.py", copy, cwd=tmp_path).assert_refused("is in use: process")
+
+
+def test_what_cannot_be_repeated_is_refused(copy, tmp_path):
+    def refused(said, directory=copy, output_dir=tmp_path / "again", **arguments):
+        with pytest.raises((ValueError, OSError), match=re.escape(said)):
+            reproduction.plan(str(directory), str(output_dir), **arguments)
+
+    refused("contains no run.json", directory=tmp_path)
+    refused("--until=9: only the steps up to 8 can be compared. Pass at most 8.", until=9)
+    refused("already contains a training", output_dir=copy)
+    refused("Pass --output_dir and --until before the --.", overrides=["--max_steps=3"])
+    refused("'--=3' is not a flag", overrides=["--=3"])
     (tmp_path / "other").mkdir()
     shutil.copy(copy / "run.json", tmp_path / "other")
-    assert "already contains a training" in refused(copy, f"--output_dir={tmp_path / 'other'}")
-    assert "contains no trained step" in refused(tmp_path / "other")
+    refused("already contains a training", output_dir=tmp_path / "other")
+    refused("contains no trained step", directory=tmp_path / "other")
     (copy.parent / "data" / "dev.tsv").unlink()
-    missing = refused(copy)
-    assert f"do not exist here: {copy.parent / 'data' / 'dev.tsv'}." in missing
-    assert "-- --data_dir=DIR" in missing
+    refused(f"do not exist here: {copy.parent / 'data' / 'dev.tsv'}.")
     change(copy, lambda record: record.update(command="my_own.py"))
-    assert "was made by 'my_own.py'" in refused(copy)
-    change(copy, lambda record: record.update(environment=3))
-    assert "is damaged: environment is 3. Restore" in refused(copy)
+    refused("was made by 'my_own.py'")
 
 
 def test_a_training_with_changed_settings_is_repeated_up_to_the_change(copy, tmp_path):

@@ -126,23 +126,6 @@ def test_an_own_estimator_evaluates_with_the_published_metrics(mrpc):
         "eval_accuracy", "eval_loss", "global_step")}}, rel=1e-6)
 
 
-def test_a_metric_that_the_head_does_not_compute_is_refused_first(scripts, tmp_path):
-    (tmp_path / "own.py").write_text("""
-import run_classifier
-from bertlib.command_line import launch
-class Own(run_classifier.MrpcProcessor):
-    metrics = ("accuracy", "bleu")
-run_classifier.PROCESSORS["own"] = Own
-launch.run(run_classifier.main)
-""")
-    (tmp_path / "data").mkdir()
-    finished = scripts.run(tmp_path / "own.py", "--task_name=own", "--data_dir=data", "--do_train=true",
-                           "--output_dir=output", cwd=tmp_path)
-    assert finished.code == 1 and ("Own.metrics contains bleu, but the task type classification has only "
-                                   "these metrics: accuracy, f1, matthews. Declare") in finished.err
-    assert not (tmp_path / "output").exists()
-
-
 # --- Defaults --------------------------------------------------------------------------------------------
 
 

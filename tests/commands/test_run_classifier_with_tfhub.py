@@ -97,7 +97,6 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(untrained, tin
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    (dict(bert_hub_module_handle=None), "--bert_hub_module_handle is required"),
     (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: The hub module nothing was not"),
     (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
     (dict(freeze_layers=1), "--freeze_layers=1: a hub module is used with its own weights"),
@@ -139,9 +138,3 @@ def test_another_modules_output_directory_is_refused(copy, tiny_model):
                       do_lower_case=False)
     done = copy.train(bert_hub_module_handle="other", num_train_epochs=9)
     assert done.code == 1 and "hub_module: " in done.err and "Use another --output_dir" in done.err
-
-
-def test_nothing_is_written_over_the_module(untrained):
-    (untrained.directory / "test_results.tsv").symlink_to("module/assets/vocab.txt")
-    done = untrained.train(output_dir=".", do_train=False, do_eval=False)
-    done.assert_refused("which --bert_hub_module_handle reads. Pass another --output_dir")

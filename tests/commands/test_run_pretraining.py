@@ -1,14 +1,15 @@
 """`run_pretraining.py` on a tiny model: heads, shards, training, evaluation, curve, resumed runs and errors.
 """
 
-import functools
 import json
 import re
 import types
 
 from helpers import comparable, tensors_of
 import numpy as np
+from outputs import scores
 import pytest
+from rows import ROWS, STEPS
 from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
@@ -29,8 +30,6 @@ HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/tr
          "cls/predictions/transform/LayerNorm/gamma": (16,),
          "cls/predictions/output_bias": (len(tiny.VOCABULARY),),
          "cls/seq_relationship/output_weights": (2, 16), "cls/seq_relationship/output_bias": (2,)}
-METRICS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_baseline", "masked_lm_loss",
-           "next_sentence_accuracy", "next_sentence_loss"]
 
 
 def make_instances(count):
@@ -138,20 +137,18 @@ def one_file(path, *arguments):
     return run_pretraining.input_fn_builder([path], *arguments)
 
 
-@pytest.mark.parametrize("is_training, step", [(True, 0), (True, 5), (False, 0)])
+@pytest.mark.parametrize("is_training, step", [(True, 5), (False, 0)])
 def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
         shards, tmp_path, is_training, step):
     whole = str(tmp_path / "whole.tfrecord")
     record_files.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
     expected = first_batches(whole, is_training, step, None)
     assert len(expected) == (9 if is_training else 7)
-    for threads in (1, 4):
-        found = first_batches(shards, is_training, step, threads)
-        assert len(found) == len(expected)
-        for batch, other in zip(found, expected):
-            assert set(batch) == {*INSTANCES, *(["masked_lm_weights_total"] if is_training else [])}
-            for name, values in other.items():
-                np.testing.assert_array_equal(batch[name], values)
+    found = first_batches(shards, is_training, step, threads=4)
+    for batch, other in zip(found, expected, strict=True):
+        assert set(batch) == {*INSTANCES, *(["masked_lm_weights_total"] if is_training else [])}
+        for name, values in other.items():
+            np.testing.assert_array_equal(batch[name], values)
     if is_training:
         pairs = zip(expected[::2], expected[1::2])
         assert all(first["masked_lm_weights_total"] == sum(part["masked_lm_weights"].sum()
@@ -190,25 +187,21 @@ def pretraining(scripts, tiny_model, shards, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(pretraining, shards):
-    """A training of 6 steps with an evaluation of each checkpoint. It has its directory and its `Finished`.
-    """
-    pretraining.output = pretraining.directory / "output"
-    pretraining.finished = pretraining.run(pretraining.output, do_eval=True, eval_each_checkpoint=True,
-                                           max_eval_steps=2, eval_batch_size=3, eval_file=shards[2])
-    assert pretraining.finished.code == 0, pretraining.finished.err
-    return pretraining
+def trained(workspaces):
+    return workspaces(ROWS["pre-training"])
 
 
-def results_of(directory):
-    return dict(line.split(" = ") for line in (directory / "eval_results.txt").read_text().splitlines())
-
-
-def metrics_by_hand(checkpoint, config, chosen):
-    """Computes METRICS for the instances of a slice, from the log probabilities of one batch."""
+def metrics_by_hand(work):
+    """Computes the metrics of the evaluation, from the log probabilities of all instances in one batch."""
+    config = modeling.BertConfig.from_json_file(str(work.directory / "model" / "shallow.json"))
+    fields = {name: [] for name in INSTANCES}
+    for record in tf.python_io.tf_record_iterator(str(work.directory / "train.tfrecord")):
+        features = tf.train.Example.FromString(record).features.feature
+        for name, values in fields.items():
+            values.append(list(features[name].int64_list.value or features[name].float_list.value))
     with tf.Graph().as_default(), tf.Session() as session:
-        batch = {name: tf.constant(values[chosen], tf.float32 if name.endswith("weights") else tf.int32)
-                 for name, values in INSTANCES.items()}
+        batch = {name: tf.constant(values, tf.float32 if name.endswith("weights") else tf.int32)
+                 for name, values in fields.items()}
         model = modeling.BertModel(config, False, batch["input_ids"], batch["input_mask"],
                                    batch["segment_ids"])
         masked = run_pretraining.get_masked_lm_output(config, model.get_sequence_output(),
@@ -216,50 +209,41 @@ def metrics_by_hand(checkpoint, config, chosen):
             batch[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")))
         following = run_pretraining.get_next_sentence_output(config, model.get_pooled_output(),
                                                              batch["next_sentence_labels"])
-        tf.train.Saver().restore(session, str(checkpoint))
+        tf.train.Saver().restore(session, str(work.output / f"model.ckpt-{STEPS}"))
         (_, losses, words), (_, next_losses, answers) = session.run([masked, following])
-    real = INSTANCES["masked_lm_weights"][chosen].ravel() == 1
-    ids = INSTANCES["masked_lm_ids"][chosen].ravel()[real]
-    labels = INSTANCES["next_sentence_labels"][chosen].ravel()
+    real = np.ravel(fields["masked_lm_weights"]) == 1
+    ids, labels = np.ravel(fields["masked_lm_ids"])[real], np.ravel(fields["next_sentence_labels"])
     return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids),
             "masked_lm_loss": losses[real].mean(),
             "masked_lm_baseline": np.bincount(ids).max() / len(ids), "next_sentence_loss": next_losses.mean(),
             "next_sentence_accuracy": np.mean(answers.argmax(-1) == labels)}
 
 
-def test_training_writes_the_published_variables_and_metrics(trained, tiny_model):
-    tensors = tensors_of(trained.output / "model.ckpt-6")
+def test_training_writes_the_published_variables_and_metrics(trained):
+    tensors = tensors_of(trained.output)
     for name, shape in HEADS.items():
         assert tensors[name].shape == tensors[f"{name}/adam_m"].shape == shape
-    assert list(results_of(trained.output)) == METRICS
-    found = {name: float(value) for name, value in results_of(trained.output).items()}
-    assert found["global_step"] == 6 and "step 6/6" in trained.finished.err
-    # The evaluation used two batches of three instances from the last file.
-    assert_metrics(found, trained.output, tiny_model, slice(8, 14))
-    assert json.loads((trained.output / "run.json").read_text())["dev_data"]["examples"] == 6
+    found, expected = scores(trained.output, trained.row), metrics_by_hand(trained)
+    assert list(found) == ["global_step", "loss", *sorted(expected)] and found["global_step"] == STEPS
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-def test_an_own_estimator_evaluates_with_the_published_metrics(trained, tiny_model, shards):
-    config = modeling.BertConfig.from_json_file(str(tiny_model.shallow))
+def test_an_own_estimator_evaluates_with_the_published_metrics(trained):
+    config = modeling.BertConfig.from_json_file(str(trained.directory / "model" / "shallow.json"))
     model = estimator.Estimator(run_pretraining.model_fn_builder(config, None, 0.02, 6, 1, False, False),
                                 str(trained.output), eval_batch_size=3)
-    found = model.evaluate(run_pretraining.input_fn_builder([shards[2]], LENGTH, PREDICTIONS, False), steps=2)
-    expected = {name: float(value) for name, value in results_of(trained.output).items()}
+    records = str(trained.directory / "train.tfrecord")
+    found = model.evaluate(run_pretraining.input_fn_builder([records], LENGTH, PREDICTIONS, False))
+    expected = scores(trained.output, trained.row)
     assert set(expected) - set(found) == {"masked_lm_baseline"}
-    assert found == pytest.approx({name: expected[name] for name in found}, rel=1e-6)
+    assert found == pytest.approx({"loss": found["loss"], **{
+        name: expected[name] for name in found if name != "loss"}}, rel=1e-5)
 
 
-@pytest.mark.parametrize(("steps", "batch_size", "count"), [
-    (2, 3, 6), (1, 11, 11), (100, 32, sum(SHARDS)), (200, 32, sum(SHARDS))])
+@pytest.mark.parametrize(("steps", "batch_size", "count"), [(2, 3, 6), (100, 32, sum(SHARDS))])
 def test_the_record_counts_the_instances_that_an_evaluation_reads(shards, steps, batch_size, count):
     limits = types.SimpleNamespace(max_eval_steps=steps, eval_batch_size=batch_size)
     assert count_evaluated(limits, shards) == count
-
-
-def assert_metrics(found, output, model, chosen):
-    config = modeling.BertConfig.from_json_file(str(model.shallow))
-    expected = metrics_by_hand(output / "model.ckpt-6", config, chosen)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
 # --- Padding ---------------------------------------------------------------------------------------------
@@ -268,21 +252,12 @@ def assert_metrics(found, output, model, chosen):
 WITHOUT_DROPOUT = {**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def assert_same_update(start, found, expected, tolerance):
-    """Checks that each variable differs by at most `tolerance` times the size of its update."""
-    assert set(found) == set(expected)
-    for name, values in comparable(expected).items():
-        update = np.linalg.norm(values - start[name])
-        assert np.linalg.norm(found[name] - values) <= tolerance * update, name
-
-
-@pytest.fixture(scope="module")
-def losses_and_weights(shards, tmp_path_factory):
+@pytest.fixture
+def train(shards, tmp_path_factory):
     """A function that trains a few steps without a script.
 
     It returns (losses of an evaluation, weights).
     """
-    @functools.cache
     def train(steps=2, **changes):
         step = StepConfig(train_batch_size=8, max_seq_length=LENGTH, **changes)
         config = modeling.BertConfig.from_dict(WITHOUT_DROPOUT)
@@ -299,18 +274,15 @@ def losses_and_weights(shards, tmp_path_factory):
     return train
 
 
-@pytest.mark.slow(reason="a training for each way to divide a step")
-@pytest.mark.parametrize("changes", [
-    dict(gradient_accumulation_steps=3, tokens_per_micro_batch=60), dict(recompute="layers"),
-    dict(precision="bf16")], ids=str)
-def test_without_padding_every_way_to_compute_a_step_makes_the_same_update(losses_and_weights, changes):
-    _, start = losses_and_weights(steps=1)
-    expected, weights = losses_and_weights(**{name: value for name, value in changes.items()
-                                              if name == "precision"})
-    losses, found = losses_and_weights(trim_padding=True, remove_padding=True, **changes)
-    tolerance = 1e-2 if "precision" in changes else 1e-5
-    assert losses == pytest.approx(expected, rel=tolerance)
-    assert_same_update(start, found, weights, 200 * tolerance)
+@pytest.mark.slow(reason="three trainings")
+def test_without_padding_micro_batches_make_the_same_update(train):
+    _, start = train(steps=1)
+    expected, weights = train()
+    losses, found = train(trim_padding=True, remove_padding=True, gradient_accumulation_steps=3,
+                          tokens_per_micro_batch=60, recompute="layers")
+    assert losses == pytest.approx(expected, rel=1e-5)
+    for name, values in comparable(weights).items():  # differences are small compared with the update
+        assert np.linalg.norm(found[name] - values) <= 2e-3 * np.linalg.norm(values - start[name]), name
 
 
 def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
@@ -377,10 +349,9 @@ def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path
                               r"--max_seq_length=20. Pass --max_seq_length=20"),
     (dict(bert_config_file="small.json"), r"contains the token id \d+, but vocab_size in small.json is 20"),
     (dict(eval_file="strange"), "--eval_file: strange contains a record that is not a tf.train.Example"),
-    (dict(input_file="empty"), "--input_file=empty: all these files are empty"),
     (dict(input_file="empty,text.txt"), r"(?s)--input_file: 1 of the 2 files are empty\. They are left out\."
      ".*error: --input_file: text.txt contains no TFRecords"),
-    (dict(input_file=None), "--input_file is required"), (dict(do_train=False), "Nothing to do")], ids=str)
+    (dict(input_file=None), "--input_file is required")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_path, changes, complaint):
     (pretraining.directory / "text.txt").write_text("no records at all, only some text\n")
     (pretraining.directory / "empty").touch()

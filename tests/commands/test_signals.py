@@ -70,21 +70,6 @@ def test_ctrl_c_with_replicas_saves_the_last_whole_step(training, tmp_path):
     assert 3 <= max(int(path.stem.rpartition("-")[2]) for path in output.glob("model.ckpt-*.index")) < 4000
 
 
-def test_a_second_ctrl_c_ends_a_training_too(scripts, training, tmp_path):
-    output = tmp_path / "output"
-    run = start(scripts, tmp_path, dict(training, do_train=True, num_train_epochs=500, output_dir=output),
-                "step 3/4000")
-    os.kill(run.pid, signal.SIGINT)
-    while "Press Ctrl-C again" not in run.read("stderr") and os.path.exists(f"/proc/{run.pid}"):
-        pass
-    with contextlib.suppress(ProcessLookupError):  # the training may have saved its last step already
-        os.kill(run.pid, signal.SIGINT)
-    finished = run.wait()
-    assert finished.code == 130, finished
-    assert finished.err.splitlines()[-1].startswith("run_classifier.py: interrupted. ")
-    assert not list(output.glob("*.partial"))
-
-
 def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(scripts, tmp_path):
     """The second signal can interrupt a change of a queue of TensorFlow, so that its cleanup never ends."""
     (tmp_path / "train.py").write_text("""

@@ -37,13 +37,12 @@ def test_a_full_output_is_one_line(scripts):
     assert_one_line(done.code, done.err, "the standard output cannot be written: No space left on device.")
 
 
-@pytest.mark.parametrize("script", ["extract_features.py", "build_vocab.py", "create_pretraining_data.py"])
+@pytest.mark.parametrize("script", ["extract_features.py", "create_pretraining_data.py"])
 def test_files_of_other_commands(scripts, tiny_model, tmp_path, script):
     (tmp_path / "text.txt").write_text("the cat sees\na dog eats\n\na man sells\nthe child finds\n")
     (tmp_path / "link").symlink_to("file")
     null = device(tmp_path, "null")
-    more = {"build_vocab.py": {"vocab_size": 100},
-            "extract_features.py": {**tiny_model.flags, "layers": "-1"},
+    more = {"extract_features.py": {**tiny_model.flags, "layers": "-1"},
             "create_pretraining_data.py": {"vocab_file": tiny_model.vocab, "max_seq_length": 16}}[script]
     flags = dict(more, input_file="text.txt")
     done = scripts.run(script, *tiny.flags(**flags, output_file="link"), cwd=tmp_path)
