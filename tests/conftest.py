@@ -64,6 +64,13 @@ def scripts():
         yield scripts
 
 
+@pytest.fixture
+def run_script(scripts, tmp_path):
+    """A function that runs a script in `tmp_path`, with words and flags, and returns `Finished`."""
+    from tiny import flags as command_line  # see `pytest_collectstart`
+    return lambda script, *words, **flags: scripts.run(script, *words, *command_line(**flags), cwd=tmp_path)
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """A `tiny.Model`. All tests share it, so they must not change its files."""

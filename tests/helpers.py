@@ -68,6 +68,14 @@ def events_in(directory):
     return dict(found)
 
 
+def read_json(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value))
+
+
 def snapshot(directory):
     """Returns {path: content} of everything in a directory. The content of a directory is None."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}

@@ -147,9 +147,9 @@ class Model(object):
 
 
 def flags(**values):
-    """Command-line arguments: one --name=value each."""
+    """Command-line arguments: one --name=value each, but none for the value None."""
     return [f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
-            for name, value in values.items()]
+            for name, value in values.items() if value is not None]
 
 
 # --- Data ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from helpers import ROOT, tensors_of
+from helpers import ROOT, tensors_of, write_json
 from model_directories import linear, record, write
 import numpy as np
 import pytest
@@ -66,8 +66,7 @@ def test_a_training_has_metrics_and_a_table_of_its_evaluation(trained):
     here, result, _, _ = trained
     table = result.predictions
     assert result.output_dir == result.results_dir == str(here / "model")
-    assert [row["text"] for row in table] == [text for text, _ in rows(9, 2)]
-    assert [row["label"] for row in table] == [label for _, label in rows(9, 2)]
+    assert [(row["text"], row["label"]) for row in table] == rows(9, 2)
     right = [row["label"] == row["prediction"] for row in table]
     assert [row["is_right"] for row in table] == right
     assert result.metrics["eval_accuracy"] == pytest.approx(np.mean(right))
@@ -171,9 +170,6 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
 @pytest.mark.parametrize("code, outcome, kind, message", [
     (1, {"outcome": "refused", "flags": ["num_epochs"], "similar_flags": ["num_cores"]}, TypeError,
      "there is no setting 'num_epochs'. Did you mean num_cores?"),
-    (1, {"outcome": "refused", "flags": ["x"], "similar_flags": []}, TypeError,
-     "there is no setting 'x'. See docs/reference/flags.md."),
-    (1, {"outcome": "refused", "message": "flag --seed=a: invalid"}, ValueError, "flag --seed=a: invalid"),
     (1, {"outcome": "refused", "message": "no column 'b' (--text_column);\nthe columns are a."}, ValueError,
      "no column 'b' (--text_column);\nthe columns are a. "
      "(In Python, --text_column is the argument `text`.)"),
@@ -193,13 +189,6 @@ def test_each_end_of_a_command_has_an_exception(code, outcome, kind, message, mo
     with pytest.raises(kind) as caught:
         child_command.run("run.py", [], verbose=False)
     assert type(caught.value) is kind and str(caught.value) == message
-
-
-@pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
-def test_an_unknown_setting_is_named_with_a_close_one(tmp_path):
-    with pytest.raises(TypeError, match="no setting 'num_train_epoch'. Did you mean num_train_epochs?"):
-        api.train([("a", "b")], tmp_path / "model", num_train_epoch=1, verbose=False)
-    assert not (tmp_path / "model").exists()
 
 
 # --- Wrong arguments -------------------------------------------------------------------------------------
@@ -237,24 +226,23 @@ def test_development_data_are_found_in_a_directory_that_was_moved(name, more, tm
 def test_an_evaluation_needs_a_training_and_data(tmp_path):
     with pytest.raises(ValueError, match=r"has no run.json, so it is not the output directory"):
         api.evaluate(tmp_path, [("a", "b")])
-    (tmp_path / "run.json").write_text(json.dumps(record(["a"], task="own data")))
+    write_json(tmp_path / "run.json", record(["a"], task="own data"))
     with pytest.raises(ValueError, match="had no development data. Pass `data`"):
         api.evaluate(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps(record(["O"], "tagging", task="ner")))
+    write_json(tmp_path / "run.json", record(["O"], "tagging", task="ner"))
     for data in (None, [("a", "b")]):
         with pytest.raises(ValueError, match=r"a training by run_ner\.py, and no training of a classifier"):
             api.evaluate(tmp_path, data)
 
 
 @pytest.mark.parametrize("value, text", [
-    (True, "true"), (2e-5, "2e-05"), (np.float32(0.5), "0.5"), (np.int64(3), "3"), (["a", 2], "a,2"),
-    (ROOT, str(ROOT)), (np.bool_(False), "false")])
+    (np.bool_(True), "true"), (np.float32(0.5), "0.5"), (["a", 2], "a,2"), (ROOT, str(ROOT))])
 def test_values_are_written_as_flags(value, text):
     assert child_command.flag("name", value) == f"--name={text}"
 
 
 def test_the_results_of_another_training_are_not_read(trained, tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps(record(["a"], task="mrpc")))
+    write_json(tmp_path / "run.json", record(["a"], task="mrpc"))
     with pytest.raises(ValueError, match="contains the training of a different task, and the"):
         api.evaluate(trained[0] / "model", rows(3, 1), results_dir=tmp_path, verbose=False)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
@@ -300,15 +288,10 @@ def test_a_tuple_is_a_pair_and_a_list_has_several_pairs(pairs):
 @pytest.mark.parametrize("argument, kind, message", [
     ("a cat", TypeError, "the argument has 1 text, but the model takes 2: text_a and text_b"),
     (["a cat", "a dog"], TypeError, "element 0 of the list has 1 text, .* and never a pair"),
-    ([["a cat", "a dog"]], TypeError, "element 0 of the list is of the type list"),
     (("a", "b", "c"), TypeError, "the argument has 3 texts, but the model takes 2"),
     (("a", 1), TypeError, "the argument is a tuple of str, int"),
-    ([("a", "b"), None], TypeError, "element 1 of the list is of the type NoneType"),
     ([("a", "b"), ("a", " ")], ValueError, "element 1 of the list: text_b is empty"),
     (7, TypeError, "the argument is of the type int. Pass a text"),
-    (None, TypeError, "the argument is of the type NoneType"),
-    ({"a": "b"}, TypeError, "the argument is of the type dict"),
-    (b"a", TypeError, "the argument is of the type bytes"),
     ([], ValueError, "the list is empty")])
 def test_wrong_questions_are_named(pairs, argument, kind, message):
     with pytest.raises(kind, match=message):

@@ -6,11 +6,10 @@ predict. Its decorator lists texts that the message must contain. In them, {data
 is one of each kind.
 """
 
-import json
 import re
 import shutil
 
-from helpers import snapshot
+from helpers import read_json, snapshot, write_json
 import pytest
 import tiny
 
@@ -37,7 +36,7 @@ class Input(object):
     def configure(self, **changes):
         """Changes the configuration."""
         path = self.flags["bert_config_file"]
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        write_json(path, {**read_json(path), **changes})
 
     def use_hugging_face(self):
         """Changes the flags to the Hugging Face directory of the model. Returns the directory."""
@@ -98,11 +97,11 @@ def message_of(finished):
 
 @pytest.mark.parametrize("spoil, arguments, expected", CASES)
 def test_bad_input_is_refused_in_one_message_before_anything_is_written(
-        spoil, arguments, expected, scripts, tiny_model, tmp_path):
+        spoil, arguments, expected, run_script, tiny_model, tmp_path):
     given = Input(tmp_path, tiny_model)
     spoil(given, **arguments)
     before = snapshot(tmp_path)
-    message = message_of(scripts.run("run_classifier.py", *tiny.flags(**given.flags), cwd=tmp_path))
+    message = message_of(run_script("run_classifier.py", **given.flags))
     for part in expected:
         assert part.format(**vars(given)) in message
     assert "Traceback" not in message and "Errno" not in message
@@ -202,8 +201,8 @@ def output_directory_that_is_a_link_to_nothing(given):
     (dict(model_type="roberta"), "model_type='roberta' is not supported; use 'bert'")], ids=str)
 def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tmp_path):
     path = tmp_path / "bert_config.json"
-    path.write_text(json.dumps({name: value for name, value in {**tiny.CONFIG, **changes}.items()
-                                if value is not None}))
+    write_json(path, {name: value for name, value in {**tiny.CONFIG, **changes}.items()
+                                if value is not None})
     with pytest.raises(ValueError) as error:
         model_config.read_config(Settings(dict(bert_config_file=str(path))))
     assert str(error.value).startswith(f"--bert_config_file: {path} is not usable:\n")

@@ -5,6 +5,7 @@ import json
 import os
 import types
 
+from helpers import write_json
 import model_directories
 from outputs import different_tensors, record, scores, table
 import pytest
@@ -156,8 +157,8 @@ def settings(directory, **changes):
 
 def make_directory(directory, **settings):
     directory.mkdir()
-    (directory / "run.json").write_text(json.dumps(
-        model_directories.record(["0", "1"], started="now", settings={"keep_best": "m", **settings})))
+    write_json(directory / "run.json", model_directories.record(["0", "1"], started="now",
+                                                                settings={"keep_best": "m", **settings}))
     return str(directory)
 
 

@@ -1,8 +1,8 @@
 """Log lines about lengths of texts and about examples of predictions; the folders of summaries."""
 
-import json
 import types
 
+from helpers import write_json
 import model_directories
 import pytest
 
@@ -31,7 +31,7 @@ def test_one_is_right_and_one_wrong_if_there_are_such(right, expected):
     ("mrpc", "dev", None), ("mrpc", "test", "test"), ("cola", "dev", "mrpc"), ("cola", "test", "test_mrpc")])
 def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(trained, split, folder,
                                                                               tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps(model_directories.record(["0", "1"], task=trained)))
+    write_json(tmp_path / "run.json", model_directories.record(["0", "1"], task=trained))
     task = Classification(Settings({"do_train": False, "results_dir": str(tmp_path), "task_name": "MRPC",
                                     "predict_batch_size": 8}))
     task.source = types.SimpleNamespace(processor=get_processor("mrpc"))

@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 
+from helpers import write_json
 import model_directories
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ COUNT = 60
 
 def record(directory, labels=LABELS, task_type="classification", **more):
     """Writes the run.json of run_classifier.py."""
-    (directory / "run.json").write_text(json.dumps(
-        model_directories.record(labels, task_type, **{"task": "own data", **more})))
+    write_json(directory / "run.json", model_directories.record(labels, task_type, **{"task": "own data",
+                                                                                      **more}))
 
 
 def write(directory, rows, as_json=False, **described):
@@ -106,15 +107,14 @@ def test_classification_has_the_numbers_of_scipy(two):
     assert test["p_value"] == pytest.approx(stats.binomtest(only[0], sum(only), 0.5).pvalue)
 
 
-def test_the_command_prints_text_or_json_or_one_message(two, scripts, tmp_path):
+def test_the_command_prints_text_or_json_or_one_message(two, run_script):
     a, b, right, first, second = two
-    done = scripts.run("compare_results.py", a, b, "--metric=accuracy", "--resamples=200", cwd=tmp_path)
+    done = run_script("compare_results.py", a, b, "--metric=accuracy", "--resamples=200")
     lines = done.out.splitlines()
     assert lines[0].startswith("eval_accuracy: ") and " points, 95 % interval " in lines[0]
     assert lines[0].endswith(f": evidence that {b} is better") and not lines[1].startswith("eval_")
     assert " discordant rows: " in lines[-1]
-    swapped = scripts.run("compare_results.py", b, a, "--output_format=json", "--seed=4",
-                          "--resamples=200", cwd=tmp_path)
+    swapped = run_script("compare_results.py", b, a, "--output_format=json", "--seed=4", "--resamples=200")
     assert json.loads(swapped.out)["conclusion"] == compare(b, a, seed=4)["conclusion"]
 
 
@@ -227,13 +227,13 @@ def test_the_metrics_are_those_of_the_evaluation(two, tmp_path):
     shutil.copytree(a, tmp_path / "a")
     good = {"eval_accuracy": metrics.accuracy_score(right, first),
             "eval_f1": metrics.f1_score(right, first, pos_label="yes"), "eval_recall_bad": 0.5}
-    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
+    write_json(tmp_path / "a" / "eval_results.json", good)
     found = compare("a", b)
     assert found["metrics"][1]["values"][0] == pytest.approx(100 * good["eval_f1"])
     assert "Other metrics cannot be computed from a table of predictions" in refused("a", b,
                                                                                      metric="recall_bad")
     good["eval_f1"] -= 0.01
-    (tmp_path / "a" / "eval_results.json").write_text(json.dumps(good))
+    write_json(tmp_path / "a" / "eval_results.json", good)
     assert "files belong to different evaluations. Evaluate the model again." in refused("a", b)
 
 

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-from helpers import snapshot, tensors_of
+from helpers import read_json, snapshot, tensors_of, write_json
 import ml_dtypes
 import model_directories
 import numpy as np
@@ -62,16 +62,16 @@ def write_published(directory, arrays, config=tiny.CONFIG):
     tiny.write_tensorflow(directory / "bert_model.ckpt", arrays)
     (directory / "checkpoint").unlink()
     (directory / "bert_model.ckpt.meta").unlink()
-    (directory / "bert_config.json").write_text(json.dumps(config))
+    write_json(directory / "bert_config.json", config)
     (directory / "vocab.txt").write_text("".join(word + "\n" for word in tiny.VOCABULARY))
     return directory
 
 
 @pytest.fixture
-def convert(scripts, tmp_path):
+def convert(run_script):
     """A function that runs the script, which must succeed. It returns the messages of the log."""
     def run(**flags):
-        finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
+        finished = run_script("convert_checkpoint.py", **flags)
         assert finished.code == 0 and not finished.out, finished.err
         lines = finished.err.splitlines()
         assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines), finished.err
@@ -80,14 +80,14 @@ def convert(scripts, tmp_path):
 
 
 @pytest.fixture
-def refusal(scripts, tmp_path):
+def refusal(run_script, tmp_path):
     """A function that runs the script, which must end with one message and change no file.
 
     It returns the message.
     """
     def run(**flags):
         before = snapshot(tmp_path)
-        finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
+        finished = run_script("convert_checkpoint.py", **flags)
         assert finished.code == 1 and not finished.out, finished
         assert snapshot(tmp_path) == before
         log, _, message = finished.err.partition("convert_checkpoint.py: error: ")
@@ -109,7 +109,7 @@ def test_tensorflow_to_hugging_face_and_back(convert, tmp_path):
     assert {path.name for path in theirs.iterdir()} == {
         "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"}
     assert_same(safetensors.load_file(theirs / "model.safetensors"), their_arrays(arrays))
-    assert json.loads((theirs / "config.json").read_text()) == {
+    assert read_json(theirs / "config.json") == {
         **config, "architectures": ["BertForPreTraining"], "hidden_act": "gelu_new", "layer_norm_eps": 1e-12,
         "model_type": "bert"}
     assert not any(line.startswith("WARNING") for line in log)
@@ -122,7 +122,7 @@ def test_tensorflow_to_hugging_face_and_back(convert, tmp_path):
         "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index",
         "tokenizer_config.json", "vocab.txt"}
     assert_same(tensors_of(back / "bert_model.ckpt"), arrays)
-    assert json.loads((back / "bert_config.json").read_text()) == config
+    assert read_json(back / "bert_config.json") == config
     for name, source in (("vocab.txt", published), ("tokenizer_config.json", theirs)):
         assert (back / name).read_bytes() == (source / name).read_bytes()
 
@@ -134,31 +134,31 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     config = {**tiny.CONFIG, "architectures": ["BertForSequenceClassification"], "layer_norm_eps": 1e-12,
               "model_type": "bert", "id2label": {"0": "no", "1": "maybe", "2": "LABEL_2"},
               "transformers_version": "5"}
-    (start / "config.json").write_text(json.dumps(config))
+    write_json(start / "config.json", config)
     tokenizer = {"do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer",
                  "never_split": None}
-    (start / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    write_json(start / "tokenizer_config.json", tokenizer)
     # The file also contains a buffer and the tied decoder. They are not variables.
     safetensors.save_file({**their_arrays(arrays), "bert.embeddings.position_ids": np.arange(40)[None],
                            "cls.predictions.decoder.weight": np.ones((WORDS, WIDTH), np.float32)},
                           start / "model.safetensors")
     log = convert(input=start / "model.safetensors", output=tmp_path / "tensorflow")
     assert_same(tensors_of(tmp_path / "tensorflow" / "bert_model.ckpt"), arrays)
-    assert json.loads((tmp_path / "tensorflow" / "bert_config.json").read_text()) == {
+    assert read_json(tmp_path / "tensorflow" / "bert_config.json") == {
         **tiny.CONFIG, "hidden_act": "gelu_erf", "id2label": config["id2label"]}
     warnings = [line for line in log if line.startswith("WARNING: ")]
     assert len(warnings) == 1 and "gelu_erf" in warnings[0] and "pass --published_config=true" in warnings[0]
     log = convert(input=start, output=tmp_path / "published", published_config=True)
-    assert json.loads((tmp_path / "published" / "bert_config.json").read_text())["hidden_act"] == "gelu"
+    assert read_json(tmp_path / "published" / "bert_config.json")["hidden_act"] == "gelu"
     assert any("hidden_act in bert_config.json is gelu, the tanh form" in line for line in log)
 
     convert(input=tmp_path / "tensorflow", output=tmp_path / "back")
     assert_same(safetensors.load_file(tmp_path / "back" / "model.safetensors"), their_arrays(arrays))
-    settings = json.loads((tmp_path / "back" / "config.json").read_text())
+    settings = read_json(tmp_path / "back" / "config.json")
     assert {name: settings[name] for name in tiny.CONFIG} == tiny.CONFIG  # gelu is converted back
     assert settings["id2label"] == config["id2label"]
     assert settings["label2id"] == {"no": 0, "maybe": 1, "LABEL_2": 2}
-    assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text()) == tokenizer
+    assert read_json(tmp_path / "back" / "tokenizer_config.json") == tokenizer
 
 
 def write_trained(directory, arrays, **record):
@@ -167,8 +167,7 @@ def write_trained(directory, arrays, **record):
     for name in ("vocab.txt", "bert_config.json"):
         (directory / name).write_text("".join(f"{word}\n" for word in tiny.VOCABULARY)
                                       if name == "vocab.txt" else json.dumps(tiny.CONFIG))
-    (directory / "run.json").write_text(json.dumps(
-        model_directories.record(**record)))
+    write_json(directory / "run.json", model_directories.record(**record))
     return directory
 
 
@@ -210,22 +209,22 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     """The weights have 16 bits, and the vocabulary is only in tokenizer.json."""
     start, out = tmp_path / "start", tmp_path / "out"
     shutil.copytree(tiny_model.hugging_face, start)
-    (start / "config.json").write_text(json.dumps(tiny.CONFIG))  # as in old models, without "model_type"
+    write_json(start / "config.json", tiny.CONFIG)  # as in old models, without "model_type"
     safetensors.save_file({name: array.astype(ml_dtypes.bfloat16) for name, array in
                            tiny.hugging_face(tiny_model.weights).items()}, start / "model.safetensors")
     (start / "tokenizer_config.json").unlink()
     (start / "vocab.txt").unlink()
-    (start / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>"}))
+    write_json(start / "special_tokens_map.json", {"cls_token": "<s>"})
     *words, added = tiny.VOCABULARY
-    (start / "tokenizer.json").write_text(json.dumps({
+    write_json(start / "tokenizer.json", {
         "model": {"type": "WordPiece", "vocab": {word: index for index, word in enumerate(words)}},
         "added_tokens": [{"id": words.index("[SEP]"), "content": "[SEP]"},
                          {"id": len(words), "content": added}, {"id": WORDS, "content": "<no embedding>"}],
         "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": False,
-                       "handle_chinese_chars": False}}))
+                       "handle_chinese_chars": False}})
     log = convert(input=start, output=out)
     assert (out / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
-    found = json.loads((out / "tokenizer_config.json").read_text())
+    found = read_json(out / "tokenizer_config.json")
     assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
                      "cls_token": "<s>", "additional_special_tokens": [added]}
     assert_same(tensors_of(out / "bert_model.ckpt"), {
@@ -246,7 +245,7 @@ def test_ids_that_are_no_lines_of_a_vocabulary(tiny_model, tmp_path, vocab):
     start = tmp_path / "start"
     shutil.copytree(tiny_model.hugging_face, start)
     (start / "vocab.txt").unlink()
-    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
+    write_json(start / "tokenizer.json", {"model": {"type": "WordPiece", "vocab": vocab}})
     source = checkpoint_formats.open_checkpoint(start)
     with pytest.raises(ValueError, match=f"a WordPiece vocabulary with at most {WORDS} different entries"):
         convert_checkpoint.read_vocabulary(Settings({"vocab_file": None}), source, WORDS)
@@ -293,16 +292,16 @@ def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(
     other.write_text("".join(f"{word}\n" for word in reversed(tiny.VOCABULARY)))
     directory = write_trained(tmp_path / "trained", {}, labels=["no", "yes"])
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    record = json.loads((directory / "run.json").read_text())
-    (directory / "run.json").write_text(json.dumps(
-        {**record, "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt"),
-         "bert_config": {**tiny.CONFIG, "_name_or_path": "one"}}))
+    record = read_json(directory / "run.json")
+    write_json(directory / "run.json", {**record,
+                                        "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt"),
+         "bert_config": {**tiny.CONFIG, "_name_or_path": "one"}})
     convert(input=directory, output=tmp_path / "out", weights_only=True, do_lower_case=False)
-    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
+    assert read_json(tmp_path / "out" / "tokenizer_config.json") == {
         "do_lower_case": False, "strip_accents": False}
     flags = dict(input=directory, output=tmp_path / "new", weights_only=True)
     config = tmp_path / "other.json"
-    config.write_text(json.dumps({**tiny.CONFIG, "num_attention_heads": 1}))
+    write_json(config, {**tiny.CONFIG, "num_attention_heads": 1})
     assert (f"{config}: num_attention_heads is 1, but according to {directory}/run.json the model was trained"
             in refusal(**flags, bert_config_file=config))
     message = "differs from the vocabulary with which the model was trained"
@@ -321,14 +320,14 @@ def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_
                 their_arrays({name: array for name, array in model.items() if name not in own}))
     assert ("WARNING: Left out, because a published BERT does not have these tensors: "
             f"{', '.join(sorted(own))}.") in log
-    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
+    assert read_json(tmp_path / "out" / "tokenizer_config.json") == {
         "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
 
 
 def test_letter_case_is_taken_from_a_released_models_name(convert, tmp_path):
     published = write_published(tmp_path / "cased_L-12_H-768_A-12", tiny.weights())
     log = convert(input=published, output=tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    assert read_json(tmp_path / "out" / "tokenizer_config.json")["do_lower_case"] is False
     assert any(line.startswith("--do_lower_case not given: using False ") for line in log)
 
 
@@ -389,7 +388,7 @@ def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model,
         path.parent.mkdir(exist_ok=True)
         path.unlink() if text is None else path.write_text(text)
     given = {"output": "out", **flags}
-    assert expected in refusal(**{name: value for name, value in given.items() if value is not None})
+    assert expected in refusal(**given)
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_model, tmp_path):

@@ -4,9 +4,9 @@ Later runs in this directory use the same development set, whatever their flags 
 """
 
 import csv
-import json
 import shutil
 
+from helpers import read_json, write_json
 from outputs import contents
 import pytest
 import tensorflow.compat.v1 as tf
@@ -60,8 +60,7 @@ def again(scripts, trained, here, rows=None, **changes):
     if not flags.get("do_train"):
         flags = {name: value for name, value in flags.items() if name != "init_checkpoint"}
         flags.setdefault("results_dir", here / "results")
-    return scripts.run("run_classifier.py", *tiny.flags(**{
-        name: value for name, value in flags.items() if value is not None}), cwd=here)
+    return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here)
 
 
 def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_they_are(
@@ -84,9 +83,9 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
 
 def change_record(directory, **changes):
     path = directory / "run.json"
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["settings"].update(changes.pop("settings", {}))
-    path.write_text(json.dumps({**record, **changes}))
+    write_json(path, {**record, **changes})
 
 
 @pytest.mark.parametrize("damage, rows, flags, expected", [
@@ -112,15 +111,14 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
 # --- Files of the same name, and of the same rows --------------------------------------------------------
 
 
-def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts, trained, tmp_path):
+def test_two_training_files_of_one_name_do_not_train_into_one_directory(run_script, trained, tmp_path):
     flags = {name: value for name, value in trained.items() if name not in ("output_dir", "train_file")}
     output = shutil.copytree(trained["output_dir"], tmp_path / "output" / "all")
     (output / "dev_rows.txt").unlink()
     change_record(output, dev_rows=None, settings={"dev_fraction": None})
     (tmp_path / "b").mkdir()
     write_csv(tmp_path / "b" / "all.csv", [[f"{text} song", label] for text, label in ROWS])
-    done = scripts.run("run_classifier.py", *tiny.flags(**flags, do_train=True, train_file="b/all.csv"),
-                       cwd=tmp_path)
+    done = run_script("run_classifier.py", **flags, do_train=True, train_file="b/all.csv")
     assert done.code == 1 and (
         "--train_file=b/all.csv: the default output directory, output/all, already contains a training on a "
         f"different file, {trained['train_file']}. Name another directory with --output_dir.") in done.err

@@ -6,7 +6,6 @@ import model_directories
 import pytest
 from rows import ROWS
 import tensorflow.compat.v1 as tf
-import tiny
 
 from bertlib.output_directory import model_directory
 from bertlib.runs import split_data
@@ -51,9 +50,9 @@ def model_dir(tiny_model, tmp_path):
                                    model_directories.linear(2), ["no", "yes"])
 
 
-def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
+def test_a_directory_is_exported_into_itself(run_script, model_dir):
     """An export for vectors must not be the newest version of the trained task."""
-    done = scripts.run("export.py", "--model_dir=model", "--task=vectors", cwd=tmp_path)
+    done = run_script("export.py", "--model_dir=model", "--task=vectors")
     assert done.code == 0 and not done.out, done.err
     assert len(list((model_dir / "export_vectors").iterdir())) == 1 and not (model_dir / "export").exists()
 
@@ -66,10 +65,10 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
      "--format=onnx or --format=tflite. Pass --text, or --format=onnx or --format=tflite, or leave "
      "--compare_file out."),
     (dict(model_dir="model", text=True, compare_file="none"), "--compare_file=none: there is no such file.")])
-def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_dir, tmp_path):
+def test_bad_input_is_named_and_nothing_written(flags, message, run_script, model_dir, tmp_path):
     (model_dir / "export").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    done = scripts.run("export.py", *tiny.flags(**flags), cwd=tmp_path)
+    done = run_script("export.py", **flags)
     assert done.code == 1 and done.err.splitlines()[-1] == f"export.py: error: {message}"
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import random
 
+from helpers import read_json, write_json
 import model_directories
 import pytest
 import tiny
@@ -22,16 +23,15 @@ def model_dir(tiny_model, tmp_path):
     chance = random.Random(5)
     rows = "".join(f"{tiny.sentence(chance)},{chance.choice(['no', 'yes'])}\n" for _ in range(30))
     (tmp_path / "dev.csv").write_text("text,label\n" + rows)
-    record = json.loads((directory / "run.json").read_text())
+    record = read_json(directory / "run.json")
     record["files"] = {"dev_file": str(tmp_path / "dev.csv")}
-    (directory / "run.json").write_text(json.dumps(record))
+    write_json(directory / "run.json", record)
     return directory
 
 
 @needs_onnx
-def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, model_dir, tmp_path):
-    done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--compare_examples=20",
-                       cwd=tmp_path)
+def test_an_onnx_file_is_compared_on_the_development_set_and_answers(run_script, model_dir, tmp_path):
+    done = run_script("export.py", "--model_dir=model", "--format=onnx", "--compare_examples=20")
     assert done.code == 0 and not done.out, done.err
     *_, last = done.err.splitlines()
     accuracy = float(last.rpartition(" instead of ")[2].rstrip("."))
@@ -40,8 +40,7 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
             "inputs: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
     for name, flags in (("tensorflow", ["--model_dir=model"]),
                         ("engine", ["--model_dir=model", "--engine=onnx"])):
-        done = scripts.run("predict.py", *flags, "--input_file=dev.csv", f"--output_file={name}.jsonl",
-                           cwd=tmp_path)
+        done = run_script("predict.py", *flags, "--input_file=dev.csv", f"--output_file={name}.jsonl")
         done.assert_success()
     dev = [line.split(",") for line in (tmp_path / "dev.csv").read_text().splitlines()[1:]]
     expected, answers = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
@@ -51,6 +50,6 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
     for name in ("label", "text"):
         assert [row[name] for row in answers] == [row[name] for row in expected]
     (tmp_path / "dev.csv").unlink()
-    done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8", cwd=tmp_path)
+    done = run_script("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8")
     assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err
     assert "The ONNX file compared" not in done.err

@@ -2,6 +2,7 @@
 
 import json
 
+from helpers import read_json, write_json
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -37,20 +38,19 @@ def model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("model")
     tiny.write_tensorflow(directory / "bert_model.ckpt", weights())
     (directory / "vocab.txt").write_text(build_vocab.format_vocab(VOCABULARY))
-    (directory / "bert_config.json").write_text(json.dumps(CONFIG))
+    write_json(directory / "bert_config.json", CONFIG)
     return directory
 
 
 @pytest.fixture
-def extend(scripts, model, tmp_path):
+def extend(run_script, model, tmp_path):
     """A function that runs the command on TEXT in `tmp_path`. A flag with the value None is left out."""
     (tmp_path / "text.txt").write_text(TEXT)
 
     def extend(**changes):
         flags = {"input_file": "text.txt", "extend": model / "vocab.txt", "init_checkpoint": model,
                  "vocab_size": len(VOCABULARY) + 10, "output_file": "new/vocab.txt", **changes}
-        return scripts.run("build_vocab.py", *tiny.flags(**{name: value for name, value in flags.items()
-                                                            if value is not None}), cwd=tmp_path)
+        return run_script("build_vocab.py", **flags)
     return extend
 
 
@@ -104,7 +104,7 @@ def test_the_extended_model_is_the_old_model_with_means_of_pieces(extend, model,
     directory = tmp_path / "new"
     vocabulary = (directory / "vocab.txt").read_text().split("\n")[:-1]
     assert vocabulary == [*VOCABULARY, *PIECES]
-    config, tokenizer_config = (json.loads((directory / f"{name}_config.json").read_text())
+    config, tokenizer_config = (read_json(directory / f"{name}_config.json")
                                 for name in ("bert", "tokenizer"))
     assert config == {**CONFIG, "vocab_size": len(vocabulary)} and tokenizer_config["do_lower_case"] is True
     old, new = weights(), read_tensors(directory)

@@ -150,13 +150,13 @@ def test_pooled_npz_in_16_bits(extracted, published):
                                    atol=5e-3)
 
 
-def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, scripts, tmp_path):
+def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, run_script, tmp_path):
     tiny.write_training(tmp_path / "output", tiny_model.weights)
     for path, name in ((tiny_model.config, "bert_config.json"), (tiny_model.vocab, "vocab.txt")):
         shutil.copy(path, tmp_path / "output" / name)
-    done = scripts.run("extract_features.py", *tiny.flags(
-        input_file=text, output_file="x.npz", output_format="npz", layers=",".join(map(str, LAYERS)),
-        init_checkpoint="output", max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
+    done = run_script("extract_features.py", input_file=text, output_file="x.npz", output_format="npz",
+                      layers=",".join(map(str, LAYERS)),
+        init_checkpoint="output", max_seq_length=tiny.SEQ_LENGTH)
     done.assert_success()
     assert_npz(tmp_path / "x.npz", published, np.float32, 1e-5)
 
@@ -236,12 +236,11 @@ def test_what_fails_leaves_no_file(tmp_path):
     (dict(layers="-1,-3"), "the model has no layer -3. Its 2 layers have the numbers 0 to 1, or -2 to -1"),
     (dict(output_dtype="float16"), "Pass --output_format=npz or --output_format=tfrecord"),
     (dict(init_checkpoint=None), "--init_checkpoint is required")], ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes,
+def test_what_cannot_be_is_refused_before_anything_is_written(run_script, tiny_model, tmp_path, changes,
                                                               complaint):
     (tmp_path / "good.txt").write_text("a cat\n")
     (tmp_path / "empty.txt").write_text("")
     flags = {**tiny_model.flags, "input_file": "good.txt", "output_file": "new/x", "layers": "-1", **changes}
-    refused = scripts.run("extract_features.py", *tiny.flags(**{
-        name: value for name, value in flags.items() if value is not None}), cwd=tmp_path)
+    refused = run_script("extract_features.py", **flags)
     refused.assert_refused(complaint)
     assert len(list(tmp_path.iterdir())) == 2

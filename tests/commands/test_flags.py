@@ -108,8 +108,8 @@ def test_help_gives_defaults_and_choices(described):
         assert part in text
 
 
-def test_the_page_of_flags_is_the_rendered_one(scripts, tmp_path):
-    done = scripts.run("docs/render_flags.py", "flags.md", cwd=tmp_path)
+def test_the_page_of_flags_is_the_rendered_one(run_script, tmp_path):
+    done = run_script("docs/render_flags.py", "flags.md")
     page = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
     written = (tmp_path / "flags.md").read_text(encoding="utf-8")
     assert (done.code, done.out) == (0, "") and written == page, "run docs/render_flags.py"
@@ -121,9 +121,9 @@ def test_the_page_of_flags_is_the_rendered_one(scripts, tmp_path):
 @pytest.mark.parametrize("arguments, said", [
     (["stray", "3"], "This command takes only flags, written as --name=value. Remove or correct: stray 3."),
     (["--flagfile=a.flags"], "a file that --flagfile names is not UTF-8")])
-def test_a_command_refuses_arguments_in_one_message(arguments, said, scripts, tmp_path):
+def test_a_command_refuses_arguments_in_one_message(arguments, said, run_script, tmp_path):
     (tmp_path / "a.flags").write_bytes(b"--output_dir=caf\xe9\n")
-    done = scripts.run("run_classifier.py", *arguments, cwd=tmp_path)
+    done = run_script("run_classifier.py", *arguments)
     done.assert_refused(said)
     assert len(done.err.splitlines()) < 5
 

@@ -46,17 +46,17 @@ def mnli(scripts, tiny_model, tmp_path_factory):
 
 
 @pytest.mark.slow(reason="a whole run")
-def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, tmp_path):
+def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(run_script, mnli, tmp_path):
     flags = mnli[1]
     rows = [line.split("\t") for line in (flags["data_dir"] / "test_matched.tsv").read_text().splitlines()]
     write(tmp_path / "data" / "diagnostic.tsv", ["index", "sentence1", "sentence2"],
           *([row[0], row[8], row[9]] for row in rows[1:]))
     flags = dict(flags, task_name="AX", data_dir=tmp_path / "data", results_dir=tmp_path / "results")
-    refused = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    refused = run_script("run_classifier.py", **flags)
     refused.assert_refused("AX has no train examples.")
     assert not (tmp_path / "results").exists()
     flags.update(do_train=False, do_eval=False)
-    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    finished = run_script("run_classifier.py", **flags)
     finished.assert_success()
     assert predictions_in(tmp_path / "results" / "AX.tsv") == predictions_in(
         mnli[1]["output_dir"] / "MNLI-m.tsv")
@@ -65,8 +65,8 @@ def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, t
     output = mnli[1]["output_dir"]
     names = ("test_results", "test_predictions", "predict", "eval_results", "eval_predictions", "eval_report")
     before = {path: path.read_bytes() for path in output.iterdir() if path.stem.startswith(names)}
-    finished = scripts.run("run_classifier.py", *tiny.flags(**{
-        name: value for name, value in flags.items() if name != "results_dir"}), cwd=tmp_path)
+    finished = run_script("run_classifier.py", **{
+        name: value for name, value in flags.items() if name != "results_dir"})
     finished.assert_success()
     assert "The names of result files end in _ax" in finished.err
     assert {path.name for path in before} >= {"test_predictions.csv", "eval_report.html"}
@@ -90,7 +90,7 @@ def write_predictions(directory):
     return sorted(directory.iterdir())
 
 
-def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts, tmp_path):
+def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(run_script, tmp_path):
     here = tmp_path / "output"
     write_predictions(here)
     (here / "rte" / "RTE.tsv").unlink()
@@ -98,7 +98,7 @@ def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts
     (here / "cola" / "CoLA.tsv").write_text("index\tprediction\n0\tgood\n")
     (here / "other").mkdir()
     (here / "other" / "AX.tsv").write_bytes((here / "ax" / "AX.tsv").read_bytes())
-    finished = scripts.run("glue_submission.py", *sorted(here.iterdir()), cwd=tmp_path)
+    finished = run_script("glue_submission.py", *sorted(here.iterdir()))
     finished.assert_refused()
     problems = [line.strip() for line in finished.err.splitlines() if line.startswith("  ")]
     assert len(problems) == 4
@@ -112,27 +112,27 @@ def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts
     assert [path.name for path in tmp_path.iterdir()] == ["output"]
 
 
-def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(scripts, tmp_path):
+def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(run_script, tmp_path):
     write_predictions(tmp_path / "output")
-    finished = scripts.run("glue_submission.py", "--partial", "--output_file=new/part.zip", "output/ax",
-                           tmp_path / "output" / "mnli", tmp_path / "output" / "ax" / "AX.tsv", cwd=tmp_path)
+    finished = run_script("glue_submission.py", "--partial", "--output_file=new/part.zip", "output/ax",
+                          tmp_path / "output" / "mnli", tmp_path / "output" / "ax" / "AX.tsv")
     assert (f"3 of {len(glue_submission_files.test_sets())} test sets: AX.tsv, MNLI-m.tsv, MNLI-mm.tsv"
             in last_message(finished))
     with zipfile.ZipFile(tmp_path / "new" / "part.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
-    finished = scripts.run("glue_submission.py", "output/mnli", "--output_file=new", cwd=tmp_path)
+    finished = run_script("glue_submission.py", "output/mnli", "--output_file=new")
     finished.assert_refused("--output_file=new is a directory; name a file.")
-    finished = scripts.run("glue_submission.py", "output/mnli", cwd=tmp_path)
+    finished = run_script("glue_submission.py", "output/mnli")
     assert finished.code == 1 and ("AX.tsv is missing: predict with run_classifier.py --task_name=AX "
                                    "--do_predict=true --output_dir=DIRECTORY, the directory of a training on "
                                    "MNLI.") in finished.err
 
 
-def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):
+def test_the_zip_does_not_take_the_place_of_predictions(run_script, tmp_path):
     write_predictions(tmp_path / "output")
     path = tmp_path / "output" / "wnli" / "WNLI.tsv"
     before = path.read_bytes()
     flags = tiny.flags(partial=True, output_file=path)
-    finished = scripts.run("glue_submission.py", *flags, path.parent, cwd=tmp_path)
+    finished = run_script("glue_submission.py", *flags, path.parent)
     finished.assert_refused("would overwrite a file of predictions")
     assert path.read_bytes() == before

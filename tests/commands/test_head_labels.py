@@ -1,9 +1,9 @@
 """A checkpoint may contain a classifier. It is used only if its labels can be brought into the task's order.
 """
 
-import json
 import shutil
 
+from helpers import read_json, write_json
 import model_directories
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def write_head(directory, tiny_model, head):
 
 def name_labels(directory, names, file="config.json"):
     path = directory / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), "id2label": names}))
+    write_json(path, {**read_json(path), "id2label": names})
 
 
 def by_id(*names):
@@ -87,8 +87,8 @@ def test_names_that_are_not_one_for_each_id(model, tmp_path, names):
 
 
 def test_names_beside_a_converted_checkpoint_and_beside_a_training(tiny_model, tmp_path):
-    (tmp_path
-     / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "id2label": by_id(*reversed(LABELS))}))
+    write_json(tmp_path
+     / "bert_config.json", {**tiny.CONFIG, "id2label": by_id(*reversed(LABELS))})
     arrays = {**tiny_model.weights, **HEAD}
     converted = tiny.write_tensorflow(tmp_path / "bert_model.ckpt", arrays)
     trained = tiny.write_tensorflow(tmp_path / "model.ckpt-3", arrays)
@@ -114,7 +114,7 @@ WANTED.update({"regression": head_labels.Head("regression", None, 1),
 def trained(directory, tiny_model, arrays, **record):
     """Writes the directory of a training: its checkpoint, with the arrays of a head, and its record."""
     tiny.write_training(directory, tiny_model.weights, **{**dict.fromkeys(HEAD), **arrays})
-    (directory / "run.json").write_text(json.dumps(model_directories.record(**record)))
+    write_json(directory / "run.json", model_directories.record(**record))
     return directory
 
 
@@ -152,8 +152,8 @@ def test_the_head_of_hugging_faces_multiple_choice_is_no_regression(tiny_model, 
     shutil.copytree(tiny_model.hugging_face, tmp_path / "model")
     write_head(tmp_path / "model", tiny_model, ONE)
     config = tmp_path / "model" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()),
-                                  "architectures": ["BertForMultipleChoice"]}))
+    write_json(config, {**read_json(config),
+                                  "architectures": ["BertForMultipleChoice"]})
     assert not set(started(tmp_path / "model", tmp_path / "out", "regression")) & set(HEAD)
     assert "is the head of multiple choice, but the task needs the head of a regression" in caplog.text
     found = started(tmp_path / "model", tmp_path / "out", "multiple choice", do_train=False)
@@ -198,7 +198,7 @@ def test_a_crf_is_no_other_head_for_a_training(tiny_model, tmp_path, has_crf):
     (dict(problem_type="multi_label_classification"), "multilabel"), ({}, None)])
 def test_the_kind_of_a_hugging_face_head(model, config, kind):
     path = model / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": None, **config,
-                                "id2label": by_id("B-X", "I-X", "O")}))
+    write_json(path, {**read_json(path), "architectures": None, **config,
+                                "id2label": by_id("B-X", "I-X", "O")})
     head = head_labels.read_head(checkpoint_formats.open_checkpoint(model))
     assert head == head_labels.Head(kind, ["B-X", "I-X", "O"], 3, False, str(path))

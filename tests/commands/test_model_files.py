@@ -10,6 +10,7 @@ import re
 import shutil
 
 from absl import flags
+from helpers import write_json
 import model_directories
 import pytest
 import tiny
@@ -75,7 +76,7 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
     output.mkdir()
     said = {"do_lower_case": True, "strip_accents": False, "additional_special_tokens": ["train", "bread"],
             "tokenize_chinese_chars": False, "max_input_chars_per_word": 5}
-    (start / "tokenizer_config.json").write_text(json.dumps(said))
+    write_json(start / "tokenizer_config.json", said)
     first = settings_of(vocab_file=start / "vocab.txt", init_checkpoint=start)
     put(output, output_files.model_file_contents(first, CONFIG))
     again = settings_of(vocab_file=output / "vocab.txt")
@@ -108,7 +109,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
 
 def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
     wanted = output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
-    (tmp_path / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "pooler_type": "first"}))
+    write_json(tmp_path / "bert_config.json", {**tiny.CONFIG, "pooler_type": "first"})
     (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": true, "name": "mine"}')
     (tmp_path / "vocab.txt").write_bytes(tiny_model.vocab.read_bytes())
     (tmp_path / "labels.txt").write_text("mine")  # a run without labels does not change it
@@ -152,9 +153,9 @@ def output(tiny_model, tmp_path_factory):
     put(directory,
         output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
     settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
-    (directory / "run.json").write_text(json.dumps(
-        model_directories.record(["B-X", "O"], "tagging", task="ner", settings=settings,
-                                 files={"data_dir": "/data"})))
+    write_json(directory / "run.json", model_directories.record(["B-X", "O"], "tagging", task="ner",
+                                                                settings=settings,
+                                 files={"data_dir": "/data"}))
     tiny.write_tensorflow(directory / "bert_model.ckpt", tiny_model.weights)
     (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
     return directory

@@ -3,7 +3,7 @@
 import tiny
 
 
-def test_pairs_are_refused_for_a_model_that_knows_one_segment(scripts, tiny_model, tmp_path):
+def test_pairs_are_refused_for_a_model_that_knows_one_segment(run_script, tiny_model, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(tiny_model.config.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
     (tmp_path / "text.txt").write_text("a cat\na cat ||| a dog\n")
@@ -17,6 +17,6 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(scripts, tiny_mode
             ("run_pretraining.py", {**only, "input_file": "x"}, "an example of pre-training is a pair"),
             ("extract_features.py", {**flags, "layers": -1, "input_file": tmp_path / "text.txt"},
              "line 2 of --input_file=")):
-        finished = scripts.run(script, *tiny.flags(**given), cwd=tmp_path)
+        finished = run_script(script, **given)
         assert finished.code == 1 and "type_vocab_size is 1 in the model's configuration" in finished.err
         assert what in finished.err and "Traceback" not in finished.err

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 
+from helpers import read_json, write_json
 from outputs import contents, results
 import pytest
 from rows import ROWS
@@ -78,8 +79,8 @@ def test_the_same_command_again_says_which_run_trained(copy):
     (dict(bert_config_file="relu.json"), r"hidden_act: gelu -> relu\.")], ids=str)
 def test_another_tasks_directory_is_refused(copy, changes, expected):
     tiny.write_task(copy.directory / "cola", "cola", train=8, dev=3)
-    config = json.loads((copy.directory / "model" / "shallow.json").read_text())
-    (copy.directory / "relu.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    config = read_json(copy.directory / "model" / "shallow.json")
+    write_json(copy.directory / "relu.json", {**config, "hidden_act": "relu"})
     before = contents(copy.output)
     refused = copy.train(do_predict=False, **changes)
     assert refused.code == 1 and contents(copy.output) == before
@@ -126,7 +127,7 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
 # --- Files -----------------------------------------------------------------------------------------------
 
 
-def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model, tmp_path):
+def test_two_at_once_do_not_write_the_same_pretraining_data(run_script, tiny_model, tmp_path):
     """This also holds if they share only one of the files. The second one does not change files of the first.
     """
     chance = random.Random(1)
@@ -136,7 +137,7 @@ def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model,
     def run(*names):
         flags = dict(input_file="text", output_file=",".join(names), vocab_file=tiny_model.vocab,
                      max_seq_length=20, max_predictions_per_seq=3, dupe_factor=2)
-        return scripts.run("create_pretraining_data.py", *tiny.flags(**flags), cwd=tmp_path)
+        return run_script("create_pretraining_data.py", **flags)
 
     assert run("a", "b").code == 0
     before = contents(tmp_path)
@@ -158,12 +159,12 @@ def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
     assert contents(tmp_path) == {"vocab.txt": b"x\n"}
 
 
-def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monkeypatch):
+def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path, monkeypatch):
     flags = tiny.flags(input=tiny_model.checkpoint, output=tmp_path / "model", to="hugging_face", force=True)
     shutil.copytree(tiny_model.hugging_face, tmp_path / "model")
     before = contents(tmp_path)
     with locks.lock_directory(tmp_path / "model"):
-        refused = scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path)
+        refused = run_script("convert_checkpoint.py", *flags)
         assert refused.code == 1 and f"error: {tmp_path}/model is in use" in refused.err
     assert contents(tmp_path) == before
 

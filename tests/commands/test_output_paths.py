@@ -35,9 +35,9 @@ def commands(tmp_path_factory, tiny_model):
 
 
 @pytest.mark.parametrize("command", ["glue_submission.py", *_also("build_vocab.py")])
-def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, scripts, tmp_path):
+def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, run_script, tmp_path):
     def run(output_file):
-        done = scripts.run(command, *commands[command], f"--output_file={output_file}", cwd=tmp_path)
+        done = run_script(command, *commands[command], f"--output_file={output_file}")
         done.assert_success()
 
     null, fifo, read = device(tmp_path, "null"), tmp_path / "fifo", []
@@ -52,10 +52,10 @@ def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, script
 
 @pytest.mark.parametrize("command", ["build_vocab.py", "plan_memory.py", *_also(
     "glue_submission.py", "extract_features.py", "predict.py", "create_pretraining_data.py")])
-def test_a_directory_is_refused_before_the_work(command, commands, scripts, tmp_path):
+def test_a_directory_is_refused_before_the_work(command, commands, run_script, tmp_path):
     path = tmp_path / "directory.svg"
     path.mkdir()
-    done = scripts.run(command, *commands[command], f"--output_file={path}", cwd=tmp_path)
+    done = run_script(command, *commands[command], f"--output_file={path}")
     assert done.code == 1 and f"{path} is a directory" in done.err.splitlines()[-1], done.err
     assert "Traceback" not in done.err and not list(path.iterdir())
 

@@ -3,11 +3,10 @@
 The command checks this before it writes anything.
 """
 
-import json
 import os
 import shutil
 
-from helpers import snapshot
+from helpers import snapshot, write_json
 import pytest
 import tiny
 
@@ -20,7 +19,7 @@ def squad(path):
     answer = {"text": "cat", "answer_start": 4}
     question = {"id": "q", "question": "what sees", "answers": [answer]}
     paragraph = {"context": "the cat sees", "qas": [question]}
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+    write_json(path, {"data": [{"title": "t", "paragraphs": [paragraph]}]})
 
 
 @pytest.fixture

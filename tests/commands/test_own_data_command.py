@@ -3,10 +3,10 @@
 The promises in tests/conformance have its trainings. The tests of the readers have files that are refused.
 """
 
-import json
 import re
 import shutil
 
+from helpers import read_json, write_json
 import numpy as np
 from outputs import contents, scores, table
 import pytest
@@ -86,26 +86,26 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(flags, e
     assert contents(work.directory) == before
 
 
-def test_labels_that_a_model_comes_with_are_those_of_a_prediction(scripts, tiny_model, tmp_path):
+def test_labels_that_a_model_comes_with_are_those_of_a_prediction(run_script, tiny_model, tmp_path):
     shutil.copytree(tiny_model.hugging_face, tmp_path / "model")
     head = np.ones((2, tiny.CONFIG["hidden_size"] + 1), np.float32)
     safetensors.save_file({**tiny.hugging_face(tiny_model.weights), "classifier.bias": head[:, 0].copy(),
                            "classifier.weight": head[:, 1:].copy()},
                           tmp_path / "model" / "model.safetensors")
     config = tmp_path / "model" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "id2label": {"0": "yes", "1": "no"}}))
+    write_json(config, {**read_json(config), "id2label": {"0": "yes", "1": "no"}})
     (tmp_path / "test.csv").write_text("text,label\na cat,yes\na dog,perhaps\n")
-    finished = scripts.run("run_classifier.py", *tiny.flags(
-        init_checkpoint="model", test_file="test.csv", output_dir="out"), cwd=tmp_path)
+    finished = run_script("run_classifier.py", init_checkpoint="model", test_file="test.csv",
+                          output_dir="out")
     assert finished.code == 1
     assert "test.csv:3: the label 'perhaps' is not one of yes, no (the labels of the model in model)" in (
         finished.err)
 
 
-def test_what_can_hardly_be_labels_is_said(scripts, tiny_model, tmp_path):
+def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
     lines = [f"cat {number},{number or '11.0'}\n" for number in range(12)]
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(lines))
-    finished = scripts.run("run_classifier.py", *tiny.flags(
-        **tiny_model.flags, train_file="train.csv", num_train_epochs=0.1), cwd=tmp_path)
+    finished = run_script("run_classifier.py", **tiny_model.flags, train_file="train.csv",
+                          num_train_epochs=0.1)
     assert "there are 12 labels for 12 examples" in finished.err and "--task_type=regression" in finished.err
     assert "train, train.csv: the labels 11 and 11.0 differ only in letter case or spelling" in finished.err

@@ -22,12 +22,11 @@ def model_dir(tiny_model, tmp_path_factory):
 
 
 @pytest.fixture
-def predict(scripts, model_dir, tmp_path):
+def predict(scripts, model_dir, run_script, tmp_path):
     """A function that runs predict.py on lines in a file. It returns (`scripts.Finished`, the answers)."""
     def run(lines, name="lines.txt", **flags):
         (tmp_path / name).write_bytes(lines if isinstance(lines, bytes) else lines.encode())
-        done = scripts.run("predict.py", *tiny.flags(**{"model_dir": model_dir, "input_file": name, **flags}),
-                           cwd=tmp_path)
+        done = run_script("predict.py", **{"model_dir": model_dir, "input_file": name, **flags})
         return done, [json.loads(line) for line in done.out.splitlines()]
     return run
 
@@ -106,10 +105,10 @@ def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_p
      "--output_file"),
     (dict(max_restarts=1), "--max_restarts=1 needs --input_file and --output_file"),
 ])
-def test_what_cannot_be_is_refused(scripts, model_dir, tmp_path, flags, problem):
+def test_what_cannot_be_is_refused(run_script, model_dir, tmp_path, flags, problem):
     (tmp_path / "lines.txt").write_text("the cat\n")
     flags = {"model_dir": model_dir, "input_file": "lines.txt", **flags}
-    done = scripts.run("predict.py", *tiny.flags(**flags), cwd=tmp_path)
+    done = run_script("predict.py", **flags)
     done.assert_refused(problem)
     assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
     assert (tmp_path / "lines.txt").read_text() == "the cat\n"

@@ -61,14 +61,14 @@ def machine(index, port, count=2, task="worker"):
 
 
 @pytest.mark.slow(reason="starts four interpreters; test_replica_launcher.py starts small processes again")
-def test_replicas_are_started_again_after_one_was_killed(command, scripts, tmp_path):
+def test_replicas_are_started_again_after_one_was_killed(command, run_script, tmp_path):
     act = """
 launch.log_devices()
 if group.index and not group.attempt: os.kill(os.getpid(), signal.SIGKILL)
 if group.index: group.keep_log('.')
 print(group.index, group.all_gather(group.index ** 2))
 """
-    done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--max_restarts=1", cwd=tmp_path)
+    done = run_script(command, f"--act={act}", "--num_replicas=2", "--max_restarts=1")
     assert (done.code, done.out) == (0, "0 [0, 1]\n"), done
     assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL\. If nobody killed it, the "
                      r"machine ran out of memory\. All replicas are started again: 1 of "
@@ -84,10 +84,10 @@ print(group.index, group.all_gather(group.index ** 2))
      r"error: replica 1: KeyError: 'a name'\. The traceback is in the log of this replica\."),
     ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(300)", 143,
      r"terminated\. Run the same command again to continue\.")])
-def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
+def test_how_replicas_end(act, code, last, command, run_script):
     """test_replica_group.py has the messages of other errors, test_replica_launcher.py other ends."""
     command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, resumable=True,"))
-    done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
+    done = run_script(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20")
     assert done.code == code, done
     *before, line = done.err.splitlines()
     assert re.fullmatch(rf"command\.py: {last}", line), done.err

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 
+from helpers import read_json, write_json
 import pytest
 from rows import ROWS
 
@@ -30,18 +31,18 @@ def copy(training, tmp_path):
 
 def change(directory, function):
     """Changes the content of run.json by a function. Returns the new content."""
-    record = json.loads((directory / "run.json").read_text())
+    record = read_json(directory / "run.json")
     function(record)
-    (directory / "run.json").write_text(json.dumps(record))
+    write_json(directory / "run.json", record)
     return record
 
 
-def test_a_changed_row_is_refused_and_then_each_difference_is_named(copy, scripts, tmp_path):
+def test_a_changed_row_is_refused_and_then_each_difference_is_named(copy, scripts, run_script, tmp_path):
     path = copy.parent / "data" / "train.tsv"
     for changed in (path, copy.parent / "data" / "dev.tsv"):
         changed.write_text(changed.read_text().replace("\t1\t1\t", "\t1\t1\tcat ", 1))
-    done = scripts.run("reproduce.py", copy, cwd=tmp_path)
-    old = json.loads((copy / "run.json").read_text())["inputs"][str(path)]["fingerprint"]
+    done = run_script("reproduce.py", copy)
+    old = read_json(copy / "run.json")["inputs"][str(path)]["fingerprint"]
     assert done.code == 1 and re.search(rf"{re.escape(str(path))} was changed: fingerprint {old} in the "
                                         r"training, [0-9a-f]{32} now\.", done.err)
     assert "pass --anyway" in done.err and not (copy.parent / "output-reproduced").exists()
@@ -53,7 +54,7 @@ def test_a_changed_row_is_refused_and_then_each_difference_is_named(copy, script
     assert "         seed: 12345 -> 7\n" in done.out and "Flags passed after --: --seed=7" in done.out
     assert re.search(r"variable ONEDNN_MAX_CPU_ISA: .* -> AVX2\n", done.out)
     assert "Results: not compared, because only a part of the steps was repeated" in done.out
-    found = json.loads((tmp_path / "again" / "reproduction.json").read_text())
+    found = read_json(tmp_path / "again" / "reproduction.json")
     assert found["losses"]["largest"]["loss"]["absolute"] > 1e-6 and found["losses"]["last_step"] == 3
     assert not (tmp_path / "again" / "eval_results.txt").exists()
     assert found["weights"][-1]["step"] == 3 and found["weights"][-1]["different"] > 10
@@ -61,17 +62,17 @@ def test_a_changed_row_is_refused_and_then_each_difference_is_named(copy, script
     assert old in [changed["old"] for changed in found["changed_files"]]
 
 
-def test_flags_that_cannot_be_are_refused(copy, scripts, tmp_path):
+def test_flags_that_cannot_be_are_refused(copy, run_script, tmp_path):
     (tmp_path / "task.py").write_text("")
     for words, said in (([copy, copy], "Name one directory of a training"),
                         ([copy, "--", "--nonsense=3", f"--task_module={tmp_path / 'task.py'}"],
                          "there is no setting 'nonsense'")):
-        done = scripts.run("reproduce.py", *words, cwd=tmp_path)
+        done = run_script("reproduce.py", *words)
         done.assert_refused(said)
         assert not done.out and not (copy.parent / "output-reproduced").exists()
     assert "executes this Python file" in done.err
     with locks.lock_directory(str(copy)):
-        scripts.run("reproduce.py", copy, cwd=tmp_path).assert_refused("is in use: process")
+        run_script("reproduce.py", copy).assert_refused("is in use: process")
 
 
 def test_what_cannot_be_repeated_is_refused(copy, tmp_path):

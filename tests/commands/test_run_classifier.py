@@ -4,10 +4,10 @@ The promises in tests/conformance have its trainings, scores, kills and predicti
 """
 
 import importlib.util
-import json
 import os
 import re
 
+from helpers import read_json
 import numpy as np
 import pytest
 from rows import ROWS, STEPS
@@ -121,7 +121,7 @@ def test_an_own_estimator_evaluates_with_the_published_metrics(mrpc):
         [*examples, run_classifier.PaddingInputExample()], processor.get_labels(), tiny.SEQ_LENGTH,
         tokenization.FullTokenizer(str(mrpc.directory / "model" / "vocab.txt")))
     found = model.evaluate(run_classifier.input_fn_builder(features, tiny.SEQ_LENGTH, False, False))
-    expected = json.loads((mrpc.output / "eval_results.json").read_text())
+    expected = read_json(mrpc.output / "eval_results.json")
     assert found == pytest.approx({"loss": found["loss"], **{name: expected[name] for name in (
         "eval_accuracy", "eval_loss", "global_step")}}, rel=1e-6)
 
@@ -147,9 +147,9 @@ DEFAULTS = [
     f"--vocab_file not given: using {MODEL}/vocab.txt"]
 
 
-def test_a_task_name_is_enough_to_know_all_that_is_needed(scripts, tmp_path):
+def test_a_task_name_is_enough_to_know_all_that_is_needed(run_script, tmp_path):
     """The next test checks that these flags are enough for a training."""
-    finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--num_train_epochs=0.0001", cwd=tmp_path)
+    finished = run_script("run_classifier.py", "--task_name=MRPC", "--num_train_epochs=0.0001")
     finished.assert_refused("make no batch of --train_batch_size=32")
     assert defaults_in(finished.err) == DEFAULTS
     assert not list(tmp_path.iterdir())
@@ -170,10 +170,10 @@ def training(tiny_model, tmp_path_factory):
 TIGHT_GB = 0.00008  # enough for one example of the tiny model, but not for a batch
 
 
-def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training, tmp_path):
+def test_what_cannot_fit_is_refused_before_anything_is_written(run_script, training, tmp_path):
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001,
                  gradient_accumulation_steps=0)
-    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    finished = run_script("run_classifier.py", **flags)
     finished.assert_refused("with micro-batches of 1, needs")
     assert "Traceback" not in finished.err
     assert not list(tmp_path.iterdir())
@@ -181,12 +181,12 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
 
 @pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py "
                   "have small ones")
-def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(scripts, training,
+def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(run_script, training,
                                                                                         tmp_path):
     # The limit is less than four examples need, and more than one example needs, with and without
     # recomputation.
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, recompute="layers")
-    finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
+    finished = run_script("tests/tight_memory.py", **flags, most=1)
     finished.assert_refused()
     warning, training_starts, end = (finished.err.index(text) for text in (
         "will probably not fit", "Training on", "out of memory (0.080 MB: --memory_limit_gb)"))
@@ -197,10 +197,10 @@ def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_wha
 
 
 @pytest.mark.soak(reason="several runs of a step; test_step_config.py says when a step is tried")
-def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts, training, tmp_path):
+def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(run_script, training, tmp_path):
     flags = {**training, "output_dir": tmp_path / "output", "train_batch_size": 2, "num_train_epochs": 0.125,
              "fake_gpu": True, "gradient_accumulation_steps": 0}
-    finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
+    finished = run_script("tests/tight_memory.py", **flags, most=1)
     finished.assert_success()
     assert ("A micro-batch of 2 ran out of memory: using --gradient_accumulation_steps=2 instead of 1."
             in finished.err)

@@ -1,12 +1,12 @@
 """run_ner.py as a user runs it: it reads files with the columns of CoNLL, and writes scores and tagged files.
 """
 
-import json
 import os
 import random
 import re
 import shutil
 
+from helpers import read_json, write_json
 import pytest
 import tiny
 
@@ -77,7 +77,7 @@ def test_it_learns_and_says_what_it_read(run, flags):
     assert f"dev.conll: 12 sentences, {words} words, IOB1: {counts}." in done.err
     assert "2 sentences are longer than --max_seq_length=20 and were cut into windows. " in done.err
     assert (output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     assert record["command"] == "run_ner.py" and record["labels"] == ["B-ANIMAL", "B-THING", "O"]
     assert record["settings"]["crf"] and record["settings"]["tag_scheme"] == "IOB1"
     report = (output / "eval_report.html").read_text()
@@ -100,20 +100,19 @@ def test_each_line_of_the_test_file_has_a_predicted_tag_in_its_scheme(run, flags
     assert {"I-ANIMAL", "I-THING", "O"} <= {tag for tags in predicted for tag in tags}
 
 
-def test_the_sample_does_not_replace_the_data_of_a_training(run, scripts, tmp_path):
+def test_the_sample_does_not_replace_the_data_of_a_training(run, run_script, tmp_path):
     output = shutil.copytree(run[0], tmp_path / "out")
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     record["files"]["data_dir"] = "/moved/data"
-    (output / "run.json").write_text(json.dumps(record))
+    write_json(output / "run.json", record)
     for phase in ("do_eval", "do_train"):
-        refused = scripts.run("run_ner.py", *tiny.flags(
-            output_dir=output, results_dir="new", **{phase: True}), cwd=tmp_path)
+        refused = run_script("run_ner.py", output_dir=output, results_dir="new", **{phase: True})
         assert refused.code == 1 and not (tmp_path / "new").exists()
         assert (f"--data_dir is required: according to {output}/run.json, the model was trained on "
                 "/moved/data." in refused.err)
 
 
-def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_path):
+def test_the_trained_model_tags_a_file_without_tags(run, run_script, flags, tmp_path):
     again = dict(output_dir=run[0], results_dir=tmp_path / "new")  # the directory has all other settings
     test = write_conll(tmp_path / "plain.txt", 12, seed=2, tags=False)
     # The last column contains valid tags. But the file has only two columns, and the training file had three.
@@ -121,7 +120,7 @@ def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_pat
     for ending in ("txt", "json"):
         (tmp_path / "new" / f"test_eval_results.{ending}").write_text("of another file")
     test.write_text(re.sub(r"(?m)^(\w+) \d+$", r"\1 B-NP", test.read_text()))
-    done = scripts.run("run_ner.py", *tiny.flags(**again, do_predict=True, test_file=test), cwd=tmp_path)
+    done = run_script("run_ner.py", **again, do_predict=True, test_file=test)
     assert done.code == 0 and "plain.txt: 12 sentences" in done.err and "without tags" in done.err
     assert "plain.txt: the file has 2 columns instead of 3, so it counts as untagged." in done.err
     assert not list((tmp_path / "new").glob("test_eval_results.*"))
@@ -131,11 +130,11 @@ def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_pat
                      for rows in columns_of(run[0] / "test_predictions.conll")]
 
 
-def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flags, tmp_path):
+def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, run_script, flags, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("cat 0 B-ANIMAL\n\nhere 0 B-PLACE\nbird 1 B-ANIMAL\n")
     again = dict(output_dir=run[0], results_dir=tmp_path / "new", label_all_pieces=False)
-    done = scripts.run("run_ner.py", *tiny.flags(**again, do_eval=True, dev_file=dev), cwd=tmp_path)
+    done = run_script("run_ner.py", **again, do_eval=True, dev_file=dev)
     done.assert_success()
     assert f"WARNING: {dev} has tags that the training data does not have. The model never predicts " \
         "these tags, so they count as wrong: B-PLACE." in done.err
@@ -158,7 +157,7 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flag
     ("dev.txt", "a B-X\n",
      "--data_dir=data contains dev.txt and dev.conll. Choose one of these files with --dev_file."),
     ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, ")])
-def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, tiny_model, tmp_path):
+def test_bad_input_is_told_and_nothing_is_written(name, text, message, run_script, tiny_model, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     for file in ("train.txt", "dev.conll", "test.txt"):
@@ -166,7 +165,7 @@ def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, 
     (data / name).write_text(text) if text is not None else (data / name).unlink()
     flags = dict(tiny_model.flags, data_dir="data", do_train=True, do_eval=True, do_predict=True,
                  output_dir="out", train_batch_size=8)
-    done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
+    done = run_script("run_ner.py", **flags)
     done.assert_refused(message)
     assert os.listdir(tmp_path) == ["data"]
 
@@ -175,18 +174,17 @@ def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, 
     (dict(do_predict=True, test_file="data/test.txt"), "--output_dir=out has no labels.txt"),
     (dict(do_train=True, do_eval=True, train_file="data/train.txt"),
      "--dev_file or --data_dir is required.")])
-def test_flags_that_cannot_be_right(flags, message, scripts, tiny_model, tmp_path):
+def test_flags_that_cannot_be_right(flags, message, run_script, tiny_model, tmp_path):
     write_conll(tmp_path / "data" / "test.txt", 2)
-    done = scripts.run("run_ner.py", *tiny.flags(**{**tiny_model.flags, "output_dir": "out", **flags}),
-                       cwd=tmp_path)
+    done = run_script("run_ner.py", **{**tiny_model.flags, "output_dir": "out", **flags})
     done.assert_refused(message)
     assert os.listdir(tmp_path) == ["data"]
 
 
-def test_a_draw_without_an_entity_is_no_file_without_entities(scripts, tiny_model, tmp_path):
+def test_a_draw_without_an_entity_is_no_file_without_entities(run_script, tiny_model, tmp_path):
     sentences = ["a B-X\n", *(f"b O\nc{number} O\n" for number in range(40))]
     (tmp_path / "train.txt").write_text("\n".join(sentences))
-    done = scripts.run("run_ner.py", *tiny.flags(**dict(
-        tiny_model.flags, train_file="train.txt", do_train=True, max_train_examples=2)), cwd=tmp_path)
+    done = run_script("run_ner.py", **dict(
+        tiny_model.flags, train_file="train.txt", do_train=True, max_train_examples=2))
     assert done.code == 1 and "--max_train_examples=2: no drawn sentence of train.txt has an entity" in (
         done.err), done.err

@@ -1,11 +1,10 @@
 """`run_pretraining.py` on a tiny model: heads, shards, training, evaluation, curve, resumed runs and errors.
 """
 
-import json
 import re
 import types
 
-from helpers import comparable, tensors_of
+from helpers import comparable, tensors_of, write_json
 import numpy as np
 from outputs import scores
 import pytest
@@ -177,8 +176,7 @@ class Pretraining(object):
     def run(self, output, **changes):
         flags = {**self.flags, "output_dir": output, **changes}
         return self.scripts.run("run_pretraining.py",
-                                *tiny.flags(**{name: value for name, value in flags.items()
-                                               if value is not None}), cwd=self.directory)
+                                *tiny.flags(**flags), cwd=self.directory)
 
 
 @pytest.fixture(scope="module")
@@ -326,14 +324,13 @@ def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_pa
 # --- The sample ------------------------------------------------------------------------------------------
 
 
-def test_records_of_the_sample_with_other_settings_are_refused(scripts, tmp_path):
+def test_records_of_the_sample_with_other_settings_are_refused(run_script, tmp_path):
     sample = ROOT / "samples" / "pretraining"
     pretraining_stream.write_training_data(
         [str(sample / "train.txt")], [str(tmp_path / "train.tf_record")],
         tokenization.FullTokenizer(str(sample / "vocab.txt")),
         pretraining_data.Recipe(max_seq_length=64, max_predictions_per_seq=10, dupe_factor=1))
-    refused = scripts.run("run_pretraining.py", *tiny.flags(
-        do_train=True, output_dir=tmp_path, max_seq_length=32), cwd=tmp_path)
+    refused = run_script("run_pretraining.py", do_train=True, output_dir=tmp_path, max_seq_length=32)
     assert refused.code == 1
     assert refused.err.endswith(
         f"error: --output_dir={tmp_path} contains records of the sample text with other settings: "
@@ -356,7 +353,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_p
     (pretraining.directory / "text.txt").write_text("no records at all, only some text\n")
     (pretraining.directory / "empty").touch()
     record_files.write_serialized(str(pretraining.directory / "strange"), [b"\xff\xff"])
-    (pretraining.directory / "small.json").write_text(json.dumps({**tiny.CONFIG, "vocab_size": 20}))
+    write_json(pretraining.directory / "small.json", {**tiny.CONFIG, "vocab_size": 20})
     refused = pretraining.run(tmp_path / "output", **changes)
     assert refused.code == 1 and re.search(complaint, refused.err) and "Traceback" not in refused.err
     assert not (tmp_path / "output").exists()
@@ -373,10 +370,10 @@ def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_
             "be finite and at least 0. Write the file again, or leave the record out.\n") in refused.err
 
 
-def test_no_records_of_the_sample_are_written_beside_the_weights_of_another_model(scripts, tiny_model,
+def test_no_records_of_the_sample_are_written_beside_the_weights_of_another_model(run_script, tiny_model,
                                                                                   tmp_path):
     tiny.write_training(tmp_path, tiny_model.weights, step=3)
     before = sorted(tmp_path.iterdir())
-    done = scripts.run("run_pretraining.py", *tiny.flags(output_dir=tmp_path), cwd=tmp_path)
+    done = run_script("run_pretraining.py", output_dir=tmp_path)
     done.assert_refused("contains checkpoints that do not fit this run")
     assert sorted(tmp_path.iterdir()) == before

@@ -6,6 +6,7 @@ The promises in tests/conformance have its trainings, scores, kills and predicti
 import json
 import re
 
+from helpers import read_json, write_json
 from outputs import table
 import pytest
 from rows import ROWS
@@ -24,7 +25,7 @@ def copy(workspaces, tmp_path):
 
 
 def read(path):
-    return json.loads(path.read_text())
+    return read_json(path)
 
 
 def paragraphs_of(work):
@@ -76,7 +77,7 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(copy):
 
 def test_later_runs_use_the_threshold_of_the_last_evaluation(copy):
     results = copy.output / "eval_results.json"
-    results.write_text(json.dumps({"null_score_diff_threshold": -1e6, "global_step": 7}))
+    write_json(results, {"null_score_diff_threshold": -1e6, "global_step": 7})
     warning = ("output/eval_results.json contains the null threshold of an evaluation after step 7, but the "
                "weights of the model are those of step 8.")
     later = dict(do_train=False, do_eval=None, do_predict=True, results_dir="later")

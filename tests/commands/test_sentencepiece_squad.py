@@ -1,7 +1,7 @@
 """SQuAD with a SentencePiece model: answers become tokens, and tokens become the same characters again."""
 
-import json
 
+from helpers import read_json, write_json
 import numpy as np
 import pytest
 from test_sentencepiece import train
@@ -38,7 +38,7 @@ def squad_file(tmp_path_factory):
         {"id": f"{i}.{j}", "question": f"{text}?",
          "answers": [{"text": text, "answer_start": context.find(text)}]}
         for j, text in enumerate(answers)]} for i, (context, answers) in enumerate(CONTEXTS.items())]
-    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    write_json(path, {"data": [{"paragraphs": paragraphs}]})
     return path
 
 
@@ -74,17 +74,17 @@ def test_an_answer_in_the_middle_of_a_piece_is_learned_with_the_whole_piece(tmp_
     assert feature.tokens[feature.start_position:feature.end_position + 1] == ["artist"]
 
 
-def test_the_script_answers(scripts, squad_file, spm_model_file, tmp_path):
+def test_the_script_answers(run_script, squad_file, spm_model_file, tmp_path):
     size = len(tokenization.SentencePieceTokenizer(spm_model_file).vocab)
-    (tmp_path / "config.json").write_text(json.dumps(
-        {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size, "max_position_embeddings": 64}))
-    done = scripts.run("run_squad.py", *tiny.flags(
-        bert_config_file="config.json", spm_model_file=spm_model_file, predict_file=squad_file, do_eval=True,
+    write_json(tmp_path / "config.json", {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size,
+                                          "max_position_embeddings": 64})
+    done = run_script("run_squad.py", bert_config_file="config.json", spm_model_file=spm_model_file,
+                      predict_file=squad_file, do_eval=True,
         max_seq_length=64, doc_stride=20, max_query_length=16, n_best_size=64, output_dir="out",
-        num_workers=2), cwd=tmp_path)
+        num_workers=2)
     done.assert_success()
     contexts = list(CONTEXTS)
-    answers = json.loads((tmp_path / "out" / "answer_offsets.json").read_text())
+    answers = read_json(tmp_path / "out" / "answer_offsets.json")
     assert len(answers) == sum(map(len, CONTEXTS.values()))
     for qas_id, answer in answers.items():
         part = contexts[int(qas_id.split(".")[0])][answer["start"]:answer["end"]]

@@ -47,12 +47,12 @@ def error_of(done):
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
     (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
     (["--model_dir={model}", "--port={used}"], "another program uses this port")])
-def test_errors_of_one_line(flags, words, model, scripts, tmp_path):
+def test_errors_of_one_line(flags, words, model, run_script, tmp_path):
     (tmp_path / "evaluated").mkdir()
     (tmp_path / "evaluated" / "eval_results.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as used:
         values = {"model": model, "used": used.getsockname()[1]}
-        done = scripts.run("serve.py", *(flag.format(**values) for flag in flags), cwd=tmp_path)
+        done = run_script("serve.py", *(flag.format(**values) for flag in flags))
     assert words in error_of(done)
 
 

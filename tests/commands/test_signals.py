@@ -70,7 +70,7 @@ def test_ctrl_c_with_replicas_saves_the_last_whole_step(training, tmp_path):
     assert 3 <= max(int(path.stem.rpartition("-")[2]) for path in output.glob("model.ckpt-*.index")) < 4000
 
 
-def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(scripts, tmp_path):
+def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(run_script, tmp_path):
     """The second signal can interrupt a change of a queue of TensorFlow, so that its cleanup never ends."""
     (tmp_path / "train.py").write_text("""
 import os, signal, threading
@@ -84,7 +84,7 @@ with stopping.request.being_awaited():
     finally:
         threading.Event().wait()
 """)
-    finished = scripts.run(tmp_path / "train.py", cwd=tmp_path)
+    finished = run_script(tmp_path / "train.py")
     assert finished.code == 130 and finished.err.endswith("interrupted.\n"), finished
 
 

@@ -8,7 +8,6 @@ from devices import device, is_device
 import model_directories
 import pytest
 import scripts as runs
-import tiny
 
 BAD = "\x1b[2J\u202e\x9b"
 
@@ -38,17 +37,17 @@ def test_a_full_output_is_one_line(scripts):
 
 
 @pytest.mark.parametrize("script", ["extract_features.py", "create_pretraining_data.py"])
-def test_files_of_other_commands(scripts, tiny_model, tmp_path, script):
+def test_files_of_other_commands(run_script, tiny_model, tmp_path, script):
     (tmp_path / "text.txt").write_text("the cat sees\na dog eats\n\na man sells\nthe child finds\n")
     (tmp_path / "link").symlink_to("file")
     null = device(tmp_path, "null")
     more = {"extract_features.py": {**tiny_model.flags, "layers": "-1"},
             "create_pretraining_data.py": {"vocab_file": tiny_model.vocab, "max_seq_length": 16}}[script]
     flags = dict(more, input_file="text.txt")
-    done = scripts.run(script, *tiny.flags(**flags, output_file="link"), cwd=tmp_path)
+    done = run_script(script, **flags, output_file="link")
     done.assert_success()
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").stat().st_size > 50
-    done = scripts.run(script, *tiny.flags(**flags, output_file=null), cwd=tmp_path)
+    done = run_script(script, **flags, output_file=null)
     if script == "create_pretraining_data.py":
         done.assert_refused(f"{null} is a device or a FIFO. Name a regular file")
     else:
@@ -56,24 +55,24 @@ def test_files_of_other_commands(scripts, tiny_model, tmp_path, script):
     assert is_device(null)
 
 
-def test_messages_do_not_control_the_terminal(scripts, tmp_path):
-    done = scripts.run("predict.py", "--model_dir=.", f"--input_file={BAD}", cwd=tmp_path)
+def test_messages_do_not_control_the_terminal(run_script):
+    done = run_script("predict.py", "--model_dir=.", f"--input_file={BAD}")
     done.assert_refused(r"--input_file=\x1b[2J\u202e\x9b: there is no such file")
     assert not set(BAD) - {"[", "2", "J"} & set(done.err)
 
 
-def test_log_lines_do_not_control_the_terminal(scripts, tiny_model, tmp_path):
+def test_log_lines_do_not_control_the_terminal(run_script, tiny_model, tmp_path):
     (tmp_path / "train.csv").write_text("text,label\n" + f"the cat,{BAD}\na dog,b\n" * 10, encoding="utf-8")
     flags = dict(tiny_model.flags, train_file="train.csv", do_train=True, train_batch_size=99,
                  output_dir="out")
-    done = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    done = run_script("run_classifier.py", **flags)
     assert r"\x1b[2J\u202e\x9b" in done.err, done.err
     assert not {"\x1b", "\u202e", "\x9b"} & set(done.err)
 
 
-def test_half_of_a_surrogate_pair_is_found_in_its_file(scripts, model_dir, tmp_path):
+def test_half_of_a_surrogate_pair_is_found_in_its_file(run_script, model_dir, tmp_path):
     (tmp_path / "lines.jsonl").write_text('{"text_a": "the \\ud83d\\ude00"}\n{"text_a": "a \\ud83d dog"}\n')
-    done = scripts.run("predict.py", f"--model_dir={model_dir}", "--input_file=lines.jsonl",
-                       "--output_file=answers.jsonl", cwd=tmp_path)
+    done = run_script("predict.py", f"--model_dir={model_dir}", "--input_file=lines.jsonl",
+                      "--output_file=answers.jsonl")
     assert done.code == 1 and "lines.jsonl:2" in done.err.splitlines()[-1], done.err
     assert "rename" not in done.err and "Traceback" not in done.err

@@ -21,12 +21,12 @@ def table(directory):
         return [{**row, "seconds": None} for row in csv.DictReader(file)]
 
 
-def test_two_jobs_train_as_the_command_alone(scripts, command, tmp_path):
+def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
     def flags(name, *values):
         return [f"--sweep_dir={tmp_path / name}", "--metric=eval_accuracy", *values, *command]
 
     rates = "--grid=learning_rate=1e-3"
-    done = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=0,1", "--jobs=2"), cwd=tmp_path)
+    done = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=0,1", "--jobs=2"))
     done.assert_success()
     assert "rank 1 of 2" in done.err or "rank 2 of 2" in done.err
     rows = table(tmp_path / "sweep")
@@ -39,13 +39,13 @@ def test_two_jobs_train_as_the_command_alone(scripts, command, tmp_path):
     assert b"Distribution over seeds" in (tmp_path / "sweep" / "sweep.html").read_bytes()
 
     # The command without a sweep gives the same results.
-    alone = scripts.run("run_classifier.py", *command[3:], "--learning_rate=1e-3", "--seed=1",
-                        f"--output_dir={tmp_path / 'alone'}", cwd=tmp_path)
+    alone = run_script("run_classifier.py", *command[3:], "--learning_rate=1e-3", "--seed=1",
+                       f"--output_dir={tmp_path / 'alone'}")
     assert alone.code == 0
     for name in ("eval_results.txt", "train.tf_record"):
         assert (tmp_path / "alone" / name).read_bytes() == (outputs[1] / name).read_bytes()
 
-    again = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"), cwd=tmp_path)
+    again = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"))
     assert again.code == 0 and "2 already ended, 0 to go" in again.err
     assert table(tmp_path / "sweep") == rows
 
@@ -56,9 +56,8 @@ def test_two_jobs_train_as_the_command_alone(scripts, command, tmp_path):
     (["--grid=task_name=cola"], "already has --task_name"),
     (["--grid=no_such_flag=0"], "has no flag --no_such_flag that a sweep can change"),
     (["--grid=seed=0", "--output_dir=a"], "--output_dir=a: all runs would write")])
-def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, scripts, command, tmp_path):
+def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, run_script, command, tmp_path):
     grid, *more = values
-    done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", grid, *command, *more,
-                       cwd=tmp_path)
+    done = run_script("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", grid, *command, *more)
     done.assert_refused(message)
     assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 
-from helpers import ROOT
+from helpers import ROOT, read_json
 import numpy as np
 import pytest
 import tiny
@@ -82,7 +82,7 @@ def test_the_example_of_the_page_trains_evaluates_and_predicts(trained):
     assert not (output / "test_eval_results.txt").exists()
     assert (output / "task_module.py").read_bytes() == (here / "my_task.py").read_bytes()
     assert (output / "labels.txt").read_text() == "bad\ngood\n"
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     assert record["task"] == "task module" and record["train_data"]["examples"] == PARTS["train"]
     assert record["task_module"] == {"name": "my_task.py", "texts": 1,
                                      "fingerprint": record["model_files"]["task_module.py"]}
@@ -99,12 +99,12 @@ def test_a_later_evaluation_and_prediction_use_the_copy(scripts, trained, tmp_pa
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_predict_executes_no_module_and_an_edited_copy_is_refused(scripts, trained, tmp_path):
+def test_predict_executes_no_module_and_an_edited_copy_is_refused(scripts, trained, run_script, tmp_path):
     output = copy_of(trained, tmp_path)
     with open(output / "task_module.py", "a") as file:
         file.write("\nraise RuntimeError('executed')\n")
     (tmp_path / "new.txt").write_text("the cat sees a house .\n")
-    done = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="new.txt"), cwd=tmp_path)
+    done = run_script("predict.py", model_dir=output, input_file="new.txt")
     assert done.code == 0 and set(json.loads(done.out)["probabilities"]) == {"bad", "good"}, done.err
     done = evaluate(scripts, tmp_path)
     done.assert_refused("task_module.py was changed after the training wrote it")
@@ -112,7 +112,7 @@ def test_predict_executes_no_module_and_an_edited_copy_is_refused(scripts, train
     evaluate(scripts, tmp_path).assert_refused("task_module.py: there is no such file.")
 
 
-def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, tmp_path):
+def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, run_script, tmp_path):
     copy_of(trained, tmp_path)
     other = tmp_path / "other.py"
     other.write_text(example_of_the_page().replace('["bad", "good"]', '["good", "bad"]'))
@@ -123,7 +123,7 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     done.assert_success()
     assert re.search(r"WARNING: .*task_module: my_task\.py \(\w{8}\) -> other\.py \(\w{8}\)\.", done.err)
     # A training without the flag would otherwise be a training on no task.
-    done = scripts.run("run_classifier.py", "--output_dir=output/my_task", cwd=tmp_path)
+    done = run_script("run_classifier.py", "--output_dir=output/my_task")
     done.assert_refused("contains a training with --task_module=my_task.py. To continue")
     # A model of a module can also evaluate a user's own file.
     (tmp_path / "dev.csv").write_text("text,label\nthe cat,good\nthe dog,bad\n")
@@ -134,18 +134,18 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     assert done.code == 1 and "a copy in output/my_task/task_module.py. The module is exec" in done.err
 
 
-def test_a_changed_module_continues_the_training_and_is_copied(scripts, trained, tmp_path):
+def test_a_changed_module_continues_the_training_and_is_copied(run_script, trained, tmp_path):
     output = copy_of(trained, tmp_path)
     (tmp_path / "my_task.py").write_text(example_of_the_page() + "\n# changed\n")
     flags = [*trained[2], "--num_train_epochs=2", "--do_train=true"]
-    done = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
+    done = run_script("run_classifier.py", *flags)
     # Another module file with the same name has the same default directory.
     done.assert_refused(f"already contains a training on a different file, {trained[0]}")
-    done = scripts.run("run_classifier.py", *flags, "--output_dir=output/my_task", cwd=tmp_path)
+    done = run_script("run_classifier.py", *flags, "--output_dir=output/my_task")
     done.assert_success()
     assert re.search(r"WARNING: .*continues from step 3 .*task_module: my_task\.py \(", done.err)
     assert (output / "task_module.py").read_text().endswith("# changed\n")
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     assert record["task_module"]["fingerprint"] == record["model_files"]["task_module.py"]
     assert "task_module" in record["changes"][0]["changed"]
 
@@ -178,11 +178,11 @@ class Scores(DataProcessor):
 """
 
 
-def test_scores_of_pairs_and_a_metric_that_fails(scripts, tiny_model, tmp_path):
+def test_scores_of_pairs_and_a_metric_that_fails(run_script, tiny_model, tmp_path):
     (tmp_path / "scores.py").write_text(SCORES)
     flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "num_train_epochs": 1,
              "train_batch_size": 4}
-    done = scripts.run("run_classifier.py", *tiny.flags(task_module="scores.py", **flags), cwd=tmp_path)
+    done = run_script("run_classifier.py", task_module="scores.py", **flags)
     # All other results are written, then the run ends with the error and its traceback.
     assert done.code == 1 and re.search(
         r"ERROR: --task_module=scores\.py, line 25: KeyError: 'no such'\nTraceback .*\nKeyError: 'no such'$",

@@ -109,12 +109,6 @@ def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
     assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]
 
 
-def test_the_input_goes_on_at_the_global_step():
-    for part, other in zip(take(2 * PARTS, step=5), take(7 * PARTS)[5 * PARTS:]):
-        for name, values in other.items():
-            np.testing.assert_array_equal(part[name], values)
-
-
 @pytest.mark.usefixtures("graph")
 def test_one_part_weighs_1_and_sizes_are_unknown_to_the_graph():
     assert [part["micro_batch_weight"] for part in take(2, micro_batches=1)] == [1, 1]

@@ -4,9 +4,9 @@ A letter case that does not fit the vocabulary is also refused.
 """
 
 import itertools
-import json
 
 from absl import flags
+from helpers import write_json
 import pytest
 import tokenizers
 
@@ -54,7 +54,7 @@ def model(tmp_path):
 
 
 def write(directory, name, content):
-    (directory / name).write_text(json.dumps(content))
+    write_json(directory / name, content)
 
 
 def rust_tokenizer(lower, strips, chinese, longest):
@@ -69,7 +69,7 @@ def rust_tokenizer(lower, strips, chinese, longest):
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("strips", [None, True, False])
 @pytest.mark.parametrize("chinese", [True, False])
-@pytest.mark.parametrize("longest", [100, 20])
+@pytest.mark.parametrize("longest", [20])
 def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chinese, longest):
     theirs = rust_tokenizer(lower, strips, chinese, longest)
     theirs.save(str(model / "tokenizer.json"))

@@ -3,8 +3,8 @@
 They are refused if the training has not taken a step.
 """
 
-import json
 
+from helpers import write_json
 from outputs import record
 import pytest
 from rows import ROWS
@@ -28,7 +28,7 @@ def at_step(workspaces, tmp_path):
         for path in work.output.glob("model.ckpt-*"):
             if not path.name.startswith(f"model.ckpt-{step}."):
                 path.unlink()
-        (work.output / "run.json").write_text(json.dumps({**record(work.output), **changes}))
+        write_json(work.output / "run.json", {**record(work.output), **changes})
         (work.directory / "texts.txt").write_text("the cat ||| a dog\n")
         return work
     return copy

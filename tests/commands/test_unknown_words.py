@@ -1,9 +1,8 @@
 """Each command that makes features from texts warns if the vocabulary does not contain their words."""
 
-import json
 
+from helpers import write_json
 import pytest
-import tiny
 
 CHINESE = "这部电影很好看"
 WARNING = "100 % of the tokens are [UNK], for example in '这部电影很好看'"
@@ -13,8 +12,8 @@ def write_data(directory):
     (directory / "zh.csv").write_text("text,label\n" + f"{CHINESE},yes\n{CHINESE},no\n" * 8)
     paragraph = {"context": CHINESE, "qas": [{"id": "1", "question": CHINESE, "answers": [
         {"text": "电影", "answer_start": 2}]}]}
-    (directory / "zh.json").write_text(json.dumps({"version": "1.1", "data": [
-        {"title": "t", "paragraphs": [paragraph]}]}))
+    write_json(directory / "zh.json", {"version": "1.1", "data": [
+        {"title": "t", "paragraphs": [paragraph]}]})
     (directory / "zh.txt").write_text(f"{CHINESE}\n{CHINESE}\n\n" * 4)
     (directory / "zh.conll").write_text(f"{CHINESE} B-X\n\n" * 8)
     (directory / "zh_swag.csv").write_text("sent1,sent2,ending0,ending1,label\n" + ",".join(
@@ -31,11 +30,10 @@ def write_data(directory):
                           max_query_length=8)),
     ("run_ner.py", dict(train_file="zh.conll", do_train=True, train_batch_size=99)),
     ("run_swag.py", dict(train_file="zh_swag.csv", do_train=True, train_batch_size=99))])
-def test_texts_of_another_language_are_named_once(script, flags, scripts, tiny_model, tmp_path):
+def test_texts_of_another_language_are_named_once(script, flags, run_script, tiny_model, tmp_path):
     write_data(tmp_path)
     given = {**tiny_model.flags, "max_seq_length": 32, "do_lower_case": True, **flags}
     if "train_file" in flags:
         given["output_dir"] = "out"
-    finished = scripts.run(script, *tiny.flags(
-        **{name: value for name, value in given.items() if value is not None}), cwd=tmp_path)
+    finished = run_script(script, **given)
     assert finished.err.count(WARNING) == 1, finished.err

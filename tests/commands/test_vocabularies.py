@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 
+from helpers import read_json, write_json
 import model_directories
 import pytest
 import tiny
@@ -60,7 +61,7 @@ def pretrained(pretrain, tmp_path_factory):
 
 
 def test_the_manifest_names_the_vocabulary(records, tiny_model):
-    manifest = json.loads((records / "a.tfrecord.manifest.json").read_text())
+    manifest = read_json(records / "a.tfrecord.manifest.json")
     assert manifest["vocabulary"] == {"path": str(tiny_model.vocab), "flag": "vocab_file"}
     assert manifest["settings"]["vocabulary"] == output_files.hash_vocabulary(tiny_model.vocab)
 
@@ -70,7 +71,7 @@ def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records,
     manifest = records / "a.tfrecord.manifest.json"
     assert (f"--vocab_file not given: using {tiny_model.vocab} (the vocabulary of the records, see "
             f"{manifest})") in done.err
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     assert record["vocabulary"] == output_files.hash_vocabulary(tiny_model.vocab)
     assert record["do_lower_case"] is True
     assert (output / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
@@ -94,9 +95,9 @@ def test_the_tokenizer_files_must_say_the_same_as_the_manifest(pretrain, records
                                                                recorded, config):
     other = shutil.copytree(records, tmp_path / "other")
     path = other / "a.tfrecord.manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = read_json(path)
     manifest["settings"].update(recorded)
-    path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
     vocabulary = shutil.copy(tiny_model.vocab, other / "vocab.txt")
     refused = pretrain(tmp_path / "output", input_file=other / "a.tfrecord", vocab_file=vocabulary)
     assert refused.code == 1 and not (tmp_path / "output").exists()
@@ -104,7 +105,7 @@ def test_the_tokenizer_files_must_say_the_same_as_the_manifest(pretrain, records
             f"{json.dumps(config)}, but the tokenizer files in {other} contain other settings or none. "
             ) in refused.err
     # The user follows the advice.
-    (other / "tokenizer_config.json").write_text(json.dumps(config))
+    write_json(other / "tokenizer_config.json", config)
     settings = Settings({"vocab_file": str(vocabulary), "spm_model_file": None, "do_lower_case": None}, set())
     assert (vocabularies.resolve_from_records(settings, [f"{other}/a.tfrecord"])
             == output_files.hash_vocabulary(vocabulary))
@@ -114,9 +115,9 @@ def test_the_tokenizer_files_must_say_the_same_as_the_manifest(pretrain, records
 
 def test_the_vocabulary_of_records_is_known_where_its_file_is_another(records, tiny_model, tmp_path):
     moved = shutil.copytree(records, tmp_path / "moved")
-    manifest = json.loads((moved / "a.tfrecord.manifest.json").read_text())
+    manifest = read_json(moved / "a.tfrecord.manifest.json")
     manifest["vocabulary"]["path"] = str(reordered(tiny_model, tmp_path / "other.txt"))
-    (moved / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
+    write_json(moved / "a.tfrecord.manifest.json", manifest)
     settings = Settings({"vocab_file": None, "spm_model_file": None, "do_lower_case": None}, set())
     found = vocabularies.resolve_from_records(settings, [f"{moved}/a.tfrecord"])
     assert found == output_files.hash_vocabulary(tiny_model.vocab) and settings.vocab_file is None
@@ -125,7 +126,7 @@ def test_the_vocabulary_of_records_is_known_where_its_file_is_another(records, t
 def stop_after_no_block(directory):
     """Changes a manifest as if a run was stopped before it completed the first block."""
     path = directory / "a.tfrecord.manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "blocks_done": 0}))
+    write_json(path, {**read_json(path), "blocks_done": 0})
 
 
 @pytest.mark.parametrize("change", [
@@ -162,7 +163,7 @@ def test_a_warning_names_the_records_without_a_manifest(records, tmp_path, caplo
 
 
 @pytest.fixture
-def fine_tune(scripts, pretrained, tmp_path):
+def fine_tune(run_script, pretrained, tmp_path):
     """A function that trains a classifier with some flags. It starts from a pre-training."""
     data = tiny.write_task(tmp_path / "data", "mrpc", train=4)
 
@@ -170,7 +171,7 @@ def fine_tune(scripts, pretrained, tmp_path):
         given = dict(task_name="mrpc", data_dir=data, do_train=True, train_batch_size=4, num_train_epochs=1,
                      max_seq_length=tiny.SEQ_LENGTH, output_dir=tmp_path / "classifier",
                      init_checkpoint=start)
-        return scripts.run("run_classifier.py", *tiny.flags(**{**given, **flags}), cwd=tmp_path)
+        return run_script("run_classifier.py", **{**given, **flags})
 
     return run
 
@@ -209,9 +210,9 @@ def check_refused(scripts, here, script, flags, said):
 @pytest.mark.parametrize("script, flags", [PREDICT, CONVERT])
 def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_model, output, tmp_path, script,
                                                               flags):
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     record["vocabulary"] = output_files.hash_vocabulary(output / "vocab.txt")
-    (output / "run.json").write_text(json.dumps(record))
+    write_json(output / "run.json", record)
     reordered(tiny_model, output / "vocab.txt")
     check_refused(scripts, tmp_path, script, flags(output), (
         f"error: {output}/vocab.txt differs from the vocabulary with which the model was trained: other "
@@ -220,7 +221,7 @@ def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_mode
 
 @pytest.mark.parametrize("name", ["labels.txt", "run.json"])
 def test_labels_that_differ_between_two_files_are_refused(output, name):
-    record = json.loads((output / "run.json").read_text())
+    record = read_json(output / "run.json")
     (output / name).write_text("1\n0\n" if name == "labels.txt" else json.dumps(
         {**record, "labels": ["1", "0"]}))
     with pytest.raises(ValueError, match="labels.txt and .*run.json differ in the labels or in their order"):

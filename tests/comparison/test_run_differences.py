@@ -2,6 +2,7 @@
 
 import json
 
+from helpers import write_json
 import model_directories
 import numpy as np
 import pytest
@@ -53,10 +54,10 @@ def write_training(directory, best_step=2, changes=(), step=3, rows=({"step": 1,
         directory / f"model.ckpt-{step}.data-00000-of-00001")
     (directory / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
     record = model_directories.record(["0", "1"], started="now", settings={"keep_best": "m"})
-    (directory / "run.json").write_text(json.dumps(record))
+    write_json(directory / "run.json", record)
     tiny.write_tensorflow(directory / "best" / f"model.ckpt-{best_step}", {**arrays, **dict(changes)})
-    (directory / "best" / "best.json").write_text(json.dumps(
-        {"metric": "m", "step": best_step, "value": 0.5, "first_step": 0, "training": "now", "earlier": []}))
+    write_json(directory / "best" / "best.json", {"metric": "m", "step": best_step, "value": 0.5,
+                                                  "first_step": 0, "training": "now", "earlier": []})
     return str(directory)
 
 

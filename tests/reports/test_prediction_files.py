@@ -4,6 +4,7 @@ import csv
 import json
 import math
 
+from helpers import read_json
 import pytest
 
 from bertlib.reports.prediction_files import format_csv_row, write_predictions
@@ -58,4 +59,4 @@ def test_a_question_has_one_probability(tmp_path):
     assert read_csv(tmp_path / "a.csv")[0] == ["line", "id", "label", "prediction", "probability", "is_right",
                                                "loss"]
     write_predictions(tmp_path / "a.jsonl", [row], "jsonl")
-    assert json.loads((tmp_path / "a.jsonl").read_text())["probability"] == 0.5
+    assert read_json(tmp_path / "a.jsonl")["probability"] == 0.5

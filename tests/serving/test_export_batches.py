@@ -101,6 +101,10 @@ def fit(model, words):
 
 def test_each_row_of_a_batch_is_answered_as_if_it_were_alone(classifier):
     check_texts(classifier, 30)
+    for signature in ("serving_default", "text_a"):
+        function = classifier.signature(signature)
+        answer = function({name: np.zeros(0, object) for name in function.feed_tensors})
+        assert answer and {len(values) for values in answer.values()} == {0}
 
 
 @pytest.mark.slow(reason="exports of all heads, and 300 batches of each; a classifier is shown above")
@@ -111,26 +115,10 @@ def test_each_row_of_300_batches_is_answered_as_if_it_were_alone(name, task, tmp
     check(export, 300)
 
 
-@pytest.mark.parametrize("name", ["classification", pytest.param("tagging_crf", marks=pytest.mark.slow(
-    reason="one more export"))])
-def test_an_empty_batch_has_an_empty_answer(name, classifier, tmp_path, tiny_model):
-    export = classifier if name == "classification" else Export(name, tmp_path, tiny_model)
-    for signature in ("serving_default", "text_a" if name == "classification" else "words"):
-        function = export.signature(signature)
-        shape = (0, 0) if signature == "words" else (0,)
-        answer = function({name: np.zeros(shape, object) for name in function.feed_tensors})
-        assert answer and {len(values) for values in answer.values()} == {0}
-
-
-@pytest.mark.parametrize("name", ["classification", *(pytest.param(name, marks=pytest.mark.slow(
-    reason="one more export")) for name in ("multilabel", "regression", "tagging"))])
-def test_an_export_has_the_answers_of_the_model(name, classifier, tmp_path, tiny_model):
-    export = classifier if name == "classification" else Export(name, tmp_path, tiny_model)
+def test_the_comparison_after_an_export_finds_no_difference(classifier):
     chance = random.Random(0)
-    inputs = [(words,) if name == "tagging" else (" ".join(words),) for _ in range(40) if (
-        words := words_of(chance)[:tiny.SEQ_LENGTH // 3])]
-    expected = [export.predictor(*texts) for texts in inputs]
-    exported = export_text.answer(export.path, inputs, export.predictor.answers)
+    inputs = [(" ".join(words),) for _ in range(40) if (words := words_of(chance)[:tiny.SEQ_LENGTH // 3])]
+    expected = [classifier.predictor(*texts) for texts in inputs]
+    exported = export_text.answer(classifier.path, inputs, classifier.predictor.answers)
     found = answer_differences.compare(expected, exported)
-    assert found.inputs > 20 and found.differing == 0 and found.largest < 1e-5
-    assert found.predictions or name == "regression"
+    assert found.inputs > 20 and found.predictions and found.differing == 0 and found.largest < 1e-5

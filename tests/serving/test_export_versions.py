@@ -9,8 +9,6 @@ import shutil
 import signal
 import time
 
-import pytest
-
 from bertlib.estimator import saved_model
 
 
@@ -94,10 +92,3 @@ def test_an_export_does_not_begin_in_a_directory_that_another_thread_is_removing
     with saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
         assert os.path.isdir(temporary)
     assert [os.path.basename(os.fsdecode(path)) for path in made[1:]] == ["1700000001"]
-
-
-def test_an_export_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(KeyError), saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
-        os.mkdir(os.path.join(temporary, "variables"))
-        raise KeyError
-    assert not list(tmp_path.iterdir())

@@ -2,11 +2,11 @@
 
 import collections
 import importlib.util
-import json
 import random
 import shutil
 import sys
 
+from helpers import read_json, write_json
 import model_directories
 from model_directories import linear
 import numpy as np
@@ -61,20 +61,14 @@ def check_same(directory, tiny_model, name, file_format):
 
 
 @needs_onnx
-@pytest.mark.parametrize("name", ["classification", "tagging"])
+@pytest.mark.parametrize("name", ["classification", *(pytest.param(name, marks=pytest.mark.slow(
+    reason="a conversion of a further head")) for name in ("tagging", "regression", "questions", "vectors"))])
 def test_an_onnx_file_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
     export = check_same(tmp_path, tiny_model, name, "onnx")
     import onnx
     graph = onnx.load(f"{export}/model.onnx").graph
     assert {value.name for value in graph.input} == {  # the inputs of docs/howto/onnx.md
         "input_ids", "input_mask", "segment_ids", *(["word_mask"] if name == "tagging" else [])}
-
-
-@needs_onnx
-@pytest.mark.slow(reason="a conversion of each further head; two of them are shown above")
-@pytest.mark.parametrize("name", ["multilabel", "regression", "questions", "vectors"])
-def test_an_onnx_file_of_each_head_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
-    check_same(tmp_path, tiny_model, name, "onnx")
 
 
 def test_a_tflite_file_gives_the_answers_of_the_model(tiny_model, tmp_path):
@@ -117,15 +111,15 @@ def test_the_best_weights_and_their_export_use_the_threshold_of_the_evaluation(t
     for directory in (output, output / "best"):
         model_directories.write(directory, tiny_model, kind, head, labels, "SQuAD 2.0", **settings,
                                 keep_best="f1")
-    (output / "best" / "best.json").write_text(json.dumps({
+    write_json(output / "best" / "best.json", {
         "metric": "f1", "step": 7, "value": 50.0, "first_step": 0,
-        "training": model_directories.record()["started"], "earlier": []}))
+        "training": model_directories.record()["started"], "earlier": []})
     question = "what sees the dog", "the old cat sees a dog ."
     results = output / "eval_results.json"
     with serving.load(output) as predictor:
         odds = predictor(*question)["null_odds"]
     for threshold, is_null in ((odds + 1, False), (odds - 1, True)):
-        results.write_text(json.dumps({"null_score_diff_threshold": threshold}))
+        write_json(results, {"null_score_diff_threshold": threshold})
         with serving.load(output) as predictor:
             assert (predictor(*question)["answer"] == "") == is_null
     model = model_directory.read(str(output))
@@ -183,8 +177,8 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
     # The newest export is for another task.
     version = tmp_path / "copy" / "export_onnx" / "99999999999"
     shutil.copytree(export, version)
-    description = json.loads((version / "export.json").read_text())
-    (version / "export.json").write_text(json.dumps({**description, "task": "vectors"}))
+    description = read_json(version / "export.json")
+    write_json(version / "export.json", {**description, "task": "vectors"})
     with serving.load(tmp_path / "copy", engine="onnx") as predictor:
         assert predictor.task == "classification"
     generator = np.random.RandomState(4)
@@ -200,7 +194,6 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("labels.txt", b"yes\nno\nx\n", "labels.txt was changed after the export"),
     ("vocab.txt", None, "vocab.txt is missing"),
     ("model.onnx", b"another model", "model.onnx was changed after the export"),
     ("export.json", b"{}", "does not exist, or does not have the format 1")])

@@ -77,12 +77,9 @@ def test_lines_are_read_no_sooner_than_needed():
 # --- Columns ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lines, expected", [
-    ("question\treplies\na\tb\n", "lines:1: there is no column 'reply' (--text_column); the "
-     "columns are question, replies"),
-    ("a\tb\n", "lines:1: there is no column 'question' (--text_column); the columns are a, b")])
-def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines, expected):
-    assert expected in refusal(lines, "tsv", OWN, required=2)
+def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are():
+    assert ("lines:1: there is no column 'reply' (--text_column); the columns are question, replies"
+            in refusal("question\treplies\na\tb\n", "tsv", OWN, required=2))
 
 
 def test_names_of_the_fields_do_in_place_of_those_of_the_training():
@@ -206,8 +203,7 @@ def test_a_tagger_takes_lists_of_words_under_several_names():
 
 
 @pytest.mark.parametrize("name, expected", [
-    ("one.CSV", "csv"), ("a.tsv.gz", "tsv"), ("a.JSON.GZ", "jsonl"), ("a.conll", "conll"), ("a.txt", "text"),
-    ("-", "text"), ("csv", "text")])
+    ("one.CSV", "csv"), ("a.tsv.gz", "tsv"), ("a.JSON.GZ", "jsonl"), ("a.conll", "conll"), ("csv", "text")])
 def test_the_format_is_that_of_the_ending_in_any_letter_case(name, expected):
     assert prediction_inputs.format_from_name(name) == expected
 
