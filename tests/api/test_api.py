@@ -89,14 +89,6 @@ def test_the_command_gives_the_same_bits(trained, settings, scripts):
     assert all(np.array_equal(array, commands[name]) for name, array in ours.items())
 
 
-def test_a_complete_training_with_other_settings_warns_that_nothing_was_trained(trained, settings):
-    said = r"^No step was trained with the new values: learning_rate: 0\.001 -> 0\.5\. The results are those"
-    with pytest.warns(UserWarning, match=said) as caught:
-        result = api.train(rows(24, 1), trained[0] / "model", verbose=False,
-                           **{**settings, "learning_rate": 0.5})
-    assert result.metrics is None and [warning.filename for warning in caught] == [__file__]
-
-
 def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, capsys):
     """The evaluation uses the columns of the training, and prints the log."""
     here, at_the_end, _, _ = trained
@@ -156,7 +148,7 @@ def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
         api.predict(here / "model", ["a cat"], text="body")
 
 
-# --- Errors of the command -------------------------------------------------------------------------------
+# --- Errors and warnings of the command -------------------------------------------------------------------------------
 
 
 def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp_path):
@@ -165,6 +157,15 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
         api.train(data, tmp_path / "new" / "model", verbose=False, **settings)
     assert not str(caught.value).startswith("error") and "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def replace_command(monkeypatch, code, outcome):
+    """Replaces all commands by a program that prints two lines, reports an outcome, and ends with a code."""
+    end = f"os.kill(os.getpid(), {-code})" if code < 0 else f"sys.exit({code})"
+    text = outcome and json.dumps({"exit_code": code, **outcome})
+    program = (f"import os, sys\nprint('a\\nb', flush=True)\nif {text!r}:\n"
+               f"  open(os.environ['BERT_OUTCOME_FILE'], 'w').write({text!r})\n{end}")
+    monkeypatch.setattr(child_command, "command_line", lambda script: [sys.executable, "-S", "-c", program])
 
 
 @pytest.mark.parametrize("code, outcome, kind, message", [
@@ -180,15 +181,16 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
     (143, {"outcome": "stopped", "message": "terminated. Run it again."}, ChildProcessError,
      "run.py ended with the exit code 143: terminated. Run it again.")])
 def test_each_end_of_a_command_has_an_exception(code, outcome, kind, message, monkeypatch):
-    """The child process prints two lines, and reports an outcome."""
-    end = f"os.kill(os.getpid(), {-code})" if code < 0 else f"sys.exit({code})"
-    text = outcome and json.dumps({"exit_code": code, **outcome})
-    program = (f"import os, sys\nprint('a\\nb', flush=True)\nif {text!r}:\n"
-               f"  open(os.environ['BERT_OUTCOME_FILE'], 'w').write({text!r})\n{end}")
-    monkeypatch.setattr(child_command, "command_line", lambda script: [sys.executable, "-S", "-c", program])
+    replace_command(monkeypatch, code, outcome)
     with pytest.raises(kind) as caught:
         child_command.run("run.py", [], verbose=False)
     assert type(caught.value) is kind and str(caught.value) == message
+
+
+def test_warnings_of_a_command_are_warnings_in_python(monkeypatch):
+    replace_command(monkeypatch, 0, {"outcome": "finished", "warnings": ["No step was trained."]})
+    with pytest.warns(UserWarning, match=r"^No step was trained\.$"):
+        child_command.run("run.py", [], verbose=False)
 
 
 # --- Wrong arguments -------------------------------------------------------------------------------------

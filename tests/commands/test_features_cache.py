@@ -14,21 +14,21 @@ from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagging_data
 import tokenization
 
-RECORDS = "train.tf_record", "eval.tf_record", "predict.tf_record"
+RECORDS = "train.tf_record", "eval.tf_record"
 
 
 def test_a_classifier_has_the_same_features_with_the_cache(workspaces, tmp_path):
     work, plain = workspaces(ROWS["pairs"]).copy(tmp_path / "copy"), workspaces(ROWS["pairs"])
     for path in RECORDS:
         (work.output / path).unlink()
-    for name, number in (("first", 0), ("second", 3)):
+    for name, number in (("first", 0), ("second", 2)):
         shutil.copytree(work.output, work.directory / name)
-        done = work.train(output_dir=name, features_cache="cache")
+        done = work.train(output_dir=name, features_cache="cache", do_predict=False)
         assert done.code == 0 and done.err.count("features are from --features_cache") == number, done.err
     for name in RECORDS:
         assert (work.directory / "second" / name).read_bytes() == (plain.output / name).read_bytes()
         assert os.stat(work.directory / "second" / name).st_nlink == 3
-    assert len(list((work.directory / "cache").iterdir())) == 3
+    assert len(list((work.directory / "cache").iterdir())) == 2
     refused = work.train(output_dir="refused", features_cache="data/train.tsv")
     refused.assert_refused("train.tsv is not a directory")
     assert not (work.directory / "refused").exists()

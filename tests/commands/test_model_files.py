@@ -179,14 +179,6 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     assert said in caplog.text and "token_column" not in caplog.text  # the record has no such setting
 
 
-def test_a_training_is_told_what_it_does(output):
-    given = settings_of(init_checkpoint=output, do_train=True)
-    run_record.inherit_settings(given, "tagging")
-    assert (given.crf, given.max_seq_length, given.task_name) == (False, 128, None)
-    model_config.resolve_model_flags(given)
-    assert given.vocab_file == str(output / "vocab.txt")
-
-
 def test_task_and_data_are_those_of_the_training(output):
     given = settings_of(output_dir=output)
     run_record.inherit_settings(given, "tagging")

@@ -41,12 +41,6 @@ def test_the_log_describes_scores_and_drawn_examples(workspaces, tmp_path):
     assert "Drawn: 9 of 16 training examples (--max_train_examples=9)." in refused.err, refused.err
 
 
-def test_another_type_of_task_is_refused(workspaces, tmp_path):
-    copy = workspaces(ROWS["one text"]).copy(tmp_path / "copy")
-    refused = copy.train(task_type="multilabel", label_separator="|")
-    refused.assert_refused("task_type: classification -> multilabel")
-
-
 # --- Errors ----------------------------------------------------------------------------------------------
 
 ONLY_TRAIN = dict(dev_file=None, test_file=None, do_eval=False, do_predict=False)

@@ -368,12 +368,3 @@ def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_
     refused.assert_refused()
     assert (f"error: {path}, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must "
             "be finite and at least 0. Write the file again, or leave the record out.\n") in refused.err
-
-
-def test_no_records_of_the_sample_are_written_beside_the_weights_of_another_model(run_script, tiny_model,
-                                                                                  tmp_path):
-    tiny.write_training(tmp_path, tiny_model.weights, step=3)
-    before = sorted(tmp_path.iterdir())
-    done = run_script("run_pretraining.py", output_dir=tmp_path)
-    done.assert_refused("contains checkpoints that do not fit this run")
-    assert sorted(tmp_path.iterdir()) == before

@@ -31,11 +31,6 @@ def test_the_log_counts_questions_that_are_too_long(workspaces):
         workspaces(ROW).finished.err)
 
 
-def test_another_command_refuses_the_directory_of_the_training(trained):
-    done = trained.run("run_classifier.py", do_eval=True, output_dir="output")
-    done.assert_refused("--output_dir=output contains no training of a classifier")
-
-
 def test_a_loaded_model_and_its_export(trained, monkeypatch, capsys):
     row = table(trained.directory / "data" / "val.csv")[0]
     texts = [row[name] for name in NAMES]

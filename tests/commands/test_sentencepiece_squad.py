@@ -42,8 +42,7 @@ def squad_file(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("length", [400, 60])
+@pytest.mark.parametrize("lower, length", [(True, 60), (False, 400)])
 def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, length):
     tokenizer = tokenization.SentencePieceTokenizer(spm_model_file, lower)
     examples = squad_data.read_squad_examples(str(squad_file), True)

@@ -41,12 +41,6 @@ def test_no_cut_has_a_smaller_largest_part(lengths, data):
     assert max(sizes(lengths, found)) == min(max(sizes(lengths, cut)) for cut in all_cuts)
 
 
-def test_a_large_batch_is_cut_in_no_time_and_no_micro_batch_is_above_its_share_of_the_longest():
-    lengths = np.sort(np.random.RandomState(0).randint(1, 65, 4096))[::-1] * 8
-    assert max(sizes(lengths, input_pipeline.token_balanced_bounds(lengths, 100))) < 1.1 * lengths.sum() / 100
-    assert np.diff(input_pipeline.token_balanced_bounds(np.full(30, 512), 7)).max() == 5
-
-
 # --- The dataset -----------------------------------------------------------------------------------------
 
 LENGTH, BATCH, PARTS = 33, 10, 3  # chosen so that nothing divides evenly

@@ -60,12 +60,6 @@ def pretrained(pretrain, tmp_path_factory):
     return done, output
 
 
-def test_the_manifest_names_the_vocabulary(records, tiny_model):
-    manifest = read_json(records / "a.tfrecord.manifest.json")
-    assert manifest["vocabulary"] == {"path": str(tiny_model.vocab), "flag": "vocab_file"}
-    assert manifest["settings"]["vocabulary"] == output_files.hash_vocabulary(tiny_model.vocab)
-
-
 def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records, tiny_model):
     done, output = pretrained
     manifest = records / "a.tfrecord.manifest.json"

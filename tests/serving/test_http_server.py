@@ -129,13 +129,6 @@ def test_headers_of_this_machine(headers, server):
     assert server.request("POST", "/predict", json.dumps(ASK), {**JSON, **headers})[0] == 200
 
 
-@pytest.mark.parametrize("method, path, status", [
-    ("GET", "/predict", 405), ("POST", "/health", 405), ("GET", "/../../etc/passwd", 404)])
-def test_other_paths_and_methods(method, path, status, server):
-    found, headers, text = server.request(method, path)
-    assert (found, headers["content-type"]) == (status, "application/json")
-
-
 @pytest.mark.parametrize("head", [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -259,15 +252,6 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         assert status == 503 and "Too many requests" in found["detail"]
         held.go.set()
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
-
-
-def test_with_more_connections_than_the_limit_requests_are_refused(predictor):
-    with running(predictor, requests=2) as server:
-        clients = [server.connect() for _ in range(12)]
-        wait_until(lambda: server.request("GET", "/health")[0] == 503)
-        for client in clients:
-            client.close()
-        wait_until(lambda: server.ask(ASK)[0] == 200)
 
 
 def test_an_answer_that_is_late_is_504_and_leaves_the_queue(predictor):

@@ -49,12 +49,6 @@ def held(batches, predictor):
     return first
 
 
-def test_answers_are_in_the_order_of_the_inputs():
-    with batches_of(Echo()) as batches:
-        texts = ["a long text", "b", "cc", "a text", "b", "z"]
-        assert batches.submit(inputs(*texts)).result(30) == [{"said": text} for text in texts]
-
-
 def test_requests_that_wait_share_batches_of_limited_size():
     predictor = Echo(is_open=False)
     with batches_of(predictor) as batches:

@@ -272,11 +272,6 @@ def test_each_job_has_its_own_gpu(directory, monkeypatch):
     assert gpus[:2] == ["3", "GPU-ab"] and set(gpus) == {"3", "GPU-ab"}
 
 
-def test_weights_of_the_best_by_a_loss_and_of_none(directory):
-    assert sweep(["0.5", "0.9"], metric="eval_loss") == 0 and weights(directory) == ["a=0.9"]
-    assert sweep(["0.5", "0.9", "0.6"], keep="none") == 0 and weights(directory) == []
-
-
 def test_the_weights_of_the_best_run_that_has_weights_are_kept(directory, caplog):
     assert sweep(["0.9"], keep="none") == 0 and weights(directory) == []
     assert sweep(["0.9", "0.5", "0.6", "0.4"]) == 0 and weights(directory) == ["a=0.6"]
