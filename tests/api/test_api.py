@@ -148,7 +148,7 @@ def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
         api.predict(here / "model", ["a cat"], text="body")
 
 
-# --- Errors and warnings of the command -------------------------------------------------------------------------------
+# --- Errors and warnings of the command ------------------------------------------------------------------
 
 
 def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp_path):

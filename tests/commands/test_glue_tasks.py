@@ -2,20 +2,11 @@
 
 import zipfile
 
+import model_directories
 import pytest
 import tiny
 
 from bertlib.tasks.classification import glue_submission_files
-
-
-def write(path, *rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def last_message(finished):
-    finished.assert_success()
-    return finished.err.splitlines()[-1].split(" ", 1)[1]
 
 
 def predictions_in(path):
@@ -29,51 +20,27 @@ def predictions_in(path):
 # --- MNLI and AX -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def mnli(scripts, tiny_model, tmp_path_factory):
-    """A run of all phases on matched and mismatched sets."""
-    here = tmp_path_factory.mktemp("mnli")
-    data = tiny.write_task(here / "data", "mnli", train=8, dev=9)
-    matched = (data / "dev_matched.tsv").read_text().splitlines()
-    (data / "dev_mismatched.tsv").write_text("\n".join(matched[:6]) + "\n")
-    for name, lines in (("matched", matched), ("mismatched", matched[:1] + matched[4:])):
-        rows = ["\t".join(line.split("\t")[:10]) for line in lines]
-        (data / f"test_{name}.tsv").write_text("\n".join(rows) + "\n")
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MNLI", data_dir=data,
-                 output_dir=here / "output", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
-                 num_train_epochs=1, learning_rate=0.02)
-    return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
-
-
-@pytest.mark.slow(reason="a whole run")
-def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(run_script, mnli, tmp_path):
-    flags = mnli[1]
-    rows = [line.split("\t") for line in (flags["data_dir"] / "test_matched.tsv").read_text().splitlines()]
-    write(tmp_path / "data" / "diagnostic.tsv", ["index", "sentence1", "sentence2"],
-          *([row[0], row[8], row[9]] for row in rows[1:]))
-    flags = dict(flags, task_name="AX", data_dir=tmp_path / "data", results_dir=tmp_path / "results")
-    refused = run_script("run_classifier.py", **flags)
+@pytest.mark.slow(reason="two predictions; tests/tasks/test_glue.py reads the files")
+def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(run_script, tiny_model, tmp_path):
+    output = model_directories.write(tmp_path / "output", tiny_model, "classification",
+                                     model_directories.linear(3), tiny.LABELS["mnli"], task="mnli")
+    data = tiny.write_task(tmp_path / "data", "mnli", test=9)
+    rows = [line.split("\t") for line in (data / "test_matched.tsv").read_text().splitlines()]
+    for name in ("test_mismatched", "diagnostic"):
+        (data / f"{name}.tsv").write_text("".join("\t".join(row) + "\n" for row in (
+            rows if name == "test_mismatched" else [[row[0], *row[8:10]] for row in rows])))
+    flags = dict(data_dir=data, output_dir=output)
+    run_script("run_classifier.py", task_name="MNLI", do_predict=True, **flags).assert_success()
+    before = {path: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    refused = run_script("run_classifier.py", task_name="AX", do_train=True, **flags)
     refused.assert_refused("AX has no train examples.")
-    assert not (tmp_path / "results").exists()
-    flags.update(do_train=False, do_eval=False)
-    finished = run_script("run_classifier.py", **flags)
-    finished.assert_success()
-    assert predictions_in(tmp_path / "results" / "AX.tsv") == predictions_in(
-        mnli[1]["output_dir"] / "MNLI-m.tsv")
-    assert (tmp_path / "results" / "test_results.tsv").exists()  # in a separate directory
-
-    output = mnli[1]["output_dir"]
-    names = ("test_results", "test_predictions", "predict", "eval_results", "eval_predictions", "eval_report")
-    before = {path: path.read_bytes() for path in output.iterdir() if path.stem.startswith(names)}
-    finished = run_script("run_classifier.py", **{
-        name: value for name, value in flags.items() if name != "results_dir"})
+    finished = run_script("run_classifier.py", task_name="AX", do_predict=True, **flags)
     finished.assert_success()
     assert "The names of result files end in _ax" in finished.err
-    assert {path.name for path in before} >= {"test_predictions.csv", "eval_report.html"}
     assert {path: path.read_bytes() for path in before} == before
-    assert predictions_in(output / "test_predictions_ax.tsv") == predictions_in(output / "AX.tsv")
-    assert (output / "test_results_ax.tsv").read_bytes() == (
-        tmp_path / "results" / "test_results.tsv").read_bytes()
+    assert (predictions_in(output / "test_predictions_ax.tsv") == predictions_in(output / "AX.tsv")
+            == predictions_in(output / "MNLI-m.tsv"))
+    assert (output / "test_results_ax.tsv").read_bytes() == (output / "test_results.tsv").read_bytes()
 
 
 # --- The submission --------------------------------------------------------------------------------------
@@ -117,7 +84,7 @@ def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(run_script, tmp_p
     finished = run_script("glue_submission.py", "--partial", "--output_file=new/part.zip", "output/ax",
                           tmp_path / "output" / "mnli", tmp_path / "output" / "ax" / "AX.tsv")
     assert (f"3 of {len(glue_submission_files.test_sets())} test sets: AX.tsv, MNLI-m.tsv, MNLI-mm.tsv"
-            in last_message(finished))
+            in finished.err.splitlines()[-1])
     with zipfile.ZipFile(tmp_path / "new" / "part.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
     finished = run_script("glue_submission.py", "output/mnli", "--output_file=new")

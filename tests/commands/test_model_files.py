@@ -155,7 +155,7 @@ def output(tiny_model, tmp_path_factory):
     settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
     write_json(directory / "run.json", model_directories.record(["B-X", "O"], "tagging", task="ner",
                                                                 settings=settings,
-                                 files={"data_dir": "/data"}))
+                                 files={"data_dir": "/"}))
     tiny.write_tensorflow(directory / "bert_model.ckpt", tiny_model.weights)
     (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
     return directory
@@ -182,7 +182,7 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
 def test_task_and_data_are_those_of_the_training(output):
     given = settings_of(output_dir=output)
     run_record.inherit_settings(given, "tagging")
-    assert given.task_name == "ner" and given.data_dir == "/data"
+    assert given.task_name == "ner" and given.data_dir == "/"
     other = settings_of(output_dir=output, task_name="mrpc")
     run_record.inherit_settings(other, "tagging", without=["task_name"])
     assert other.data_dir is None and other.task_name == "mrpc"

@@ -18,6 +18,8 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import build_vocab
 from bertlib.output_directory import model_writer
+from bertlib.runs import checks
+from bertlib.runs.settings import Settings
 from bertlib.system import locks
 
 TRAIN = dict(do_eval=False, do_predict=False)
@@ -179,3 +181,13 @@ def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path, m
     with pytest.raises(FileExistsError, match="another process wrote to this directory at the same time"):
         model_writer.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
     assert contents(tmp_path) == {**before, "new/vocab.txt": b"theirs"}
+
+
+def test_an_output_dir_without_permission_is_refused(tmp_path, monkeypatch):
+    settings = Settings({"output_dir": str(tmp_path / "a" / "b"), "results_dir": None, "do_train": False})
+    checks.check_output_dir(settings)
+    asked = []
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append(path))
+    with pytest.raises(PermissionError, match=f"=.*/a/b: nothing can be written in {tmp_path}:"):
+        checks.check_output_dir(settings)
+    assert asked == [str(tmp_path)]
