@@ -50,23 +50,28 @@ def put(directory, wanted, ours=()):
     return changed, stale
 
 
+def files_of(*labels, config=CONFIG, **flags):
+    """Returns {name: content} of the model files of a run with some labels and flags."""
+    return output_files.model_file_contents(settings_of(**flags), config, *labels)
+
+
 # --- Written files ---------------------------------------------------------------------------------------
 
 
 def test_the_files_of_a_run(tiny_model, tmp_path):
     theirs = modeling.BertConfig.from_dict({**tiny.CONFIG, "model_type": "bert", "id2label": {"0": "other"}})
-    given = settings_of(vocab_file=tiny_model.vocab, do_lower_case=False)
-    found = output_files.model_file_contents(given, theirs, ["no", "yes it is"])
+    given = dict(vocab_file=tiny_model.vocab, do_lower_case=False)
+    found = files_of(["no", "yes it is"], config=theirs, **given)
     assert json.loads(found["bert_config.json"]) == {**tiny.CONFIG, "hidden_act": "gelu_erf"}
     assert found["vocab.txt"] == tiny_model.vocab.read_bytes()
     assert json.loads(found["tokenizer_config.json"]) == {
         "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
     assert found["labels.txt"] == b"no\nyes it is\n" and len(found) == 4
-    assert set(output_files.model_file_contents(given, object())) == {"vocab.txt", "tokenizer_config.json"}
+    assert set(files_of(config=object(), **given)) == {"vocab.txt", "tokenizer_config.json"}
     put(tmp_path, found)
     assert output_files.read_labels(tmp_path) == ["no", "yes it is"]
     # labels.txt has a label in each line, so it cannot contain a label with a line break.
-    assert "labels.txt" not in output_files.model_file_contents(given, theirs, ["no", "yes\nit is"])
+    assert "labels.txt" not in files_of(["no", "yes\nit is"], **given)
     model_config.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
 
@@ -77,22 +82,19 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
     said = {"do_lower_case": True, "strip_accents": False, "additional_special_tokens": ["train", "bread"],
             "tokenize_chinese_chars": False, "max_input_chars_per_word": 5}
     write_json(start / "tokenizer_config.json", said)
-    first = settings_of(vocab_file=start / "vocab.txt", init_checkpoint=start)
-    put(output, output_files.model_file_contents(first, CONFIG))
-    again = settings_of(vocab_file=output / "vocab.txt")
-    texts = ["The trains café", "breads 中国 not", "finding"]
-    assert [vocabularies.load_tokenizer(again).tokenize(text) for text in texts] == [
-        vocabularies.load_tokenizer(first).tokenize(text) for text in texts]
-    assert put(output, output_files.model_file_contents(again, CONFIG)) == ([], [])
+    first, again = dict(vocab_file=start / "vocab.txt", init_checkpoint=start), dict(
+        vocab_file=output / "vocab.txt")
+    put(output, files_of(**first))
+    tokens = [[vocabularies.load_tokenizer(settings_of(**flags)).tokenize(text)
+               for text in ("The trains café", "breads 中国 not", "finding")] for flags in (first, again)]
+    assert tokens[0] == tokens[1] and put(output, files_of(**again)) == ([], [])
     # The vocabulary may be in another directory than the settings of a converted model's tokenizer.
-    elsewhere = settings_of(vocab_file=tiny_model.vocab, init_checkpoint=start)
-    assert output_files.model_file_contents(elsewhere, CONFIG) == output_files.model_file_contents(first,
-                                                                                                 CONFIG)
+    assert files_of(vocab_file=tiny_model.vocab, init_checkpoint=start) == files_of(**first)
 
 
 def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"\xff\x00pieces")
-    found = output_files.model_file_contents(settings_of(spm_model_file=tmp_path / "spiece.model"), CONFIG)
+    found = files_of(spm_model_file=tmp_path / "spiece.model")
     assert found["spm.model"] == b"\xff\x00pieces" and "vocab.txt" not in found
     assert json.loads(found["tokenizer_config.json"]) == {"do_lower_case": True}
     (tmp_path / "vocab.txt").write_text("another model's")
@@ -108,7 +110,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
 
 
 def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
-    wanted = output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
+    wanted = files_of(vocab_file=tiny_model.vocab)
     write_json(tmp_path / "bert_config.json", {**tiny.CONFIG, "pooler_type": "first"})
     (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": true, "name": "mine"}')
     (tmp_path / "vocab.txt").write_bytes(tiny_model.vocab.read_bytes())
@@ -118,10 +120,9 @@ def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
 
 @pytest.mark.parametrize("name, text", [
     ("vocab.txt", "x\n"), ("labels.txt", "1\n0\n"), ("tokenizer_config.json", '{"do_lower_case": false}'),
-    ("bert_config.json", json.dumps({**tiny.CONFIG, "hidden_size": 18})), ("bert_config.json", "no JSON"),
-    ("bert_config.json", "[1]")])
+    ("bert_config.json", json.dumps({**tiny.CONFIG, "hidden_size": 18})), ("bert_config.json", "[1]")])
 def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
-    wanted = output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
+    wanted = files_of(["0", "1"], vocab_file=tiny_model.vocab)
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=f"--output_dir={tmp_path} contains {name}, which this training did "
                                          "not "):
@@ -150,12 +151,10 @@ def output(tiny_model, tmp_path_factory):
     """A directory with the files that run_ner.py writes, and published weights."""
     directory = tmp_path_factory.mktemp("trained") / "output"
     tiny.write_training(directory, tiny_model.weights)
-    put(directory,
-        output_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
-    settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
-    write_json(directory / "run.json", model_directories.record(["B-X", "O"], "tagging", task="ner",
-                                                                settings=settings,
-                                 files={"data_dir": "/"}))
+    put(directory, files_of(["B-X", "O"], vocab_file=tiny_model.vocab))
+    write_json(directory / "run.json", model_directories.record(
+        ["B-X", "O"], "tagging", task="ner", files={"data_dir": "/"},
+        settings={"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}))
     tiny.write_tensorflow(directory / "bert_model.ckpt", tiny_model.weights)
     (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
     return directory
