@@ -128,53 +128,48 @@ def test_a_task_name_is_enough_to_know_all_that_is_needed(run_script, tmp_path):
 # --- Checkpoints of TensorFlow 1, memory and optimizers --------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def training(tiny_model, tmp_path_factory):
-    """The flags of a training, without the output directory."""
-    data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16)
-    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
-                do_train=True, train_batch_size=4, num_train_epochs=2, learning_rate=0.01, log_steps=1,
-                trim_padding=False)
+@pytest.fixture
+def untrained(workspaces, tmp_path):
+    return workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
 
 
+TRAIN = dict(do_eval=False, do_predict=False, trim_padding=False)
 TIGHT_GB = 0.00008  # enough for one example of the tiny model, but not for a batch
 
 
-def test_what_cannot_fit_is_refused_before_anything_is_written(run_script, training, tmp_path):
-    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001,
-                 gradient_accumulation_steps=0)
-    finished = run_script("run_classifier.py", **flags)
-    finished.assert_refused("with micro-batches of 1, needs")
-    assert "Traceback" not in finished.err
-    assert not list(tmp_path.iterdir())
+def test_what_cannot_fit_is_refused_before_anything_is_written(untrained):
+    refused = untrained.train(**TRAIN, memory_limit_gb=0.00001, gradient_accumulation_steps=0)
+    refused.assert_refused("with micro-batches of 1, needs")
+    assert not untrained.output.exists()
+
+
+def run_in_tight_memory(work, **changes):
+    return work.run("tests/tight_memory.py", most=1, **work.row.training_flags(**TRAIN, **changes))
 
 
 @pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py "
                   "have small ones")
-def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(run_script, training,
-                                                                                        tmp_path):
+def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(untrained):
     # The limit is less than four examples need, and more than one example needs, with and without
     # recomputation.
-    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, recompute="layers")
-    finished = run_script("tests/tight_memory.py", **flags, most=1)
-    finished.assert_refused()
-    warning, training_starts, end = (finished.err.index(text) for text in (
+    refused = run_in_tight_memory(untrained, memory_limit_gb=TIGHT_GB, recompute="layers")
+    refused.assert_refused()
+    warning, training_starts, end = (refused.err.index(text) for text in (
         "will probably not fit", "Training on", "out of memory (0.080 MB: --memory_limit_gb)"))
     assert warning < training_starts < end
     row = re.compile(r"^  (no change|--.+?) +\d+  --gradient_accumulation_steps=(\d+)$", re.MULTILINE)
-    advice = dict(row.findall(finished.err))
+    advice = dict(row.findall(refused.err))
     assert set(advice) == {"no change", "--optimizer=adafactor"} and int(advice["no change"]) > 1
 
 
 @pytest.mark.soak(reason="several runs of a step; test_step_config.py says when a step is tried")
-def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(run_script, training, tmp_path):
-    flags = {**training, "output_dir": tmp_path / "output", "train_batch_size": 2, "num_train_epochs": 0.125,
-             "fake_gpu": True, "gradient_accumulation_steps": 0}
-    finished = run_script("tests/tight_memory.py", **flags, most=1)
-    finished.assert_success()
+def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(untrained):
+    done = run_in_tight_memory(untrained, train_batch_size=2, num_train_epochs=0.125, fake_gpu=True,
+                               gradient_accumulation_steps=0)
+    done.assert_success()
     assert ("A micro-batch of 2 ran out of memory: using --gradient_accumulation_steps=2 instead of 1."
-            in finished.err)
-    assert "--gradient_accumulation_steps=2: a micro-batch of 1" in finished.err
+            in done.err)
+    assert "--gradient_accumulation_steps=2: a micro-batch of 1" in done.err
 
 
 def test_a_training_does_not_go_on_with_another_optimizer(mrpc, tmp_path):

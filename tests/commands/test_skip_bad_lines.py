@@ -1,63 +1,39 @@
-"""run_classifier.py on a file with bad lines, another encoding, and pipes between the columns.
+"""run_classifier.py on files with bad lines, another encoding, and pipes between the columns.
 
 Also tests a training on a part of the examples.
 """
 
-import csv
-
+from outputs import table
 import pytest
-import tensorflow.compat.v1 as tf
-import tiny
+from rows import ROWS
 
-WORDS = ["cat", "dog", "bird", "fish", "man", "child", "house"]
-ROWS = [[f"{WORDS[number % 7]} {WORDS[number // 7 % 7]} café", "xy"[number % 2]] for number in range(48)]
-BAD = {5: "|x", 17: "cat|x|more", 20: "", 30: "dog|"}  # {number of the lines before a bad line: bad line}
-
-
-def write(path, rows, bad):
-    lines = ["text|label"]
-    for row in rows:
-        lines += [bad[len(lines)]] if len(lines) in bad else []
-        lines.append("|".join(row))
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode("cp1252"))
+# {number of the lines before a bad line: (bad line, kind)}.
+BAD = {3: ("|x", "empty text"), 6: ("cat|x|more", "wrong width"), 9: ("", "blank line"),
+       12: ("dog|", "missing label")}
+FLAGS = dict(test_file=None, do_predict=False, delimiter="pipe", encoding="cp1252", skip_bad_lines=True)
 
 
-def count(path):
-    return sum(1 for _ in tf.python_io.tf_record_iterator(str(path)))
+@pytest.fixture
+def work(workspaces, tmp_path):
+    """An untrained workspace whose training file has bad lines."""
+    work = workspaces(ROWS["one text"], untrained=True).copy(tmp_path / "work")
+    lines = ["text|label", *["cat café|x", "dog|y"] * 8]
+    (work.directory / "dev.csv").write_bytes("\n".join([*lines, "man|z", ""]).encode("cp1252"))
+    for place, (line, _) in BAD.items():
+        lines.insert(place, line)
+    (work.directory / "all.csv").write_bytes("\n".join([*lines, ""]).encode("cp1252"))
+    return work
 
 
-@pytest.fixture(scope="module")
-def trained(scripts, tiny_model, tmp_path_factory):
-    """The directory, the log and the flags of a training."""
-    here = tmp_path_factory.mktemp("skip")
-    write(here / "all.csv", ROWS, BAD)
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, train_file="all.csv",
-                 output_dir="output", train_batch_size=8, num_train_epochs=1)
-    done = scripts.run("run_classifier.py", *tiny.flags(
-        **flags, delimiter="pipe", encoding="cp1252", skip_bad_lines=True,
-        dev_fraction=0.25, max_train_examples=24), cwd=here)
+def test_bad_lines_are_left_out_counted_and_listed(work):
+    done = work.train(**FLAGS, train_file="all.csv", dev_file="dev.csv", max_train_examples=8)
     done.assert_success()
-    return here, done.err, flags
-
-
-def test_bad_lines_are_left_out_counted_and_listed(trained):
-    here, log, _ = trained
     assert ("all.csv: 4 bad lines are left out, because --skip_bad_lines=true: empty text 1, wrong width 1, "
-            "blank line 1, missing label 1. The first bad line is line 6.") in log
-    assert "output/skipped_lines.csv lists the 4 lines that were left out." in log
-    with open(here / "output" / "skipped_lines.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+            "blank line 1, missing label 1. The first bad line is line 4.") in done.err
+    assert "dev.csv: 1 bad line" in done.err
+    assert "output/skipped_lines.csv lists the 5 lines that were left out." in done.err
+    rows = table(work.output / "skipped_lines.csv")
     assert [(row["file"], row["line"], row["kind"], row["text"]) for row in rows] == [
-        ("all.csv", str(before + 1), kind, text) for (before, text), kind in zip(
-            BAD.items(), ["empty text", "wrong width", "blank line", "missing label"])]
-
-
-def test_an_evaluation_lists_its_bad_lines(scripts, trained):
-    here, _, _ = trained
-    (here / "bad.csv").write_text("text|label\n" + "".join(f"{text}|{label}\n" for text, label in ROWS[:4])
-                                  + "man|z\n")
-    scripts.run("run_classifier.py", *tiny.flags(
-        output_dir="output", dev_file="bad.csv", do_eval=True, results_dir="results"),
-        cwd=here).assert_success()
-    found = (here / "results" / "skipped_lines.csv").read_text()
-    assert found.count("\n") == 2 and "\nbad.csv,6,unknown label," in found
+        *(("all.csv", str(before + 1), kind, text) for before, (text, kind) in BAD.items()),
+        ("dev.csv", "18", "unknown label", "man|z")]
+    assert "is not one of x, y (the labels in --train_file=all.csv)" in rows[-1]["reason"]

@@ -8,9 +8,9 @@ import conftest  # noqa: F401  sets the module path, also in the process that `r
 from helpers import comparable, tensors_of
 import numpy as np
 import pytest
+import rows
 from scripts import ROOT, run_fresh
 import tensorflow.compat.v1 as tf
-import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.estimator.step_config import StepConfig
@@ -69,7 +69,7 @@ def measure(wrap, compiles, rows, layers):
 def run(rows, layers, cwd):
     """Runs `main` in a new process, and returns the values that it prints."""
     done = run_fresh("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd,
-                      PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+                      PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'conformance'}")
     assert not done.code, done.err
     return json.loads(done.out)
 
@@ -104,38 +104,28 @@ def main(*sizes):
 # --- The flag --------------------------------------------------------------------------------------------
 
 
-def train(scripts, model, directory, output_dir, **flags):
-    return scripts.run("run_classifier.py", *tiny.flags(
-        task_name="mrpc", data_dir=directory, do_train=True, output_dir=output_dir, train_batch_size=4,
-        num_train_epochs=1,
-        learning_rate=1e-3, log_steps=1, **{**model.flags, "bert_config_file": model.shallow, **flags}),
-                       cwd=directory)
-
-
 @pytest.mark.slow(reason="XLA compiles the formulas of a training step, and the step runs as a user runs it")
-def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
+def test_a_compiled_run_is_the_same_run(workspaces):
     # The run has random numbers in the head, in the pooler, in the order of the examples and in dropout.
-    tiny.write_task(tmp_path, "mrpc", train=12)
-    calls, weights = [], []
-    for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "recompute": "layers"})):
-        flags["trim_padding"] = False  # with XLA, trimmed lengths differ, and so do the masks
-        done = train(scripts, tiny_model, tmp_path, tmp_path / name, **flags)
-        done.assert_success()
-        graph = tf.MetaGraphDef.FromString((tmp_path / name / "model.ckpt-3.meta").read_bytes()).graph_def
-        calls.append(sum(node.op == "PartitionedCall" for node in graph.node))
-        weights.append(tensors_of(tmp_path / name))
+    # With XLA, trimmed lengths differ, and so do the masks.
+    changes = dict(trim_padding=False, do_eval=False, do_predict=False)
+    outputs = [workspaces(rows.ROWS["pairs"], **changes, **flags).output
+               for flags in ({}, {"use_xla": True, "recompute": "layers"})]
+    graphs = [tf.MetaGraphDef.FromString((output / "model.ckpt-8.meta").read_bytes()).graph_def
+              for output in outputs]
+    calls = [sum(node.op == "PartitionedCall" for node in graph.node) for graph in graphs]
     assert calls[0] == 0 < calls[1]
-    plain, compiled = weights
+    plain, compiled = map(tensors_of, outputs)
     assert plain.keys() == compiled.keys()
     for name, values in comparable(plain).items():
         np.testing.assert_allclose(compiled[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
-def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
-    tiny.write_task(tmp_path, "mrpc", train=12)
-    done = train(scripts, tiny_model, tmp_path, tmp_path / "output", use_xla=True, compile_kernels=True)
-    assert done.code == 1 and "--use_xla=true and --compile_kernels=true replace the same ops" in done.err
-    assert not (tmp_path / "output").exists()
+def test_kernels_are_not_compiled_twice(workspaces, tmp_path):
+    work = workspaces(rows.ROWS["pairs"], untrained=True).copy(tmp_path / "work")
+    refused = work.train(use_xla=True, compile_kernels=True)
+    refused.assert_refused("--use_xla=true and --compile_kernels=true replace the same ops")
+    assert not work.output.exists()
 
 
 def test_with_xla_trimmed_batches_have_few_lengths(graph):
