@@ -161,40 +161,31 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     assert read_json(tmp_path / "back" / "tokenizer_config.json") == tokenizer
 
 
-def write_trained(directory, arrays, **record):
-    """Writes a directory with the files of a training and its record."""
-    tiny.write_training(directory, tiny.weights(), **arrays)
-    for name in ("vocab.txt", "bert_config.json"):
-        (directory / name).write_text("".join(f"{word}\n" for word in tiny.VOCABULARY)
-                                      if name == "vocab.txt" else json.dumps(tiny.CONFIG))
-    write_json(directory / "run.json", model_directories.record(**record))
-    return directory
-
-
 @pytest.mark.parametrize("kind, labels, architecture, problem", [
     ("multilabel", ["no", "yes"], "SequenceClassification", "multi_label_classification"),
     ("regression", None, "SequenceClassification", "regression"),
     ("tagging", ["B-X", "O"], "TokenClassification", None)])
-def test_the_record_of_a_training_says_what_head_it_is(tmp_path, kind, labels, architecture, problem):
-    arrays = random_arrays({"output_weights": (2 if labels else 1, WIDTH),
-                            "output_bias": (2 if labels else 1,)})
-    source = checkpoint_formats.open_checkpoint(write_trained(tmp_path, arrays, task_type=kind,
-                                                              labels=labels))
-    found = convert_checkpoint.hugging_face_config(tiny.CONFIG, source, sorted(source.shapes))
+def test_the_record_of_a_training_says_what_head_it_is(tiny_model, tmp_path, kind, labels, architecture,
+                                                       problem):
     names = labels or ["LABEL_0"]
+    source = checkpoint_formats.open_checkpoint(model_directories.write(
+        tmp_path / "trained", tiny_model, kind, model_directories.linear(len(names)), labels))
+    found = convert_checkpoint.hugging_face_config(tiny.CONFIG, source, sorted(source.shapes))
     assert found["architectures"] == [f"BertFor{architecture}"] and found.get("problem_type") == problem
     assert found["id2label"] == dict(enumerate(names))
     assert found["label2id"] == {name: index for index, name in enumerate(names)}
 
 
-def test_a_taggers_directory_there_and_back_and_its_crf(convert, tmp_path):
-    head = random_arrays({"output_weights": (2, WIDTH), "output_bias": (2,)})
-    directory = write_trained(tmp_path / "trained", {**head, "crf/transitions": np.ones((2, 2), np.float32)},
-                              task_type="tagging", labels=["B-X", "O"])
+def test_a_taggers_directory_there_and_back_and_its_crf(convert, tiny_model, tmp_path):
+    directory = model_directories.write(
+        tmp_path / "trained", tiny_model, "tagging",
+        {**model_directories.linear(2), "crf/transitions": (2, 2)}, ["B-X", "O"])
+    arrays = tensors_of(directory / "model.ckpt-7")
     log = convert(input=directory, output=tmp_path / "theirs")
     assert any(line.startswith("WARNING: The CRF is left out") for line in log)
     assert_same(safetensors.load_file(tmp_path / "theirs" / "model.safetensors"),
-                their_arrays({**tiny.weights(), **head}))
+                their_arrays({name: array for name, array in arrays.items()
+                              if name not in ("crf/transitions", "global_step")}))
     convert(input=tmp_path / "theirs", output=tmp_path / "back")
     back = checkpoint_formats.open_checkpoint(tmp_path / "back")
     path = str(tmp_path / "back" / "bert_config.json")
@@ -287,10 +278,12 @@ def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_var
     assert "--to not given: using tensorflow" in log
 
 
-def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(convert, refusal, tmp_path):
+def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(convert, refusal, tiny_model,
+                                                                                tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("".join(f"{word}\n" for word in reversed(tiny.VOCABULARY)))
-    directory = write_trained(tmp_path / "trained", {}, labels=["no", "yes"])
+    directory = model_directories.write(tmp_path / "trained", tiny_model, "classification",
+                                        model_directories.linear(2), ["no", "yes"])
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     record = read_json(directory / "run.json")
     write_json(directory / "run.json", {**record,

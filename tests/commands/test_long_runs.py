@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-import tiny
+from rows import ROWS
 
 
 def replicas_of(launcher):
@@ -28,12 +28,10 @@ def wait_for_step(run, step):
 
 
 @pytest.mark.slow(reason="two replicas, 160 steps")
-def test_replicas_start_no_threads_from_step_to_step(scripts, tiny_model, tmp_path):
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", do_train=True,
-                 data_dir=tiny.write_task(tmp_path / "data", "mrpc", train=8), train_batch_size=4,
-                 num_train_epochs=80, save_checkpoints_steps=1000, log_steps=5, num_replicas=2,
-                 output_dir=tmp_path / "output")
-    run = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+def test_replicas_start_no_threads_from_step_to_step(workspaces, tmp_path):
+    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
+    run = work.start(work.row.script, **work.row.training_flags(
+        do_eval=False, do_predict=False, num_train_epochs=40, save_checkpoints_steps=1000, num_replicas=2))
     found = []
     for step in (30, 150):
         wait_for_step(run, step)

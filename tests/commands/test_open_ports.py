@@ -9,9 +9,9 @@ import time
 
 import network_namespaces
 import pytest
+from rows import ROWS
 from scripts import ROOT
 import tensorflow.compat.v1 as tf
-import tiny
 
 COMMAND = """
 import os, sys
@@ -75,18 +75,6 @@ def test_closed_ports_that_cannot_be_are_refused(flags, variables, said, command
 # --- A training ------------------------------------------------------------------------------------------
 
 
-def training(model, directory, output, **changes):
-    """Returns the command line of a training with two replicas."""
-    data = directory / "data"
-    if not data.exists():
-        data.mkdir()
-        tiny.write_task(data, "mrpc", train=24, dev=7, test=5)
-    flags = dict(model.flags, bert_config_file=model.shallow, task_name="mrpc", data_dir=data,
-                 do_train=True, max_seq_length=tiny.SEQ_LENGTH, train_batch_size=8, num_replicas=2,
-                 output_dir=output, **changes)
-    return ["run_classifier.py", *tiny.flags(**flags)]
-
-
 def read_through(port, path, seconds=20):
     """Reads a file like an attacker: through the port of a TensorFlow process, and with its rights."""
     config = tf.ConfigProto(operation_timeout_in_ms=1000 * seconds)
@@ -99,13 +87,14 @@ def read_through(port, path, seconds=20):
 @pytest.mark.slow(reason="a training of two replicas, and a session that waits for its deadline")
 @pytest.mark.parametrize("is_open", [
     pytest.param(True, marks=pytest.mark.soak(reason="two more trainings of replicas")), False])
-def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_model, tmp_path):
+def test_who_reads_files_through_the_ports_of_a_training(is_open, workspaces, tmp_path):
     network_namespaces.require_namespaces()
     secret = tmp_path / "secret"
     secret.write_text("a secret")
     secret.chmod(0o600)
-    run = scripts.start(*training(tiny_model, tmp_path, tmp_path / "output", num_train_epochs=100000,
-                                  **({"open_ports": True} if is_open else {})), cwd=tmp_path)
+    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
+    run = work.start(work.row.script, **work.row.training_flags(
+        num_train_epochs=100000, num_replicas=2, save_checkpoints_steps=10000, open_ports=is_open or None))
     try:
         while not re.search(r" step \d+/", run.read("stderr")):
             time.sleep(0.1)

@@ -60,6 +60,14 @@ def test_a_directory_is_refused_before_the_work(command, commands, run_script, t
     assert "Traceback" not in done.err and not list(path.iterdir())
 
 
+def test_records_are_not_written_to_a_device(commands, run_script, tmp_path):
+    null = device(tmp_path, "null")
+    refused = run_script("create_pretraining_data.py", *commands["create_pretraining_data.py"],
+                         output_file=null)
+    refused.assert_refused(f"{null} is a device or a FIFO. Name a regular file")
+    assert is_device(null)
+
+
 def test_an_npz_file_is_written_to_a_device(tmp_path):
     rows = [(feature_extraction.InputFeatures(0, ["a"], [5], None, None), np.ones([1, 1, 9], np.float32))]
     null = device(tmp_path, "null")

@@ -4,7 +4,6 @@ import shlex
 import subprocess
 import sys
 
-from devices import device, is_device
 import model_directories
 import pytest
 import scripts as runs
@@ -34,25 +33,6 @@ def test_a_closed_output_is_one_line(tmp_path):
 def test_a_full_output_is_one_line(scripts):
     done = scripts.run_bash("python download.py --list > /dev/full", cwd=runs.ROOT)
     assert_one_line(done.code, done.err, "the standard output cannot be written: No space left on device.")
-
-
-@pytest.mark.parametrize("script", ["extract_features.py", "create_pretraining_data.py"])
-def test_files_of_other_commands(run_script, tiny_model, tmp_path, script):
-    (tmp_path / "text.txt").write_text("the cat sees\na dog eats\n\na man sells\nthe child finds\n")
-    (tmp_path / "link").symlink_to("file")
-    null = device(tmp_path, "null")
-    more = {"extract_features.py": {**tiny_model.flags, "layers": "-1"},
-            "create_pretraining_data.py": {"vocab_file": tiny_model.vocab, "max_seq_length": 16}}[script]
-    flags = dict(more, input_file="text.txt")
-    done = run_script(script, **flags, output_file="link")
-    done.assert_success()
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").stat().st_size > 50
-    done = run_script(script, **flags, output_file=null)
-    if script == "create_pretraining_data.py":
-        done.assert_refused(f"{null} is a device or a FIFO. Name a regular file")
-    else:
-        done.assert_success()
-    assert is_device(null)
 
 
 def test_messages_do_not_control_the_terminal(run_script):

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 import graph_tokens
 from helpers import read_json, write_json
 import model_directories
@@ -250,11 +250,40 @@ def test_vocabulary_labels_and_configuration_travel_along(exported):
         assert (extra / name).read_bytes() == pathlib.Path(one.model.path, name).read_bytes()
 
 
-def prediction_log():
-    """The message class of TensorFlow Serving (tensorflow_serving/apis/prediction_log.proto).
+# The needed fields of TensorFlow Serving's messages, see tensorflow_serving/apis/prediction_log.proto.
+LOG = """
+name: "log.proto"
+package: "serving"
+syntax: "proto3"
+message_type {
+  name: "ModelSpec"
+  field { name: "name" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "signature_name" number: 3 label: LABEL_OPTIONAL type: TYPE_STRING }
+}
+message_type {
+  name: "PredictRequest"
+  field { name: "model_spec" number: 1 label: LABEL_OPTIONAL type_name: ".serving.ModelSpec" }
+  field { name: "inputs" number: 2 label: LABEL_REPEATED type_name: ".serving.PredictRequest.InputsEntry" }
+  nested_type {
+    name: "InputsEntry"
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tensorflow.TensorProto" }
+    options { map_entry: true }
+  }
+}
+message_type {
+  name: "PredictLog"
+  field { name: "request" number: 1 label: LABEL_OPTIONAL type_name: ".serving.PredictRequest" }
+}
+message_type {
+  name: "PredictionLog"
+  field { name: "predict_log" number: 6 label: LABEL_OPTIONAL type_name: ".serving.PredictLog" }
+}
+"""
 
-    It contains only the fields that are needed here.
-    """
+
+def prediction_log():
+    """Returns the message class PredictionLog."""
     pool = descriptor_pool.DescriptorPool()
 
     def add(file):
@@ -264,25 +293,7 @@ def prediction_log():
 
     tensor = tf.make_tensor_proto(0).DESCRIPTOR.file
     add(tensor)
-    here = descriptor_pb2.FileDescriptorProto(name="log.proto", package="serving", syntax="proto3",
-                                              dependency=[tensor.name])
-    types = descriptor_pb2.FieldDescriptorProto
-
-    def message(within, type_name, **fields):
-        made = within.add(name=type_name)
-        for field, (number, kind, label) in fields.items():
-            made.field.add(name=field, number=number, label=label, type_name=kind or None,
-                           type=types.TYPE_MESSAGE if kind else types.TYPE_STRING)
-        return made
-
-    one, many = types.LABEL_OPTIONAL, types.LABEL_REPEATED
-    message(here.message_type, "ModelSpec", name=(1, "", one), signature_name=(3, "", one))
-    request = message(here.message_type, "PredictRequest", model_spec=(1, ".serving.ModelSpec", one),
-                      inputs=(2, ".serving.PredictRequest.InputsEntry", many))
-    message(request.nested_type, "InputsEntry", key=(1, "", one),
-            value=(2, ".tensorflow.TensorProto", one)).options.map_entry = True
-    message(here.message_type, "PredictLog", request=(1, ".serving.PredictRequest", one))
-    message(here.message_type, "PredictionLog", predict_log=(6, ".serving.PredictLog", one))
+    here = text_format.Parse(LOG, descriptor_pb2.FileDescriptorProto(dependency=[tensor.name]))
     pool.Add(here)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("serving.PredictionLog"))
 
