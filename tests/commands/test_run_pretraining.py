@@ -22,7 +22,7 @@ import modeling
 import run_pretraining
 import tokenization
 
-LENGTH, PREDICTIONS, SHARDS = 20, 4, (7, 1, 12)
+LENGTH, PREDICTIONS, SHARDS = 20, 4, (7, 1)
 FIELDS = pretraining_data.feature_fields(LENGTH, PREDICTIONS)
 HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/transform/dense/bias": (16,),
          "cls/predictions/transform/LayerNorm/beta": (16,),
@@ -31,38 +31,31 @@ HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/tr
          "cls/seq_relationship/output_weights": (2, 16), "cls/seq_relationship/output_bias": (2,)}
 
 
-def make_instances(count):
-    """Returns {field: array [count, …]}: random words. 1 to PREDICTIONS words of an instance are masked."""
-    chance = np.random.RandomState(4)
-    lengths = chance.randint(8, LENGTH + 1, size=[count, 1])
-    mask = (np.arange(LENGTH) < lengths).astype(np.int32)
-    ids = chance.randint(5, len(tiny.VOCABULARY), size=[count, LENGTH]) * mask
-    positions = np.sort(np.stack([chance.choice(8, PREDICTIONS, replace=False) for _ in range(count)]))
-    weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1,
-                                                       size=[count, 1])).astype(np.float32)
-    real = weights.astype(np.int32)
-    # The masked words are only 4 different words, so the model can learn to predict them.
-    labels = 5 + chance.randint(4, size=[count, PREDICTIONS])
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 5) * mask,
-            "masked_lm_positions": positions * real, "masked_lm_ids": labels * real,
-            "masked_lm_weights": weights, "next_sentence_labels": chance.randint(2, size=[count, 1])}
-
-
-INSTANCES = make_instances(sum(SHARDS))
-
-
-def rows(start, end):
-    return [{name: values[index] for name, values in INSTANCES.items()} for index in range(start, end)]
+@pytest.fixture(scope="module")
+def trained(workspaces):
+    return workspaces(ROWS["pre-training"])
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    """TFRecord files that contain INSTANCES in order."""
-    directory, ends = tmp_path_factory.mktemp("shards"), np.cumsum(SHARDS)
-    paths = [str(directory / f"part-{index}.tfrecord") for index in range(len(SHARDS))]
-    for path, size, end in zip(paths, SHARDS, ends):
-        record_files.write_records(path, FIELDS, rows(end - size, end))
-    return paths
+def records(trained):
+    """The path of the records for the training."""
+    return str(trained.directory / "train.tfrecord")
+
+
+@pytest.fixture(scope="module")
+def instances(records):
+    """The records, each a dict {field: list}."""
+    found = []
+    for record in tf.python_io.tf_record_iterator(records):
+        features = tf.train.Example.FromString(record).features.feature
+        found.append({name: list(features[name].int64_list.value or features[name].float_list.value)
+                      for name in FIELDS})
+    return found
+
+
+@pytest.fixture
+def work(workspaces, tmp_path):
+    return workspaces(ROWS["pre-training"], untrained=True).copy(tmp_path / "work")
 
 
 # --- Heads -----------------------------------------------------------------------------------------------
@@ -74,12 +67,12 @@ def log_softmax(logits):
 
 
 @pytest.mark.usefixtures("graph")
-def test_heads_compute_the_published_formulas():
+def test_heads_compute_the_published_formulas(instances):
     chance = np.random.RandomState(1)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_act": "relu"})
     sequence = chance.standard_normal([3, LENGTH, 16]).astype(np.float32)
     table = chance.standard_normal([config.vocab_size, 16]).astype(np.float32)
-    batch = {name: values[:3] for name, values in INSTANCES.items()}
+    batch = {name: np.array([instance[name] for instance in instances[:3]]) for name in FIELDS}
     masked = run_pretraining.get_masked_lm_output(config, tf.constant(sequence), tf.constant(table), *(
         tf.constant(batch[f"masked_lm_{name}"], tf.float32 if name == "weights" else tf.int32)
         for name in ("positions", "ids", "weights")))
@@ -118,8 +111,7 @@ def first_batches(paths, is_training, step, threads, count=9):
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step().load(step, session)
         params = {"batch_size": 3, "gradient_accumulation_steps": 2 if is_training else 1}
-        builder = run_pretraining.input_fn_builder if isinstance(paths, list) else one_file
-        iterator = tf.data.make_initializable_iterator(builder(
+        iterator = tf.data.make_initializable_iterator(run_pretraining.input_fn_builder(
             paths, LENGTH, PREDICTIONS, is_training, threads)(params))
         following = iterator.get_next()
         session.run(iterator.initializer)
@@ -132,71 +124,36 @@ def first_batches(paths, is_training, step, threads, count=9):
         return found
 
 
-def one_file(path, *arguments):
-    return run_pretraining.input_fn_builder([path], *arguments)
-
-
 @pytest.mark.parametrize("is_training, step", [(True, 5), (False, 0)])
 def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
-        shards, tmp_path, is_training, step):
-    whole = str(tmp_path / "whole.tfrecord")
-    record_files.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
-    expected = first_batches(whole, is_training, step, None)
-    assert len(expected) == (9 if is_training else 7)
+        records, instances, tmp_path, is_training, step):
+    ends = np.cumsum([0, *SHARDS, len(instances)])
+    shards = [str(tmp_path / f"part-{index}.tfrecord") for index in range(len(SHARDS) + 1)]
+    for path, start, end in zip(shards, ends, ends[1:]):
+        record_files.write_records(path, FIELDS, instances[start:end])
+    expected = first_batches([records], is_training, step, None)
     found = first_batches(shards, is_training, step, threads=4)
     for batch, other in zip(found, expected, strict=True):
-        assert set(batch) == {*INSTANCES, *(["masked_lm_weights_total"] if is_training else [])}
+        assert set(batch) == {*FIELDS, *(["masked_lm_weights_total"] if is_training else [])}
         for name, values in other.items():
             np.testing.assert_array_equal(batch[name], values)
     if is_training:
-        pairs = zip(expected[::2], expected[1::2])
-        assert all(first["masked_lm_weights_total"] == sum(part["masked_lm_weights"].sum()
+        for first, second in zip(expected[::2], expected[1::2]):
+            assert first["masked_lm_weights_total"] == sum(part["masked_lm_weights"].sum()
                                                            for part in (first, second))
-                   for first, second in pairs)
     else:
+        ids = [instance["input_ids"] for instance in instances]
         np.testing.assert_array_equal(np.concatenate([batch["input_ids"] for batch in expected]),
-                                      INSTANCES["input_ids"])
+                                      ids[:3 * len(expected)])
 
 
-# --- The script ------------------------------------------------------------------------------------------
+# --- The evaluation -----------------------------------------------------------------------------------------
 
 
-class Pretraining(object):
-    """Flags of a training and its evaluation."""
-
-    def __init__(self, scripts, model, shards, directory):
-        self.scripts = scripts
-        self.directory = directory
-        self.flags = dict(bert_config_file=model.shallow,
-                          input_file=f"{shards[0]},{shards[1][:-10]}[1-9].tfrecord",
-                          max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS, train_batch_size=8,
-                          learning_rate=0.02, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=3,
-                          log_steps=1, do_train=True)
-
-    def run(self, output, **changes):
-        flags = {**self.flags, "output_dir": output, **changes}
-        return self.scripts.run("run_pretraining.py",
-                                *tiny.flags(**flags), cwd=self.directory)
-
-
-@pytest.fixture(scope="module")
-def pretraining(scripts, tiny_model, shards, tmp_path_factory):
-    return Pretraining(scripts, tiny_model, shards, tmp_path_factory.mktemp("pretraining"))
-
-
-@pytest.fixture(scope="module")
-def trained(workspaces):
-    return workspaces(ROWS["pre-training"])
-
-
-def metrics_by_hand(work):
+def metrics_by_hand(work, instances):
     """Computes the metrics of the evaluation, from the log probabilities of all instances in one batch."""
     config = modeling.BertConfig.from_json_file(str(work.directory / "model" / "shallow.json"))
-    fields = {name: [] for name in INSTANCES}
-    for record in tf.python_io.tf_record_iterator(str(work.directory / "train.tfrecord")):
-        features = tf.train.Example.FromString(record).features.feature
-        for name, values in fields.items():
-            values.append(list(features[name].int64_list.value or features[name].float_list.value))
+    fields = {name: np.array([instance[name] for instance in instances]) for name in FIELDS}
     with tf.Graph().as_default(), tf.Session() as session:
         batch = {name: tf.constant(values, tf.float32 if name.endswith("weights") else tf.int32)
                  for name, values in fields.items()}
@@ -209,28 +166,27 @@ def metrics_by_hand(work):
                                                              batch["next_sentence_labels"])
         tf.train.Saver().restore(session, str(work.output / f"model.ckpt-{STEPS}"))
         (_, losses, words), (_, next_losses, answers) = session.run([masked, following])
-    real = np.ravel(fields["masked_lm_weights"]) == 1
-    ids, labels = np.ravel(fields["masked_lm_ids"])[real], np.ravel(fields["next_sentence_labels"])
+    real = fields["masked_lm_weights"].ravel() == 1
+    ids, labels = fields["masked_lm_ids"].ravel()[real], fields["next_sentence_labels"].ravel()
     return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids),
             "masked_lm_loss": losses[real].mean(),
             "masked_lm_baseline": np.bincount(ids).max() / len(ids), "next_sentence_loss": next_losses.mean(),
             "next_sentence_accuracy": np.mean(answers.argmax(-1) == labels)}
 
 
-def test_training_writes_the_published_variables_and_metrics(trained):
+def test_training_writes_the_published_variables_and_metrics(trained, instances):
     tensors = tensors_of(trained.output)
     for name, shape in HEADS.items():
         assert tensors[name].shape == tensors[f"{name}/adam_m"].shape == shape
-    found, expected = scores(trained.output, trained.row), metrics_by_hand(trained)
+    found, expected = scores(trained.output, trained.row), metrics_by_hand(trained, instances)
     assert list(found) == ["global_step", "loss", *sorted(expected)] and found["global_step"] == STEPS
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-def test_an_own_estimator_evaluates_with_the_published_metrics(trained):
+def test_an_own_estimator_evaluates_with_the_published_metrics(trained, records):
     config = modeling.BertConfig.from_json_file(str(trained.directory / "model" / "shallow.json"))
     model = estimator.Estimator(run_pretraining.model_fn_builder(config, None, 0.02, 6, 1, False, False),
                                 str(trained.output), eval_batch_size=3)
-    records = str(trained.directory / "train.tfrecord")
     found = model.evaluate(run_pretraining.input_fn_builder([records], LENGTH, PREDICTIONS, False))
     expected = scores(trained.output, trained.row)
     assert set(expected) - set(found) == {"masked_lm_baseline"}
@@ -238,10 +194,10 @@ def test_an_own_estimator_evaluates_with_the_published_metrics(trained):
         name: expected[name] for name in found if name != "loss"}}, rel=1e-5)
 
 
-@pytest.mark.parametrize(("steps", "batch_size", "count"), [(2, 3, 6), (100, 32, sum(SHARDS))])
-def test_the_record_counts_the_instances_that_an_evaluation_reads(shards, steps, batch_size, count):
-    limits = types.SimpleNamespace(max_eval_steps=steps, eval_batch_size=batch_size)
-    assert count_evaluated(limits, shards) == count
+def test_the_record_counts_the_instances_that_an_evaluation_reads(records, instances):
+    for steps, batch_size, count in ((2, 3, 6), (100, 32, len(instances))):
+        limits = types.SimpleNamespace(max_eval_steps=steps, eval_batch_size=batch_size)
+        assert count_evaluated(limits, [records]) == count
 
 
 # --- Padding ---------------------------------------------------------------------------------------------
@@ -250,30 +206,22 @@ def test_the_record_counts_the_instances_that_an_evaluation_reads(shards, steps,
 WITHOUT_DROPOUT = {**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-@pytest.fixture
-def train(shards, tmp_path_factory):
-    """A function that trains a few steps without a script.
-
-    It returns (losses of an evaluation, weights).
-    """
+@pytest.mark.slow(reason="three trainings")
+def test_without_padding_micro_batches_make_the_same_update(records, tmp_path):
     def train(steps=2, **changes):
+        """Returns (losses of an evaluation, weights)."""
         step = StepConfig(train_batch_size=8, max_seq_length=LENGTH, **changes)
         config = modeling.BertConfig.from_dict(WITHOUT_DROPOUT)
         model_fn = run_pretraining.model_fn_builder(config, None, 0.002, 3, 0, False, False)
-        directory = str(tmp_path_factory.mktemp("without_script"))
         trainer = estimator.Estimator(model_fn, config=estimator.RunConfig(
-            model_dir=directory, step_config=step), train_batch_size=8, eval_batch_size=4)
+            model_dir=str(tmp_path / f"{steps} {len(changes)}"), step_config=step),
+            train_batch_size=8, eval_batch_size=4)
         trainer.train(run_pretraining.input_fn_builder(
-            shards, LENGTH, PREDICTIONS, True, trim_padding=step.trim_padding), max_steps=steps)
-        losses = trainer.evaluate(run_pretraining.input_fn_builder(
-            shards, LENGTH, PREDICTIONS, False)) if steps > 1 else {}
-        return ({name: losses.get(name) for name in ("loss", "masked_lm_loss", "next_sentence_loss")},
+            [records], LENGTH, PREDICTIONS, True, trim_padding=step.trim_padding), max_steps=steps)
+        losses = trainer.evaluate(run_pretraining.input_fn_builder([records], LENGTH, PREDICTIONS, False))
+        return ({name: losses[name] for name in ("loss", "masked_lm_loss", "next_sentence_loss")},
                 {name: trainer.get_variable_value(name) for name in trainer.get_variable_names()})
-    return train
 
-
-@pytest.mark.slow(reason="three trainings")
-def test_without_padding_micro_batches_make_the_same_update(train):
     _, start = train(steps=1)
     expected, weights = train()
     losses, found = train(trim_padding=True, remove_padding=True, gradient_accumulation_steps=3,
@@ -283,15 +231,13 @@ def test_without_padding_micro_batches_make_the_same_update(train):
         assert np.linalg.norm(found[name] - values) <= 2e-3 * np.linalg.norm(values - start[name]), name
 
 
-def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
-    good, path = rows(0, 1)[0], tmp_path / "hole"
-    record_files.write_records(str(path), FIELDS, [good, {**good, "input_mask": [1, 0, *[1] * (LENGTH - 2)]}])
-    refused = pretraining.run(tmp_path / "output", input_file=path)
-    refused.assert_refused()
-    assert (f"error: --input_file: {path}, record 1 (from 0): input_mask has padding before a real token. "
-            "Such a record cannot be trimmed. Write the file again, or pass --trim_padding=false."
-            ) in refused.err
-    assert not (tmp_path / "output").exists()
+def test_records_that_cannot_be_trimmed_are_refused(work, instances):
+    hole = {**instances[0], "input_mask": [1, 0, *[1] * (LENGTH - 2)]}
+    record_files.write_records(str(work.directory / "hole"), FIELDS, [instances[0], hole])
+    work.train(input_file="hole").assert_refused(
+        "error: --input_file: hole, record 1 (from 0): input_mask has padding before a real token. "
+        "Such a record cannot be trimmed. Write the file again, or pass --trim_padding=false.")
+    assert not work.output.exists()
 
 
 @pytest.mark.parametrize("changes, complaint", [
@@ -299,15 +245,15 @@ def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
     ({"input_mask": [1] * 9 + [0] * (LENGTH - 9), "masked_lm_positions": [2, 8, 9, 0]},
      "masked_lm_positions has 9 at place 2 (from 0), but according to input_mask, only the first 9 positions "
      "are real tokens")])
-def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(shards, tmp_path, changes, complaint):
+def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(instances, tmp_path, changes, complaint):
     path = str(tmp_path / "records")
-    record_files.write_records(path, FIELDS, [*rows(0, 2), {**rows(0, 1)[0], **changes}])
+    record_files.write_records(path, FIELDS, [*instances[:2], {**instances[0], **changes}])
 
     def read(**arguments):
         with tf.Graph().as_default() as graph, input_pipeline.translate_record_errors(graph):
             tf.train.create_global_step()
             batch = tf.data.make_initializable_iterator(run_pretraining.input_fn_builder(
-                [shards[0], path], LENGTH, PREDICTIONS, True, **arguments)({"batch_size": 5}))
+                [path], LENGTH, PREDICTIONS, True, **arguments)({"batch_size": 2}))
             following = batch.get_next()
             with tf.Session() as session:
                 session.run(tf.global_variables_initializer())
@@ -342,29 +288,28 @@ def test_records_of_the_sample_with_other_settings_are_refused(run_script, tmp_p
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    (dict(max_seq_length=24), r"--max_seq_length=24, but \S+part-0.tfrecord was written with "
-                              r"--max_seq_length=20. Pass --max_seq_length=20"),
-    (dict(bert_config_file="small.json"), r"contains the token id \d+, but vocab_size in small.json is 20"),
+    (dict(max_seq_length=24), "--max_seq_length=24, but train.tfrecord was written with --max_seq_length=20. "
+                              "Pass --max_seq_length=20"),
+    (dict(bert_config_file="small.json", vocab_file=None, init_checkpoint=None),
+     r"contains the token id \d+, but vocab_size in small.json is 20"),
     (dict(eval_file="strange"), "--eval_file: strange contains a record that is not a tf.train.Example"),
     (dict(input_file="empty,text.txt"), r"(?s)--input_file: 1 of the 2 files are empty\. They are left out\."
      ".*error: --input_file: text.txt contains no TFRecords"),
     (dict(input_file=None), "--input_file is required")], ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_path, changes, complaint):
-    (pretraining.directory / "text.txt").write_text("no records at all, only some text\n")
-    (pretraining.directory / "empty").touch()
-    record_files.write_serialized(str(pretraining.directory / "strange"), [b"\xff\xff"])
-    write_json(pretraining.directory / "small.json", {**tiny.CONFIG, "vocab_size": 20})
-    refused = pretraining.run(tmp_path / "output", **changes)
-    assert refused.code == 1 and re.search(complaint, refused.err) and "Traceback" not in refused.err
-    assert not (tmp_path / "output").exists()
-
-
-def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_path):
-    """The record comes after the records that are checked before the start."""
-    spoilt = {**rows(0, 1)[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}
-    path = tmp_path / "records"
-    record_files.write_records(str(path), FIELDS, [*rows(0, 1) * 101, spoilt])
-    refused = pretraining.run(tmp_path / "output", input_file=path, do_train=False, do_eval=True)
+def test_what_cannot_be_is_refused_before_anything_is_written(work, changes, complaint):
+    (work.directory / "text.txt").write_text("no records at all, only some text\n")
+    (work.directory / "empty").touch()
+    record_files.write_serialized(str(work.directory / "strange"), [b"\xff\xff"])
+    write_json(work.directory / "small.json", {**tiny.CONFIG, "vocab_size": 20})
+    refused = work.train(**changes)
     refused.assert_refused()
-    assert (f"error: {path}, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must "
-            "be finite and at least 0. Write the file again, or leave the record out.\n") in refused.err
+    assert re.search(complaint, refused.err) and not work.output.exists(), refused.err
+
+
+def test_a_record_that_cannot_be_used_is_named_when_it_is_read(work, instances):
+    """The record comes after the records that are checked before the start."""
+    spoilt = {**instances[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}
+    record_files.write_records(str(work.directory / "records"), FIELDS, [*instances[:1] * 101, spoilt])
+    work.train(input_file=None, eval_file="records", do_train=False).assert_refused(
+        "error: records, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must be "
+        "finite and at least 0. Write the file again, or leave the record out.\n")
