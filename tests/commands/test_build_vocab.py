@@ -62,10 +62,6 @@ def test_words_are_those_of_the_tokenizer(lines, lower):
     assert count_words(lines, lower) == words
 
 
-def test_words_that_are_always_unknown_are_not_counted():
-    assert count_words(["b" * 200, "b" * 201], True) == {"b" * 200: 1}
-
-
 # --- Learning --------------------------------------------------------------------------------------------
 
 

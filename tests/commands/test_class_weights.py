@@ -42,7 +42,7 @@ def test_forms(text, expected):
                                                                                                  "not one "
                                                                                                  "of"),
     ("yes:1,yes:2", "'yes' is named twice"), ("yes:0", "'0' is not a positive number"),
-    ("1,nan,2", "'nan' is not a positive"), ("1,inf,2", "'inf'"), ("balance", "the number of weights is 1,")])
+    ("1,nan,2", "'nan' is not a positive"), ("1,inf,2", "'inf'")])
 def test_what_cannot_be_meant_is_refused(text, said):
     with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass the word balanced, "):
         class_weights.parse_weights(settings(text), TARGET)
@@ -50,7 +50,6 @@ def test_what_cannot_be_meant_is_refused(text, said):
 
 @pytest.mark.parametrize("given, expected", [
     (dict(weights="yes:7"), (pytest.approx([1 / 3, 7 / 3, 1 / 3]), 0.0)),
-    (dict(smoothing=0.1), (None, 0.1)),
     (dict(weights="balanced", smoothing=0.1), (pytest.approx([0.75, 1.5, 0]), 0.1))])
 def test_the_head_of_a_training_has_them(given, expected, caplog):
     with caplog.at_level("INFO", logger="absl"):

@@ -73,9 +73,7 @@ def convert(run_script):
     def run(**flags):
         finished = run_script("convert_checkpoint.py", **flags)
         assert finished.code == 0 and not finished.out, finished.err
-        lines = finished.err.splitlines()
-        assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines), finished.err
-        return [line[len("00:00:00 "):] for line in lines]
+        return re.findall(r"^\d\d:\d\d:\d\d (.*)$", finished.err, re.MULTILINE)
     return run
 
 
@@ -88,12 +86,9 @@ def refusal(run_script, tmp_path):
     def run(**flags):
         before = snapshot(tmp_path)
         finished = run_script("convert_checkpoint.py", **flags)
-        assert finished.code == 1 and not finished.out, finished
-        assert snapshot(tmp_path) == before
-        log, _, message = finished.err.partition("convert_checkpoint.py: error: ")
-        assert message and not re.sub(r"(?m)^\d\d:\d\d:\d\d .*\n", "", log), finished.err
-        assert "Traceback" not in message and "Errno" not in message
-        return message
+        finished.assert_refused()
+        assert snapshot(tmp_path) == before and not finished.out
+        return finished.err.partition("convert_checkpoint.py: error: ")[2]
     return run
 
 

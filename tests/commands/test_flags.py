@@ -84,8 +84,7 @@ def test_help_shows_everyday_flags_and_helpfull_all(command, described):
     everyday, full, defined = found["help"], found["helpfull"], found["names"]
     sections = flags_by_heading(everyday)
     shown = sum(sections.values(), [])
-    assert len(shown) == len(set(shown)) and set(shown) == set(defined) - ADVANCED and len(shown) > 2
-    assert len(sections) >= 2 and list(sections)[-1] == "Errors"
+    assert sorted(shown) == sorted(set(defined) - ADVANCED) and list(sections)[-1] == "Errors"
     description, flags = everyday.split(f"\n\n{next(iter(sections))}:\n")
     assert len(description) > 80 and max(map(len, flags.splitlines())) <= 110
     last = " ".join(everyday.split("\n\n")[-1].split())
@@ -98,7 +97,7 @@ def test_help_shows_everyday_flags_and_helpfull_all(command, described):
     assert headings[:len(sections)] == list(sections)
     assert all(heading.startswith("Advanced: ") for heading in headings[len(sections):])
     ours = sum(all_sections.values(), [])
-    assert len(ours) == len(set(ours)) and set(ours) == set(defined)
+    assert sorted(ours) == sorted(defined)
     assert {"verbosity", "flagfile", "helpfull"} <= foreign and not foreign & set(ours)
 
 

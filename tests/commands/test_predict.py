@@ -148,14 +148,6 @@ def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
     assert "predict.py: error: the standard output cannot be written: the other end" in err.splitlines()[-1]
 
 
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_conversation(model_dir):
-    with start(model_dir, "--interactive") as process:
-        out, err = process.communicate("the cat\na dog\n\n\n")
-    assert process.returncode == 0, err
-    assert '"label":' in out and "text_a is empty" in out
-
-
 @pytest.mark.slow(reason="starts two interpreters; test_replicas.py has a training of replicas")
 def test_replicas_answer_as_one_process_does(predict):
     texts = [" ".join(tiny.WORDS[start:start + 1 + start * 7 % 11]) for start in range(30)]

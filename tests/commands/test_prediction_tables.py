@@ -8,8 +8,8 @@ import csv
 import dataclasses
 import json
 import random
-import re
 
+import model_directories
 import numpy as np
 import pytest
 from rows import ROWS
@@ -78,52 +78,40 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
 
 @pytest.fixture(scope="module")
 def messy(scripts, tiny_model, tmp_path_factory):
-    """A training with --dev_fraction and windows, on texts that are difficult to write as CSV.
+    """An evaluation and a prediction, with windows, of texts that are difficult to write as CSV.
 
-    Returns (directory, rows of the training file).
+    Returns (output directory, rows of the development file). The test file has its first 20 rows.
     """
     here, draw = tmp_path_factory.mktemp("messy"), random.Random(4)
     rows = []
-    for number in range(64):
+    for number in range(40):
         text = " ".join(tiny.sentence(draw) for _ in range(number % 4 + 1))
         rows.append([f"{TRICKY[number % len(TRICKY)]} {number}", text, "xyz"[number % 3], f"p{number}",
                      TRICKY[(number + 1) % len(TRICKY)]])
-    write_csv(here / "all.csv", ["note", "text", "label", "prediction", "line"], rows)
-    write_csv(here / "test.csv", ["note", "text", "label", "prediction", "line"], rows[:20])
-    # The answers of this head differ between examples.
-    head = np.random.RandomState(3).standard_normal((3, tiny.CONFIG["hidden_size"])).astype(np.float32)
-    checkpoint = tiny.write_tensorflow(here / "trained.ckpt", {
-        **tiny_model.weights, "output_weights": head, "output_bias": np.zeros(3, np.float32)})
-    finished = scripts.run("run_classifier.py", *tiny.flags(**{
-        **tiny_model.flags, "bert_config_file": tiny_model.shallow, "train_batch_size": 16,
-        "num_train_epochs": 1, "init_checkpoint": checkpoint, "output_dir": here / "out",
-        "train_file": "all.csv", "dev_fraction": 0.3, "test_file": "test.csv", "text_column": "text",
-        "doc_stride": 6}), cwd=here)
-    finished.assert_success()
-    assert re.search(r" Training on \d+ windows: --num_train_epochs=1 means \d+ steps", finished.err)
-    assert re.search(r" With --doc_stride, all examples together have \d+ windows\.", finished.err)
-    return here, rows
+    for name, count in (("dev", 40), ("test", 20)):
+        write_csv(here / f"{name}.csv", ["note", "text", "label", "prediction", "line"], rows[:count])
+    model_directories.write(here / "out", tiny_model, "classification", model_directories.linear(3),
+                            list("xyz"), task="own data", text_column="text", doc_stride=6)
+    done = scripts.run("run_classifier.py", *tiny.flags(
+        output_dir="out", dev_file="dev.csv", test_file="test.csv", do_eval=True, do_predict=True), cwd=here)
+    done.assert_success()
+    return here / "out", rows
 
 
-def test_dev_fraction_names_lines_of_the_training_file(messy):
-    here, written = messy
-    rows = read_csv(here / "out" / "eval_predictions.csv")
+def test_rows_have_their_lines_and_their_unchanged_texts(messy):
+    output, written = messy
+    rows, line = read_csv(output / "eval_predictions.csv"), 2
     assert list(rows[0])[:6] == ["line", "note", "text", "input_label", "input_prediction", "input_line"]
-    assert [int(row["line"]) for row in rows] == [
-        int(line.split("\t")[0]) for line in (here / "out" / "dev_rows.txt").read_text().splitlines()[2:]]
-    first_lines, line = {}, 2
-    for row in written:
-        first_lines[line] = row
-        line += 1 + sum(text.count("\n") for text in row)
-    assert [list(row.values())[1:6] for row in rows] == [first_lines[int(row["line"])] for row in rows]
-    assert all(row["label"] == row["input_label"] for row in rows)
-    check_metrics(rows, here / "out" / "eval_results.txt")
+    for row, expected in zip(rows, written, strict=True):
+        assert list(row.values())[:6] == [str(line), *expected] and row["label"] == row["input_label"]
+        line += 1 + sum(text.count("\n") for text in expected)
+    check_metrics(rows, output / "eval_results.txt")
 
 
 def test_the_test_set_is_scored_too(messy):
-    rows = read_csv(messy[0] / "out" / "test_predictions.csv")
+    rows = read_csv(messy[0] / "test_predictions.csv")
     assert [row["note"] for row in rows] == [row[0] for row in messy[1][:20]]
-    check_metrics(rows, messy[0] / "out" / "test_eval_results.txt")
+    check_metrics(rows, messy[0] / "test_eval_results.txt")
 
 
 def test_the_table_of_a_known_task_has_its_columns(workspaces):
