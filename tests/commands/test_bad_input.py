@@ -8,7 +8,6 @@ import re
 
 from helpers import read_json, snapshot, write_json
 import pytest
-from rows import ROWS
 import tiny
 
 from bertlib.runs import model_config
@@ -17,22 +16,17 @@ from bertlib.runs.settings import Settings
 SIZE = len(tiny.VOCABULARY)
 
 
-@pytest.fixture
-def work(workspaces, tmp_path):
-    return workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-
-
-def lengthen_vocabulary(work):
-    with open(work.directory / "model" / "vocab.txt", "ab") as file:
+def lengthen_vocabulary(untrained):
+    with open(untrained.directory / "model" / "vocab.txt", "ab") as file:
         file.write(b"more\n")
 
 
-def remove_vocabulary(work):
-    (work.directory / "model" / "hugging_face" / "vocab.txt").unlink()
+def remove_vocabulary(untrained):
+    (untrained.directory / "model" / "hugging_face" / "vocab.txt").unlink()
 
 
-def write_another_training(work):
-    tiny.write_training(work.output, tiny.weights(), num_labels=3)
+def write_another_training(untrained):
+    tiny.write_training(untrained.output, tiny.weights(), num_labels=3)
 
 
 @pytest.mark.parametrize("spoil, flags, expected", [
@@ -67,25 +61,25 @@ def write_another_training(work):
         "model, or", "output/model.ckpt-3", "output_weights: the checkpoint has [3, 16], the model [2, 16]",
         "fine-tuned with other labels"]),
     (lambda work: work.output.symlink_to("nowhere"), {}, ["--output_dir=output: output is a broken link"])])
-def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, flags, expected, work):
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, flags, expected, untrained):
     if spoil:
-        spoil(work)
-    before = snapshot(work.directory)
-    refused = work.train(**flags)
+        spoil(untrained)
+    before = snapshot(untrained.directory)
+    refused = untrained.train(**flags)
     refused.assert_refused()
     log, _, message = refused.err.partition("run_classifier.py: error: ")
     assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in log.splitlines()) and not refused.out
     assert "Errno" not in message and not [part for part in expected if part not in message], message
-    assert snapshot(work.directory) == before
+    assert snapshot(untrained.directory) == before
 
 
-def test_pairs_are_refused_for_a_model_that_knows_one_segment(work, tiny_model):
-    config = work.directory / "model" / "shallow.json"
+def test_pairs_are_refused_for_a_model_that_knows_one_segment(untrained, tiny_model):
+    config = untrained.directory / "model" / "shallow.json"
     write_json(config, {**read_json(config), "type_vocab_size": 1})
     name = "bert/embeddings/token_type_embeddings"
-    tiny.write_tensorflow(work.directory / "model" / "bert_model.ckpt",
+    tiny.write_tensorflow(untrained.directory / "model" / "bert_model.ckpt",
                           {**tiny_model.weights, name: tiny_model.weights[name][:1]})
-    (work.directory / "text.txt").write_text("a cat\na cat ||| a dog\n")
+    (untrained.directory / "text.txt").write_text("a cat\na cat ||| a dog\n")
     for script, given, what in (
             ("run_classifier.py", dict(task_name="mrpc", data_dir="data", do_train=True),
              "the examples of mrpc are pairs"),
@@ -93,7 +87,7 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(work, tiny_model):
             ("run_pretraining.py", dict(init_checkpoint=None, vocab_file=None, input_file="x"),
              "an example of pre-training is a pair"),
             ("extract_features.py", dict(layers=-1, input_file="text.txt"), "line 2 of --input_file=")):
-        refused = work.run(script, **{**work.row.base, **given})
+        refused = untrained.run(script, **{**untrained.row.base, **given})
         refused.assert_refused("type_vocab_size is 1 in the model's configuration")
         assert what in refused.err
 

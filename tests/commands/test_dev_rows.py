@@ -7,16 +7,16 @@ from helpers import read_json, write_json
 import model_directories
 from outputs import contents, table
 import pytest
-from rows import ROWS
 
+ROW = "one text"
 TRAIN = dict(dev_file=None, test_file=None, dev_fraction=0.25, do_eval=False, do_predict=False)
 EVALUATE = dict(TRAIN, dev_fraction=None, do_train=False, do_eval=True, results_dir="results")
 
 
 @pytest.fixture
-def copy(workspaces, tmp_path):
+def copy(row, workspaces, tmp_path):
     """A copy of a training with --dev_fraction=0.25."""
-    return workspaces(ROWS["one text"], **TRAIN).copy(tmp_path / "copy")
+    return workspaces(row, **TRAIN).copy(tmp_path / "copy")
 
 
 def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_they_are(copy):
@@ -71,15 +71,14 @@ def test_two_training_files_of_one_name_do_not_train_into_one_directory(run_scri
         "different file, /a/all.csv. Name another directory with --output_dir.")
 
 
-def test_rows_that_are_trained_on_are_counted(workspaces, tmp_path):
+def test_rows_that_are_trained_on_are_counted(untrained):
     """The run is refused later, because no batch is large enough."""
-    work = workspaces(ROWS["one text"], untrained=True).copy(tmp_path / "work")
-    data = work.directory / "data"
+    data = untrained.directory / "data"
     rows = (data / "train.csv").read_text().splitlines()
     (data / "dev.csv").write_text("\n".join([rows[0], *(row.replace("cat", "CAT") for row in rows[1:])]))
     (data / "test.csv").write_text("text\nsong song song\n" + "".join(
         f'"{row.split(chr(34))[1]}"\n' for row in rows[1:4]))
-    refused = work.train(train_batch_size=999)
+    refused = untrained.train(train_batch_size=999)
     refused.assert_refused("make no batch")
     for part, count, line in (("dev, data/dev.csv", "16 of 16", 2), ("test, data/test.csv", "3 of 4", 3)):
         assert refused.err.count(f"{part}: {count} examples have the same texts as examples in --train_file="

@@ -4,11 +4,12 @@ import json
 
 import model_directories
 import pytest
-from rows import ROWS
 import tensorflow.compat.v1 as tf
 
 from bertlib.output_directory import model_directory
 from bertlib.runs import split_data
+
+ROW = "one text"
 
 
 def signatures_of(path):
@@ -19,8 +20,7 @@ def signatures_of(path):
         return set(tf.saved_model.loader.load(here, ["serve"], str(version)).signature_def)
 
 
-def test_a_training_exports_what_it_trained(workspaces, tmp_path):
-    copy = workspaces(ROWS["one text"]).copy(tmp_path / "copy")
+def test_a_training_exports_what_it_trained(copy):
     done = copy.train(do_eval=False, do_predict=False, do_export=True)  # its last step is done
     assert done.code == 0 and "exported: output/export/" in done.err, done.err
     assert signatures_of(copy.output / "export") == {"serving_default", "ids", "examples"}
@@ -29,16 +29,14 @@ def test_a_training_exports_what_it_trained(workspaces, tmp_path):
 @pytest.mark.parametrize(("changes", "message"), [
     (dict(output_dir="taken"), "taken/export: taken/export is not a directory. Use another directory."),
     (dict(do_train=False, do_eval=False, label_file="labels.txt"), "output: there is no such directory.")])
-def test_what_cannot_be_exported_is_refused_before_anything_is_written(changes, message, workspaces,
-                                                                       tmp_path):
-    work = workspaces(ROWS["one text"], untrained=True).copy(tmp_path / "work")
-    (work.directory / "taken").mkdir()
-    (work.directory / "taken" / "export").touch()
-    (work.directory / "labels.txt").write_text("pets\nwild, big\n")
-    done = work.train(do_export=True, **changes)
+def test_what_cannot_be_exported_is_refused_before_anything_is_written(changes, message, untrained):
+    (untrained.directory / "taken").mkdir()
+    (untrained.directory / "taken" / "export").touch()
+    (untrained.directory / "labels.txt").write_text("pets\nwild, big\n")
+    done = untrained.train(do_export=True, **changes)
     assert done.code == 1 and done.err.splitlines()[-1] == f"run_classifier.py: error: {message}"
-    assert not work.output.exists()
-    assert [path.name for path in (work.directory / "taken").iterdir()] == ["export"]
+    assert not untrained.output.exists()
+    assert [path.name for path in (untrained.directory / "taken").iterdir()] == ["export"]
 
 
 # --- export.py -------------------------------------------------------------------------------------------

@@ -4,17 +4,9 @@ import re
 
 import numpy as np
 import outputs
-import pytest
-from rows import ROWS
 
 from bertlib.checkpoints import metrics_history
 from bertlib.output_directory import output_files
-
-
-@pytest.fixture
-def untrained(workspaces, tmp_path):
-    return workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-
 
 # --- The history of a run --------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import re
 import time
 
 import pytest
-from rows import ROWS
 
 
 def replicas_of(launcher):
@@ -28,9 +27,8 @@ def wait_for_step(run, step):
 
 
 @pytest.mark.slow(reason="two replicas, 160 steps")
-def test_replicas_start_no_threads_from_step_to_step(workspaces, tmp_path):
-    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-    run = work.start(work.row.script, **work.row.training_flags(
+def test_replicas_start_no_threads_from_step_to_step(untrained):
+    run = untrained.start(untrained.row.script, **untrained.row.training_flags(
         do_eval=False, do_predict=False, num_train_epochs=40, save_checkpoints_steps=1000, num_replicas=2))
     found = []
     for step in (30, 150):

@@ -9,7 +9,6 @@ import time
 
 import network_namespaces
 import pytest
-from rows import ROWS
 from scripts import ROOT
 import tensorflow.compat.v1 as tf
 
@@ -87,13 +86,12 @@ def read_through(port, path, seconds=20):
 @pytest.mark.slow(reason="a training of two replicas, and a session that waits for its deadline")
 @pytest.mark.parametrize("is_open", [
     pytest.param(True, marks=pytest.mark.soak(reason="two more trainings of replicas")), False])
-def test_who_reads_files_through_the_ports_of_a_training(is_open, workspaces, tmp_path):
+def test_who_reads_files_through_the_ports_of_a_training(is_open, untrained, tmp_path):
     network_namespaces.require_namespaces()
     secret = tmp_path / "secret"
     secret.write_text("a secret")
     secret.chmod(0o600)
-    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-    run = work.start(work.row.script, **work.row.training_flags(
+    run = untrained.start(untrained.row.script, **untrained.row.training_flags(
         num_train_epochs=100000, num_replicas=2, save_checkpoints_steps=10000, open_ports=is_open or None))
     try:
         while not re.search(r" step \d+/", run.read("stderr")):

@@ -12,7 +12,6 @@ import shutil
 from helpers import read_json, write_json
 from outputs import contents, results
 import pytest
-from rows import ROWS
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
@@ -24,12 +23,6 @@ from bertlib.system import locks
 
 TRAIN = dict(do_eval=False, do_predict=False)
 EVALUATE = dict(do_train=False, do_predict=False)
-
-
-@pytest.fixture
-def copy(workspaces, tmp_path):
-    """A copy of a trained workspace."""
-    return workspaces(ROWS["pairs"]).copy(tmp_path / "copy")
 
 
 def warnings_of(finished):

@@ -15,34 +15,33 @@ from safetensors import numpy as safetensors
 import tiny
 
 
-def test_files_are_enough_to_train_evaluate_and_predict(workspaces):
-    work = workspaces(ROWS["one text"])
-    log, found = work.finished.err, scores(work.output, work.row)
+def test_files_are_enough_to_train_evaluate_and_predict(trained):
+    log, found = trained.finished.err, scores(trained.output, trained.row)
     assert log.splitlines()[-1].endswith(f"Own data dev: accuracy {found['eval_accuracy']:.3f}, F1 of wild, "
                                          f"big {found['eval_f1']:.3f}")
     assert "train, data/train.csv: 16 examples: pets 8, wild, big 8." in log
     assert "test, data/test.csv: 6 examples, without labels." in log
     assert re.search(r"Example dev-2, label pets \(id \d\): \[CLS\]", log)
     assert re.search(r"Example test-2: \[CLS\]", log)  # the log must not show its placeholder label
-    assert not list(work.output.glob("test_eval_results.*"))  # the test file has no labels
+    assert not list(trained.output.glob("test_eval_results.*"))  # the test file has no labels
     assert "Report for a browser: output/eval_report.html." in log
-    report = (work.output / "eval_report.html").read_text()
+    report = (trained.output / "eval_report.html").read_text()
     assert "<h1>Own data: dev.csv</h1>" in report
-    rows = table(work.output / "eval_predictions.csv")
+    rows = table(trained.output / "eval_predictions.csv")
     wrong = sum(row["label"] != row["prediction"] for row in rows)
     assert f"8 examples: {8 - wrong} right (" in report and report.count("<article") == wrong
     assert f'<data value="{found["eval_f1"]!r}">' in report
 
 
-def test_the_log_describes_scores_and_drawn_examples(workspaces, tmp_path):
+def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):
     assert "train, data/train.csv: 16 examples, scores from " in workspaces(ROWS["regression"]).finished.err
-    work = workspaces(ROWS["one text"], untrained=True).copy(tmp_path / "work")
-    refused = work.train(max_train_examples=9, max_eval_examples=5, train_batch_size=99)
+    refused = untrained.train(max_train_examples=9, max_eval_examples=5, train_batch_size=99)
     assert "Drawn: 9 of 16 training examples (--max_train_examples=9)." in refused.err, refused.err
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
 
+ROW = "one text"
 ONLY_TRAIN = dict(dev_file=None, test_file=None, do_eval=False, do_predict=False)
 
 @pytest.mark.parametrize("flags, expected", [
@@ -66,18 +65,16 @@ ONLY_TRAIN = dict(dev_file=None, test_file=None, do_eval=False, do_predict=False
     (dict(max_train_examples=1), "--max_train_examples=1: all drawn examples have the same label"),
     (dict(output_dir=".", test_file="test_results.tsv"), "--output_dir=. would overwrite ./test_results.tsv "
      "(the same file as test_results.tsv), which --test_file reads")], ids=str)
-def test_bad_input_is_refused_in_one_message_before_anything_is_written(flags, expected, workspaces,
-                                                                        tmp_path):
-    work = workspaces(ROWS["one text"], untrained=True).copy(tmp_path / "work")
-    (work.directory / "labels.txt").write_text("x\nw\n")
-    (work.directory / "test_results.tsv").write_text("text\nthe cat\n")
-    (work.directory / "a.tsv").write_text("text\tlabel\na cat\tpets\na dog\tx\n")
-    (work.directory / "old").mkdir()
-    (work.directory / "old" / "skipped_lines.csv").write_text("text,label\na cat,x\na dog,y\n")
-    before = contents(work.directory)
-    finished = work.train(**{"text_column": "text", **flags})
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(flags, expected, untrained):
+    (untrained.directory / "labels.txt").write_text("x\nw\n")
+    (untrained.directory / "test_results.tsv").write_text("text\nthe cat\n")
+    (untrained.directory / "a.tsv").write_text("text\tlabel\na cat\tpets\na dog\tx\n")
+    (untrained.directory / "old").mkdir()
+    (untrained.directory / "old" / "skipped_lines.csv").write_text("text,label\na cat,x\na dog,y\n")
+    before = contents(untrained.directory)
+    finished = untrained.train(**{"text_column": "text", **flags})
     finished.assert_refused(expected)
-    assert contents(work.directory) == before
+    assert contents(untrained.directory) == before
 
 
 def test_labels_that_a_model_comes_with_are_those_of_a_prediction(run_script, tiny_model, tmp_path):

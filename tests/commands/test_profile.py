@@ -5,7 +5,6 @@ import logging
 import re
 
 import pytest
-from rows import ROWS
 import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -128,7 +127,6 @@ def test_kernels_on_gpus_count_instead_of_their_launch():
     (dict(profile_steps="2,9"), "--profile_steps=2,9: training ends at step 8. Pass steps from 1 to 8"),
     (dict(profile_steps="1,2", do_train=False), "--profile_steps=1,2 has an effect only in training: pass "
      "--do_train=true")], ids=str)
-def test_steps_that_cannot_be_traced_are_refused(workspaces, tmp_path, flags, complaint):
-    work = workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-    work.train(**flags).assert_refused(complaint)
-    assert not work.output.exists()
+def test_steps_that_cannot_be_traced_are_refused(untrained, flags, complaint):
+    untrained.train(**flags).assert_refused(complaint)
+    assert not untrained.output.exists()

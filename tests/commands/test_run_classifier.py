@@ -10,7 +10,7 @@ import re
 from helpers import read_json
 import numpy as np
 import pytest
-from rows import ROWS, STEPS
+from rows import STEPS
 import scripts as running
 import tensorflow.compat.v1 as tf
 import tiny
@@ -23,14 +23,8 @@ import tokenization
 # --- The log and the files of a run ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def mrpc(workspaces):
-    """The trained workspace of MRPC."""
-    return workspaces(ROWS["pairs"])
-
-
-def test_the_log_tells_the_run(mrpc):
-    log = mrpc.finished.err
+def test_the_log_tells_the_run(trained):
+    log = trained.finished.err
     assert re.match(r"\d\d:\d\d:\d\d TensorFlow 2\.\d+\.\d+ on ", log)
     assert "\r" not in log and "not given" not in log  # no progress bar; all flags were given
     for text in ("Training on 16 examples: --num_train_epochs=2 means 8 steps with a batch size of 4.",
@@ -42,26 +36,26 @@ def test_the_log_tells_the_run(mrpc):
     # Linear decay over eight steps; warm-up is int(0.1 · 8) = 0 steps.
     np.testing.assert_allclose([float(rate) for _, rate in steps],
                                [0.0002 * (1 - step / STEPS) for step in range(STEPS)], rtol=1e-4)
-    assert 'op: "GatherNd"' in (mrpc.output / "graph.pbtxt").read_text()  # padding is left out
+    assert 'op: "GatherNd"' in (trained.output / "graph.pbtxt").read_text()  # padding is left out
 
 
-def test_the_published_files_of_results_and_predictions(mrpc):
-    text = (mrpc.output / "eval_results.txt").read_text()
+def test_the_published_files_of_results_and_predictions(trained):
+    text = (trained.output / "eval_results.txt").read_text()
     assert [line.split(" = ")[0] for line in text.splitlines()] == [
         "eval_accuracy", "eval_confusion_matrix", "eval_f1", "eval_loss", "eval_matthews", "global_step",
         "loss"]
     assert text.endswith("\n")
-    text = (mrpc.output / "test_results.tsv").read_text()
+    text = (trained.output / "test_results.tsv").read_text()
     assert re.fullmatch(r"([-.e\d]+\t[-.e\d]+\n){6}", text)
     probabilities = np.array([line.split("\t") for line in text.splitlines()], float)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
-    lines = (mrpc.output / "test_predictions.tsv").read_text().splitlines()
+    lines = (trained.output / "test_predictions.tsv").read_text().splitlines()
     assert lines == ["index\tprediction", *(f"{index}\t{label}" for index, label in
                                             enumerate(probabilities.argmax(axis=1)))]
 
 
-def test_a_run_leaves_these_files(mrpc):
-    names = {re.sub(r"tfevents\..*", "tfevents", path.name) for path in mrpc.output.iterdir()}
+def test_a_run_leaves_these_files(trained):
+    names = {re.sub(r"tfevents\..*", "tfevents", path.name) for path in trained.output.iterdir()}
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 3, 6, 8)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
     assert names == checkpoints | {
@@ -71,7 +65,7 @@ def test_a_run_leaves_these_files(mrpc):
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
         "test_eval_results.txt", "MRPC.tsv", "eval_results.json", "test_eval_results.json",
         "eval_predictions.csv", "test_predictions.csv", "eval_report.html"}
-    shapes = tf.train.load_checkpoint(str(mrpc.output)).get_variable_to_shape_map()
+    shapes = tf.train.load_checkpoint(str(trained.output)).get_variable_to_shape_map()
     model = {*(name for name in tiny.shapes() if "layer_1" not in name), "output_weights", "output_bias"}
     slots = {f"{name}/{slot}" for name in model for slot in ("adam_m", "adam_v")}
     assert set(shapes) == model | slots | {"global_step"}
@@ -80,18 +74,18 @@ def test_a_run_leaves_these_files(mrpc):
 # --- Metrics, labels and predictions ---------------------------------------------------------------------
 
 
-def test_an_own_estimator_evaluates_with_the_published_metrics(mrpc):
+def test_an_own_estimator_evaluates_with_the_published_metrics(trained):
     """Padding examples do not count."""
-    config = modeling.BertConfig.from_json_file(str(mrpc.directory / "model" / "shallow.json"))
+    config = modeling.BertConfig.from_json_file(str(trained.directory / "model" / "shallow.json"))
     model = estimator.Estimator(run_classifier.model_fn_builder(config, 2, None, 1e-4, 8, 0, False, False),
-                                str(mrpc.output), eval_batch_size=4)
+                                str(trained.output), eval_batch_size=4)
     processor = run_classifier.MrpcProcessor()
-    examples = processor.get_dev_examples(str(mrpc.directory / "data"))
+    examples = processor.get_dev_examples(str(trained.directory / "data"))
     features = run_classifier.convert_examples_to_features(
         [*examples, run_classifier.PaddingInputExample()], processor.get_labels(), tiny.SEQ_LENGTH,
-        tokenization.FullTokenizer(str(mrpc.directory / "model" / "vocab.txt")))
+        tokenization.FullTokenizer(str(trained.directory / "model" / "vocab.txt")))
     found = model.evaluate(run_classifier.input_fn_builder(features, tiny.SEQ_LENGTH, False, False))
-    expected = read_json(mrpc.output / "eval_results.json")
+    expected = read_json(trained.output / "eval_results.json")
     assert found == pytest.approx({"loss": found["loss"], **{name: expected[name] for name in (
         "eval_accuracy", "eval_loss", "global_step")}}, rel=1e-6)
 
@@ -126,11 +120,6 @@ def test_a_task_name_is_enough_to_know_all_that_is_needed(run_script, tmp_path):
 
 
 # --- Checkpoints of TensorFlow 1, memory and optimizers --------------------------------------------------
-
-
-@pytest.fixture
-def untrained(workspaces, tmp_path):
-    return workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
 
 
 TRAIN = dict(do_eval=False, do_predict=False, trim_padding=False)
@@ -172,6 +161,6 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(untraine
     assert "--gradient_accumulation_steps=2: a micro-batch of 1" in done.err
 
 
-def test_a_training_does_not_go_on_with_another_optimizer(mrpc, tmp_path):
-    refused = mrpc.copy(tmp_path / "copy").train(num_train_epochs=5, optimizer="lamb")
+def test_a_training_does_not_go_on_with_another_optimizer(copy):
+    refused = copy.train(num_train_epochs=5, optimizer="lamb")
     refused.assert_refused("/lamb_m: not in the checkpoint")

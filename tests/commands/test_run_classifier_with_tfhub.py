@@ -6,28 +6,13 @@ The promises in tests/conformance have its trainings, scores and kills.
 import hub_modules
 import numpy as np
 import pytest
-from rows import ROWS, STEPS
+from rows import STEPS
 import tensorflow.compat.v1 as tf
 import tiny
 
 import run_classifier_with_tfhub
 
-ROW = ROWS["hub module"]
-
-
-@pytest.fixture(scope="module")
-def trained(workspaces):
-    return workspaces(ROW)
-
-
-@pytest.fixture
-def copy(trained, tmp_path):
-    return trained.copy(tmp_path / "copy")
-
-
-@pytest.fixture
-def untrained(workspaces, tmp_path):
-    return workspaces(ROW, untrained=True).copy(tmp_path / "work")
+ROW = "hub module"
 
 
 @pytest.fixture(scope="module")

@@ -9,31 +9,24 @@ import re
 from helpers import read_json, write_json
 from outputs import scores
 import pytest
-from rows import ROWS
 
 from bertlib.tasks.tagging import tagging_data
 
+ROW = "tagging, columns"
 EVALUATE = dict(output_dir="output", results_dir="new")  # the directory has all other settings
 
 
-@pytest.fixture
-def copy(workspaces, tmp_path):
-    """A copy of a trained workspace, with files in columns."""
-    return workspaces(ROWS["tagging, columns"]).copy(tmp_path / "copy")
-
-
-def test_it_says_what_it_read_and_writes_a_report(workspaces):
-    work = workspaces(ROWS["tagging, columns"])
-    sentences = tagging_data.read_conll(str(work.directory / "data" / "dev.conll")).sentences
+def test_it_says_what_it_read_and_writes_a_report(trained):
+    sentences = tagging_data.read_conll(str(trained.directory / "data" / "dev.conll")).sentences
     words = sum(len(sentence.words) for sentence in sentences)
     counts = ", ".join(f"{count} {kind}" for kind, count in tagging_data.count_types(sentences).items())
-    assert f"dev.conll: 8 sentences, {words} words, IOB2: {counts}." in work.finished.err
-    assert (work.output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
-    found = read_json(work.output / "run.json")
+    assert f"dev.conll: 8 sentences, {words} words, IOB2: {counts}." in trained.finished.err
+    assert (trained.output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
+    found = read_json(trained.output / "run.json")
     assert found["labels"] == ["B-ANIMAL", "B-THING", "O"] and found["settings"]["tag_scheme"] == "IOB2"
-    report = (work.output / "eval_report.html").read_text()
+    report = (trained.output / "eval_report.html").read_text()
     assert "<h1>Tagging: dev.conll</h1>" in report and report.count("<article") == len(sentences)
-    f1 = scores(work.output, work.row)["eval_f1"]
+    f1 = scores(trained.output, trained.row)["eval_f1"]
     assert f'<td class="number"><data value="{f1!r}">' in report
 
 

@@ -8,7 +8,7 @@ from helpers import comparable, tensors_of, write_json
 import numpy as np
 from outputs import scores
 import pytest
-from rows import ROWS, STEPS
+from rows import STEPS
 from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
@@ -22,6 +22,7 @@ import modeling
 import run_pretraining
 import tokenization
 
+ROW = "pre-training"
 LENGTH, PREDICTIONS, SHARDS = 20, 4, (7, 1)
 FIELDS = pretraining_data.feature_fields(LENGTH, PREDICTIONS)
 HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/transform/dense/bias": (16,),
@@ -31,18 +32,13 @@ HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/tr
          "cls/seq_relationship/output_weights": (2, 16), "cls/seq_relationship/output_bias": (2,)}
 
 
-@pytest.fixture(scope="module")
-def trained(workspaces):
-    return workspaces(ROWS["pre-training"])
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def records(trained):
     """The path of the records for the training."""
     return str(trained.directory / "train.tfrecord")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def instances(records):
     """The records, each a dict {field: list}."""
     found = []
@@ -51,11 +47,6 @@ def instances(records):
         found.append({name: list(features[name].int64_list.value or features[name].float_list.value)
                       for name in FIELDS})
     return found
-
-
-@pytest.fixture
-def work(workspaces, tmp_path):
-    return workspaces(ROWS["pre-training"], untrained=True).copy(tmp_path / "work")
 
 
 # --- Heads -----------------------------------------------------------------------------------------------
@@ -231,13 +222,13 @@ def test_without_padding_micro_batches_make_the_same_update(records, tmp_path):
         assert np.linalg.norm(found[name] - values) <= 2e-3 * np.linalg.norm(values - start[name]), name
 
 
-def test_records_that_cannot_be_trimmed_are_refused(work, instances):
+def test_records_that_cannot_be_trimmed_are_refused(untrained, instances):
     hole = {**instances[0], "input_mask": [1, 0, *[1] * (LENGTH - 2)]}
-    record_files.write_records(str(work.directory / "hole"), FIELDS, [instances[0], hole])
-    work.train(input_file="hole").assert_refused(
+    record_files.write_records(str(untrained.directory / "hole"), FIELDS, [instances[0], hole])
+    untrained.train(input_file="hole").assert_refused(
         "error: --input_file: hole, record 1 (from 0): input_mask has padding before a real token. "
         "Such a record cannot be trimmed. Write the file again, or pass --trim_padding=false.")
-    assert not work.output.exists()
+    assert not untrained.output.exists()
 
 
 @pytest.mark.parametrize("changes, complaint", [
@@ -296,20 +287,20 @@ def test_records_of_the_sample_with_other_settings_are_refused(run_script, tmp_p
     (dict(input_file="empty,text.txt"), r"(?s)--input_file: 1 of the 2 files are empty\. They are left out\."
      ".*error: --input_file: text.txt contains no TFRecords"),
     (dict(input_file=None), "--input_file is required")], ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_written(work, changes, complaint):
-    (work.directory / "text.txt").write_text("no records at all, only some text\n")
-    (work.directory / "empty").touch()
-    record_files.write_serialized(str(work.directory / "strange"), [b"\xff\xff"])
-    write_json(work.directory / "small.json", {**tiny.CONFIG, "vocab_size": 20})
-    refused = work.train(**changes)
+def test_what_cannot_be_is_refused_before_anything_is_written(untrained, changes, complaint):
+    (untrained.directory / "text.txt").write_text("no records at all, only some text\n")
+    (untrained.directory / "empty").touch()
+    record_files.write_serialized(str(untrained.directory / "strange"), [b"\xff\xff"])
+    write_json(untrained.directory / "small.json", {**tiny.CONFIG, "vocab_size": 20})
+    refused = untrained.train(**changes)
     refused.assert_refused()
-    assert re.search(complaint, refused.err) and not work.output.exists(), refused.err
+    assert re.search(complaint, refused.err) and not untrained.output.exists(), refused.err
 
 
-def test_a_record_that_cannot_be_used_is_named_when_it_is_read(work, instances):
+def test_a_record_that_cannot_be_used_is_named_when_it_is_read(untrained, instances):
     """The record comes after the records that are checked before the start."""
     spoilt = {**instances[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}
-    record_files.write_records(str(work.directory / "records"), FIELDS, [*instances[:1] * 101, spoilt])
-    work.train(input_file=None, eval_file="records", do_train=False).assert_refused(
+    record_files.write_records(str(untrained.directory / "records"), FIELDS, [*instances[:1] * 101, spoilt])
+    untrained.train(input_file=None, eval_file="records", do_train=False).assert_refused(
         "error: records, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must be "
         "finite and at least 0. Write the file again, or leave the record out.\n")

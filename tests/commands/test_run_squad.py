@@ -13,37 +13,26 @@ from rows import ROWS
 
 from bertlib.tasks.squad import squad_data, squad_metrics
 
-ROW = ROWS["SQuAD 2.0"]
+ROW = "SQuAD 2.0"
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",
          "eval_results.json", "eval_results.txt"}
 
 
-@pytest.fixture
-def copy(workspaces, tmp_path):
-    """A copy of a trained workspace of SQuAD 2.0."""
-    return workspaces(ROW).copy(tmp_path / "copy")
-
-
-def read(path):
-    return read_json(path)
-
-
 def paragraphs_of(work):
-    return read(work.directory / "data" / "dev.json")["data"][0]["paragraphs"]
+    return read_json(work.directory / "data" / "dev.json")["data"][0]["paragraphs"]
 
 
-def test_the_written_files_belong_together(workspaces):
-    work = workspaces(ROW)
-    answers, scores = (read(work.output / f"{name}.json") for name in ("predictions", "eval_results"))
+def test_the_written_files_belong_together(trained):
+    answers, scores = (read_json(trained.output / f"{name}.json") for name in ("predictions", "eval_results"))
     assert (scores.pop("null_score_diff_threshold"), scores.pop("global_step")) == (0.0, 8)
-    gold = squad_data.read_gold(work.directory / "data" / "dev.json")
-    assert scores == squad_metrics.evaluate(gold, answers, True, read(work.output / "null_odds.json"))
-    offsets = read(work.output / "answer_offsets.json")
-    report = (work.output / "eval_report.html").read_text()
-    rows = table(work.output / "eval_predictions.csv")
+    gold = squad_data.read_gold(trained.directory / "data" / "dev.json")
+    assert scores == squad_metrics.evaluate(gold, answers, True, read_json(trained.output / "null_odds.json"))
+    offsets = read_json(trained.output / "answer_offsets.json")
+    report = (trained.output / "eval_report.html").read_text()
+    rows = table(trained.output / "eval_predictions.csv")
     assert list(rows[0]) == ["line", "id", "question", "context", "label", "prediction", "probability",
                              "is_right", "loss", "exact_match", "f1", "null_odds"]
-    for paragraph, row in zip(paragraphs_of(work), rows, strict=True):
+    for paragraph, row in zip(paragraphs_of(trained), rows, strict=True):
         question, context = paragraph["qas"][0], paragraph["context"]
         found = offsets[question["id"]]
         assert found["text"] == ("" if found["start"] is None else context[found["start"]:found["end"]])
@@ -56,7 +45,7 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(copy):
     """
     found = copy.train(find_null_threshold=True, do_train=False)
     found.assert_success()
-    scores = read(copy.output / "eval_results.json")
+    scores = read_json(copy.output / "eval_results.json")
     assert scores["f1"] == pytest.approx(scores["best_f1"])
     assert (f"Null threshold: {scores['null_score_diff_threshold']} (the best value of "
             "--null_score_diff_threshold on data/dev.json)." in found.err)
@@ -86,7 +75,7 @@ def test_later_runs_use_the_threshold_of_the_last_evaluation(copy):
             (later | dict(null_score_diff_threshold=1e6), 1e6, "--null_score_diff_threshold", 0)):
         done = copy.train(**changes)
         assert done.code == 0 and f"Null threshold: {threshold} ({source})." in done.err, done.err
-        answers = read(copy.directory / "later" / "predictions.json")
+        answers = read_json(copy.directory / "later" / "predictions.json")
         assert list(answers.values()).count("") == num_empty
         assert (warning in done.err) == (threshold == -1e6)
         assert (copy.directory / "later" / "test_predictions.csv").exists()
@@ -106,8 +95,7 @@ def test_questions_without_answers_are_pointed_out(workspaces, tmp_path):
     (dict(train_file=None), "--train_file is required"),
     (dict(max_query_length=29), "leaves no room for a context"),
     (dict(train_batch_size=64), "make no batch")], ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_written(workspaces, tmp_path, changes, complaint):
-    work = workspaces(ROW, untrained=True).copy(tmp_path / "work")
-    refused = work.train(**changes)
+def test_what_cannot_be_is_refused_before_anything_is_written(untrained, changes, complaint):
+    refused = untrained.train(**changes)
     refused.assert_refused(complaint)
-    assert not work.output.exists()
+    assert not untrained.output.exists()

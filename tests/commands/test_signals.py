@@ -13,7 +13,7 @@ import sys
 import termios
 
 import pytest
-from rows import ROWS, STEPS
+from rows import STEPS
 from runs import interrupt
 import scripts as running
 import tensorflow.compat.v1 as tf
@@ -22,21 +22,16 @@ import tiny
 TRAIN = dict(do_eval=False, do_predict=False, save_checkpoints_steps=10000)
 
 
-@pytest.fixture
-def work(workspaces, tmp_path):
-    return workspaces(ROWS["pairs"], untrained=True).copy(tmp_path / "work")
-
-
-def test_ctrl_c_saves_the_last_whole_step(work):
+def test_ctrl_c_saves_the_last_whole_step(untrained):
     """The promise `terminated` in tests/conformance sends SIGTERM, and continues the training."""
-    finished = interrupt(work, f"step 3/{STEPS}", "SIGINT", **TRAIN)
+    finished = interrupt(untrained, f"step 3/{STEPS}", "SIGINT", **TRAIN)
     assert finished.code == 130 and "Press Ctrl-C again" in finished.err, finished
     found = re.fullmatch(r"run_classifier\.py: interrupted\. The last step is saved in output/model\.ckpt-"
                          r"(\d): run the same command again to continue\.", finished.err.splitlines()[-1])
     assert found and 3 <= int(found.group(1)) < STEPS, finished.err
-    saved = work.output / f"model.ckpt-{found.group(1)}"
+    saved = untrained.output / f"model.ckpt-{found.group(1)}"
     assert tf.train.load_variable(str(saved), "global_step") == int(found.group(1))
-    assert "Traceback" not in finished.err and not list(work.output.glob("*.partial"))
+    assert "Traceback" not in finished.err and not list(untrained.output.glob("*.partial"))
 
 
 def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(run_script, tmp_path):
@@ -59,29 +54,29 @@ with stopping.request.being_awaited():
 
 @pytest.mark.parametrize("phase, moment, name", [
     ("do_eval", "Evaluating on", "SIGTERM"), ("do_predict", "Predicting", "SIGHUP")])
-def test_what_does_not_train_ends_at_once(phase, moment, name, work):
+def test_what_does_not_train_ends_at_once(phase, moment, name, untrained):
     phases = dict.fromkeys(("do_train", "do_eval", "do_predict"), False)
-    finished = interrupt(work, moment, name, **{**phases, phase: True})
+    finished = interrupt(untrained, moment, name, **{**phases, phase: True})
     assert finished.code == 128 + getattr(signal, name), finished
     assert finished.err.splitlines()[-1] == "run_classifier.py: terminated."
-    assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(work.output))
+    assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(untrained.output))
 
 
-def test_features_that_were_half_written_are_gone(work):
+def test_features_that_were_half_written_are_gone(untrained):
     """The training has begun, but no step has. So the command does not wait for the end of a step."""
-    tiny.write_task(work.directory / "data", "mrpc", train=5000)
-    finished = interrupt(work, "Example: 0", "SIGTERM", **TRAIN)
+    tiny.write_task(untrained.directory / "data", "mrpc", train=5000)
+    finished = interrupt(untrained, "Example: 0", "SIGTERM", **TRAIN)
     assert finished.code == 143, finished
     assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. Run the same command again "
                                              "to continue from the last checkpoint.")
-    assert not list(work.output.glob("*.tf_record*"))
+    assert not list(untrained.output.glob("*.tf_record*"))
 
 
 # --- A terminal ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def train_at_a_terminal(work):
+def train_at_a_terminal(untrained):
     """A function that starts a long training like a shell in a terminal, and waits for its third step.
 
     It returns (process, terminal).
@@ -94,10 +89,11 @@ def train_at_a_terminal(work):
             fcntl.ioctl(side, termios.TIOCSCTTY, 0)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-        flags = work.row.training_flags(**TRAIN, num_train_epochs=1000, **changes)
+        flags = untrained.row.training_flags(**TRAIN, num_train_epochs=1000, **changes)
         process = subprocess.Popen(
-            [sys.executable, running.ROOT / "run_classifier.py", *tiny.flags(**flags)], cwd=work.directory,
-            stdin=side, stdout=side, stderr=side, preexec_fn=take_terminal, env=running.environment())
+            [sys.executable, running.ROOT / "run_classifier.py", *tiny.flags(**flags)],
+            cwd=untrained.directory, stdin=side, stdout=side, stderr=side, preexec_fn=take_terminal,
+            env=running.environment())
         os.close(side)
         found = b""
         while b" step 3/" not in found:
@@ -106,13 +102,13 @@ def train_at_a_terminal(work):
     return start
 
 
-def assert_saved(work):
-    steps = [int(path.stem.rpartition("-")[2]) for path in work.output.glob("model.ckpt-*.index")]
+def assert_saved(untrained):
+    steps = [int(path.stem.rpartition("-")[2]) for path in untrained.output.glob("model.ckpt-*.index")]
     assert 3 <= max(steps) < 4000
 
 
 @pytest.mark.slow(reason="three interpreters of their own, which load TensorFlow")
-def test_ctrl_c_with_replicas_saves_the_last_whole_step(train_at_a_terminal, work):
+def test_ctrl_c_with_replicas_saves_the_last_whole_step(train_at_a_terminal, untrained):
     """A terminal sends the signal to all processes, and the launcher forwards it a second time."""
     process, terminal = train_at_a_terminal(num_replicas=2)
     os.write(terminal, b"\x03")
@@ -121,17 +117,17 @@ def test_ctrl_c_with_replicas_saves_the_last_whole_step(train_at_a_terminal, wor
         while part := os.read(terminal, 65536):
             found += part
     assert process.wait(100) == 130 and b"interrupted. The last step is saved in" in found, found
-    assert_saved(work)
+    assert_saved(untrained)
 
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.soak(
     reason="three interpreters; test_replicas.py ends replicas by signals"))])
-def test_a_training_whose_terminal_is_closed_saves_its_last_whole_step(replicas, train_at_a_terminal, work):
+def test_a_training_whose_terminal_is_closed_saves_its_last_step(replicas, train_at_a_terminal, untrained):
     process, terminal = train_at_a_terminal(num_replicas=replicas)
     os.close(terminal)
     assert process.wait(100) == 129
-    assert_saved(work)
+    assert_saved(untrained)
 
 
 # --- Ctrl-C while modules are loaded ---------------------------------------------------------------------

@@ -4,35 +4,27 @@ Also tests a training on a part of the examples.
 """
 
 from outputs import table
-import pytest
-from rows import ROWS
 
+ROW = "one text"
 # {number of the lines before a bad line: (bad line, kind)}.
 BAD = {3: ("|x", "empty text"), 6: ("cat|x|more", "wrong width"), 9: ("", "blank line"),
        12: ("dog|", "missing label")}
 FLAGS = dict(test_file=None, do_predict=False, delimiter="pipe", encoding="cp1252", skip_bad_lines=True)
 
 
-@pytest.fixture
-def work(workspaces, tmp_path):
-    """An untrained workspace whose training file has bad lines."""
-    work = workspaces(ROWS["one text"], untrained=True).copy(tmp_path / "work")
+def test_bad_lines_are_left_out_counted_and_listed(untrained):
     lines = ["text|label", *["cat café|x", "dog|y"] * 8]
-    (work.directory / "dev.csv").write_bytes("\n".join([*lines, "man|z", ""]).encode("cp1252"))
+    (untrained.directory / "dev.csv").write_bytes("\n".join([*lines, "man|z", ""]).encode("cp1252"))
     for place, (line, _) in BAD.items():
         lines.insert(place, line)
-    (work.directory / "all.csv").write_bytes("\n".join([*lines, ""]).encode("cp1252"))
-    return work
-
-
-def test_bad_lines_are_left_out_counted_and_listed(work):
-    done = work.train(**FLAGS, train_file="all.csv", dev_file="dev.csv", max_train_examples=8)
+    (untrained.directory / "all.csv").write_bytes("\n".join([*lines, ""]).encode("cp1252"))
+    done = untrained.train(**FLAGS, train_file="all.csv", dev_file="dev.csv", max_train_examples=8)
     done.assert_success()
     assert ("all.csv: 4 bad lines are left out, because --skip_bad_lines=true: empty text 1, wrong width 1, "
             "blank line 1, missing label 1. The first bad line is line 4.") in done.err
     assert "dev.csv: 1 bad line" in done.err
     assert "output/skipped_lines.csv lists the 5 lines that were left out." in done.err
-    rows = table(work.output / "skipped_lines.csv")
+    rows = table(untrained.output / "skipped_lines.csv")
     assert [(row["file"], row["line"], row["kind"], row["text"]) for row in rows] == [
         *(("all.csv", str(before + 1), kind, text) for before, (text, kind) in BAD.items()),
         ("dev.csv", "18", "unknown label", "man|z")]

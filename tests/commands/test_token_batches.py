@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 import numpy as np
 import pytest
-from rows import ROWS
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -19,6 +18,8 @@ from bertlib.data.example_encoding import SEQUENCES
 from bertlib.graph import randomness
 import modeling
 import run_classifier
+
+ROW = "SQuAD 1.1"
 
 # --- Where to cut ----------------------------------------------------------------------------------------
 
@@ -166,8 +167,7 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
 # --- The command ----------------------------------------------------------------------------------------
 
 
-def test_a_command_that_trims_no_padding_refuses_the_flag(workspaces, tmp_path):
-    work = workspaces(ROWS["SQuAD 1.1"], untrained=True).copy(tmp_path / "work")
-    refused = work.train(tokens_per_micro_batch=40)
+def test_a_command_that_trims_no_padding_refuses_the_flag(untrained):
+    refused = untrained.train(tokens_per_micro_batch=40)
     refused.assert_refused("--tokens_per_micro_batch needs --trim_padding=true")
-    assert not work.output.exists()
+    assert not untrained.output.exists()

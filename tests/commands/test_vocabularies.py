@@ -10,7 +10,6 @@ from helpers import read_json, write_json
 import model_directories
 from outputs import record
 import pytest
-from rows import ROWS
 import tiny
 
 from bertlib.data import record_manifests
@@ -18,6 +17,7 @@ from bertlib.output_directory import model_directory, output_files
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import Settings
 
+ROW = "pre-training"
 MANIFEST = "train.tfrecord.manifest.json"
 
 
@@ -31,60 +31,54 @@ def reordered(model, path):
 # --- Pre-training ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def work(workspaces, tmp_path):
-    """A workspace with records for a pre-training, and their manifest."""
-    return workspaces(ROWS["pre-training"], untrained=True).copy(tmp_path / "work")
-
-
 def resolve(*paths, vocab_file=None):
     """Returns (hash of the vocabulary of some records, the settings of the run)."""
     settings = Settings({"vocab_file": vocab_file, "spm_model_file": None, "do_lower_case": None}, set())
     return vocabularies.resolve_from_records(settings, list(map(str, paths))), settings
 
 
-def test_a_pre_training_takes_the_vocabulary_of_its_records(work):
-    done = work.train(vocab_file=None, init_checkpoint=None, do_eval=False, num_train_steps=1)
+def test_a_pre_training_takes_the_vocabulary_of_its_records(untrained):
+    done = untrained.train(vocab_file=None, init_checkpoint=None, do_eval=False, num_train_steps=1)
     done.assert_success()
-    vocabulary = work.directory / "model" / "vocab.txt"
+    vocabulary = untrained.directory / "model" / "vocab.txt"
     assert f"vocab.txt (the vocabulary of the records, see {MANIFEST})" in done.err
-    found = record(work.output)
+    found = record(untrained.output)
     assert found["vocabulary"] == output_files.hash_vocabulary(vocabulary) and found["do_lower_case"] is True
-    assert (work.output / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+    assert (untrained.output / "vocab.txt").read_bytes() == vocabulary.read_bytes()
 
 
 @pytest.mark.parametrize("flags, said", [
     (dict(vocab_file="other.txt"), "--vocab_file=other.txt differs from the vocabulary of the records ("),
     (dict(do_lower_case=False), "--do_lower_case=false, but the records' manifest ")])
-def test_a_pre_training_refuses_another_vocabulary(work, tiny_model, flags, said):
-    reordered(tiny_model, work.directory / "other.txt")
-    work.train(**flags).assert_refused(said)
-    assert not work.output.exists()
+def test_a_pre_training_refuses_another_vocabulary(untrained, tiny_model, flags, said):
+    reordered(tiny_model, untrained.directory / "other.txt")
+    untrained.train(**flags).assert_refused(said)
+    assert not untrained.output.exists()
 
 
-def test_the_tokenizer_files_must_say_the_same_as_the_manifest(work, workspaces):
-    path, config = work.directory / MANIFEST, {"strip_accents": False, "tokenize_chinese_chars": False}
+def test_the_tokenizer_files_must_say_the_same_as_the_manifest(untrained, workspaces):
+    path, config = untrained.directory / MANIFEST, {"strip_accents": False, "tokenize_chinese_chars": False}
     manifest = read_json(path)
     manifest["settings"].update(strip_accents=False, keep_chinese=True)
     write_json(path, manifest)
-    work.train(init_checkpoint=None).assert_refused(
+    untrained.train(init_checkpoint=None).assert_refused(
         f"error: According to {MANIFEST}, the tokenizer of the records has the settings "
         f"{json.dumps(config)}, but the tokenizer files in model contain other settings or none. ")
-    assert not work.output.exists()
+    assert not untrained.output.exists()
     # The user follows the advice.
-    vocabulary, records = work.directory / "model" / "vocab.txt", work.directory / "train.tfrecord"
+    vocabulary, records = untrained.directory / "model" / "vocab.txt", untrained.directory / "train.tfrecord"
     write_json(vocabulary.parent / "tokenizer_config.json", config)
     assert resolve(records, vocab_file=str(vocabulary))[0] == output_files.hash_vocabulary(vocabulary)
-    other = workspaces(work.row, untrained=True).directory / "train.tfrecord"
+    other = workspaces(untrained.row, untrained=True).directory / "train.tfrecord"
     with pytest.raises(ValueError, match="were written with two different values of strip_accents"):
         resolve(records, other, vocab_file=str(vocabulary))
 
 
-def test_the_vocabulary_of_records_is_known_where_its_file_is_another(work, tiny_model):
-    manifest = read_json(work.directory / MANIFEST)
-    manifest["vocabulary"]["path"] = str(reordered(tiny_model, work.directory / "other.txt"))
-    write_json(work.directory / MANIFEST, manifest)
-    found, settings = resolve(work.directory / "train.tfrecord")
+def test_the_vocabulary_of_records_is_known_where_its_file_is_another(untrained, tiny_model):
+    manifest = read_json(untrained.directory / MANIFEST)
+    manifest["vocabulary"]["path"] = str(reordered(tiny_model, untrained.directory / "other.txt"))
+    write_json(untrained.directory / MANIFEST, manifest)
+    found, settings = resolve(untrained.directory / "train.tfrecord")
     assert found == output_files.hash_vocabulary(tiny_model.vocab) and settings.vocab_file is None
 
 
@@ -92,18 +86,18 @@ def test_the_vocabulary_of_records_is_known_where_its_file_is_another(work, tiny
     (MANIFEST, lambda path: write_json(path, {**read_json(path), "blocks_done": 0})),  # an unfinished run
     ("train.tfrecord", lambda path: path.write_bytes(path.read_bytes() * 2)),
     ("train.tfrecord.partial", lambda path: path.touch())])
-def test_records_that_their_manifest_does_not_describe_are_refused(work, name, change):
-    change(work.directory / name)
-    (work.directory / "link").symlink_to("train.tfrecord")
-    refused = work.train(input_file="link")
+def test_records_that_their_manifest_does_not_describe_are_refused(untrained, name, change):
+    change(untrained.directory / name)
+    (untrained.directory / "link").symlink_to("train.tfrecord")
+    refused = untrained.train(input_file="link")
     refused.assert_refused("error: link is not the file that ")
     assert "Run create_pretraining_data.py again with the same flags." in refused.err
-    assert not work.output.exists()
+    assert not untrained.output.exists()
 
 
-def test_a_warning_names_the_records_without_a_manifest(work, caplog):
+def test_a_warning_names_the_records_without_a_manifest(untrained, caplog):
     caplog.set_level("WARNING", logger="absl")
-    paths = [f"{work.directory}/{name}" for name in ("train.tfrecord", *"cdefg")]
+    paths = [f"{untrained.directory}/{name}" for name in ("train.tfrecord", *"cdefg")]
     for path in paths[1:]:
         shutil.copy(paths[0], path)
     assert record_manifests.read(paths[1:3]) == [] and not caplog.messages
@@ -116,8 +110,8 @@ def test_a_warning_names_the_records_without_a_manifest(work, caplog):
 # --- Commands that start from weights --------------------------------------------------------------------
 
 
-def test_fine_tuning_refuses_another_vocabulary(workspaces, tiny_model, run_script, tmp_path):
-    start = workspaces(ROWS["pre-training"]).output
+def test_fine_tuning_refuses_another_vocabulary(trained, tiny_model, run_script, tmp_path):
+    start = trained.output
     refused = run_script(
         "run_classifier.py", task_name="mrpc", data_dir=tiny.write_task(tmp_path / "data", "mrpc", train=4),
         do_train=True, output_dir="classifier", init_checkpoint=start, max_seq_length=tiny.SEQ_LENGTH,
