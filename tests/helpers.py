@@ -4,10 +4,13 @@ import collections
 import json
 import pathlib
 
+from absl import flags
 import numpy as np
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.runs.settings import Settings
+from bertlib.tasks import targets
 import modeling
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -66,6 +69,21 @@ def events_in(directory):
                           tf.make_ndarray(value.tensor).item() if value.HasField("tensor") else None)
                 found[value.tag].append((event.step, number))
     return dict(found)
+
+
+def settings_of(**values):
+    """Returns the `Settings` of a command with the flags of a tagger and --task_name.
+
+    `values` are the flags that are given.
+    """
+    task_name, = targets.find_flag("task_name", "run_classifier.py")
+    entries = {entry.name: entry for entry in (*targets.find_flags("run_ner"), task_name)}
+    defined = flags.FlagValues()
+    for entry in entries.values():
+        entry.define_in(defined)
+    defined(["command", *tiny.flags(**values)])
+    return Settings({name: defined[name].value for name in defined},
+                    {name for name in defined if defined[name].present}, entries)
 
 
 def read_json(path):

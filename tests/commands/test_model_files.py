@@ -9,34 +9,16 @@ import os
 import re
 import shutil
 
-from absl import flags
-from helpers import write_json
+from helpers import settings_of, write_json
 import model_directories
 import pytest
 import tiny
 
 from bertlib.output_directory import output_files
 from bertlib.runs import model_config, run_record, vocabularies
-from bertlib.runs.settings import Settings
-from bertlib.tasks import targets
 import modeling
 
-TASK_NAME, = targets.find_flag("task_name", "run_classifier.py")
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
-
-
-def settings_of(**values):
-    """Returns the `Settings` of a command that has the flags of a tagger.
-
-    `values` are the flags that are given.
-    """
-    entries = {entry.name: entry for entry in (*targets.find_flags("run_ner"), TASK_NAME)}
-    defined = flags.FlagValues()
-    for entry in entries.values():
-        entry.define_in(defined)
-    defined(["command", *tiny.flags(**values)])
-    return Settings({name: defined[name].value for name in defined},
-                    {name for name in defined if defined[name].present}, entries)
 
 
 def put(directory, wanted, ours=()):

@@ -5,14 +5,12 @@ A letter case that does not fit the vocabulary is also refused.
 
 import itertools
 
-from absl import flags
-from helpers import write_json
+from helpers import settings_of, write_json
 import pytest
 import tokenizers
 
 from bertlib.output_directory import tokenizer_files
 from bertlib.runs import vocabularies
-from bertlib.runs.settings import Settings
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
          "naïve [MASK] x" + "a" * 30, "हिन्दी ÉÈ ß ﬁ"]
@@ -34,16 +32,9 @@ def vocabulary():
     return list(dict.fromkeys([*SPECIAL, *words, *characters, *pieces]))
 
 
-def settings_of(directory, *arguments):
-    """Returns the `Settings` of a command with the vocabulary in a directory and with some flags."""
-    values = flags.FlagValues()
-    for name in ("vocab_file", "spm_model_file", "init_checkpoint"):
-        flags.DEFINE_string(name, None, "", flag_values=values)
-    for name, default in (("do_lower_case", True), ("protect_special_tokens", False)):
-        flags.DEFINE_bool(name, default, "", flag_values=values)
-    values(["command", f"--vocab_file={directory / 'vocab.txt'}", *arguments])
-    return Settings({name: values[name].value for name in values},
-                    {name for name in values if values[name].present})
+def load(directory, **flags):
+    """Returns the tokenizer of a command with the vocabulary in a directory and with some flags."""
+    return vocabularies.load_tokenizer(settings_of(vocab_file=directory / "vocab.txt", **flags))
 
 
 @pytest.fixture
@@ -73,7 +64,7 @@ def rust_tokenizer(lower, strips, chinese, longest):
 def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chinese, longest):
     theirs = rust_tokenizer(lower, strips, chinese, longest)
     theirs.save(str(model / "tokenizer.json"))
-    ours = vocabularies.load_tokenizer(settings_of(model))
+    ours = load(model)
     for text in TEXTS:
         assert ours.tokenize(text) == theirs.encode(text).tokens
         assert ours.tokenize_plainly(text) == theirs.encode(text).tokens
@@ -84,26 +75,32 @@ def test_tokenizer_config_goes_before_tokenizer_json(model):
     write(model, "tokenizer_config.json", {"do_lower_case": False, "strip_accents": False,
                                            "tokenize_chinese_chars": False,
                                            "tokenizer_class": "BertTokenizerFast"})
-    ours = vocabularies.load_tokenizer(settings_of(model))
+    ours = load(model)
     assert [ours.tokenize(text) for text in TEXTS] == [
         rust_tokenizer(False, False, False, 100).encode(text).tokens for text in TEXTS]
 
 
 def test_without_files_tokens_are_the_published_ones(model):
-    ours = vocabularies.load_tokenizer(settings_of(model, "--do_lower_case=true"))
+    ours = load(model, do_lower_case=True)
     assert [ours.tokenize(text) for text in TEXTS] == [
         rust_tokenizer(True, None, True, 200).encode(text).tokens for text in TEXTS]
+
+
+def test_special_tokens_in_texts_stay_whole_on_request(model):
+    found = [load(model, do_lower_case=True, protect_special_tokens=is_protected).tokenize("a[MASK]")
+             for is_protected in (False, True)]
+    assert "[MASK]" not in found[0] and found[1] == ["a", "[MASK]"]
 
 
 def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     write(other, "tokenizer_config.json", {"do_lower_case": False})
-    checkpoint = f"--init_checkpoint={other / 'model.safetensors'}"
-    assert vocabularies.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
+    checkpoint = other / "model.safetensors"
+    assert load(model, init_checkpoint=checkpoint).tokenize("TOKYO") == ["TOKYO"]
     write(model, "tokenizer_config.json", {"do_lower_case": True})
     with pytest.raises(ValueError, match=r"says do_lower_case=true, but .* do_lower_case=false\. Use the "
                        r"vocabulary"):
-        vocabularies.load_tokenizer(settings_of(model, checkpoint))
+        load(model, init_checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize("name, content, message", [
@@ -127,28 +124,28 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
 def test_what_would_make_other_tokens_is_refused(model, name, content, message):
     write(model, name, content)
     with pytest.raises(ValueError) as error:
-        vocabularies.load_tokenizer(settings_of(model, "--do_lower_case=true"))
+        load(model, do_lower_case=True)
     assert message in str(error.value) and str(model / name) in str(error.value)
 
 
 def test_a_class_that_takes_all_from_tokenizer_json_needs_it(model):
     write(model, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     with pytest.raises(ValueError, match="tokenizer_class='PreTrainedTokenizerFast', which is not supported"):
-        vocabularies.load_tokenizer(settings_of(model))
+        load(model)
     rust_tokenizer(True, None, True, 100).save(str(model / "tokenizer.json"))
-    vocabularies.load_tokenizer(settings_of(model))
+    load(model)
 
 
 def test_added_tokens_of_the_vocabulary_stay_whole(model):
     with open(model / "vocab.txt", "a", encoding="utf-8") as writer:
         writer.write("<user>\n")
     write(model, "tokenizer_config.json", {"additional_special_tokens": ["<user>"], "do_lower_case": True})
-    assert vocabularies.load_tokenizer(settings_of(model)).tokenize("x<user>y") == ["x", "<user>", "y"]
+    assert load(model).tokenize("x<user>y") == ["x", "<user>", "y"]
 
 
 def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
     write(model, "tokenizer_config.json", {"do_lower_case": False})
-    given = settings_of(model)
+    given = settings_of(vocab_file=model / "vocab.txt")
     with caplog.at_level("INFO", logger="absl"):
         tokenizer = vocabularies.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
@@ -168,12 +165,12 @@ def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in [*SPECIAL, *words]), encoding="utf-8")
     with pytest.raises(ValueError) as error:
-        vocabularies.load_tokenizer(settings_of(tmp_path))
+        load(tmp_path)
     assert message.format(path) in str(error.value)
-    for flag in ("--do_lower_case=true", "--do_lower_case=false"):
-        vocabularies.load_tokenizer(settings_of(tmp_path, flag))
+    for lower in (True, False):
+        load(tmp_path, do_lower_case=lower)
     write(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
-    vocabularies.load_tokenizer(settings_of(tmp_path))
+    load(tmp_path)
 
 
 def test_what_a_conversion_carries_along(model):
