@@ -79,6 +79,14 @@ def tiny_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def classifier_dir(tiny_model, tmp_path_factory):
+    """The output directory of a classifier. All tests share it, so they must not change its files."""
+    import model_directories  # see `pytest_collectstart`
+    return model_directories.write(tmp_path_factory.mktemp("classifier") / "model", tiny_model,
+                                   "classification", model_directories.linear(2), ["no", "yes"])
+
+
+@pytest.fixture(scope="session")
 def workspaces(scripts, tiny_model, tmp_path_factory):
     """A `Workspaces`, which trains a row of the table once. The processes of pytest-xdist share them."""
     from workspaces import Workspaces  # see `pytest_collectstart`

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import model_directories
+from outputs import table
 import pytest
 import scripts as runs
 import tiny
@@ -15,18 +16,12 @@ from bertlib.tasks.multiple_choice import choice_head
 import modeling
 
 
-@pytest.fixture(scope="module")
-def model_dir(tiny_model, tmp_path_factory):
-    return model_directories.write(tmp_path_factory.mktemp("predict") / "model", tiny_model, "classification",
-                             model_directories.linear(2), ["no", "yes"])
-
-
 @pytest.fixture
-def predict(scripts, model_dir, run_script, tmp_path):
+def predict(classifier_dir, run_script, tmp_path):
     """A function that runs predict.py on lines in a file. It returns (`scripts.Finished`, the answers)."""
     def run(lines, name="lines.txt", **flags):
         (tmp_path / name).write_bytes(lines if isinstance(lines, bytes) else lines.encode())
-        done = run_script("predict.py", **{"model_dir": model_dir, "input_file": name, **flags})
+        done = run_script("predict.py", **{"model_dir": classifier_dir, "input_file": name, **flags})
         return done, [json.loads(line) for line in done.out.splitlines()]
     return run
 
@@ -76,8 +71,7 @@ def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path):
     done, _ = predict("".join(json.dumps(line) + "\n" for line in lines), "lines.jsonl",
                       output_file="answers.csv", skip_bad_lines=True)
     done.assert_success()
-    with open(tmp_path / "answers.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(tmp_path / "answers.csv")
     assert [bool(row["label"]) for row in rows] == [True, False, True]
     assert rows[1]["error"].startswith("line 2: the line has the field 'id', which the first line lacks.")
 
@@ -89,8 +83,7 @@ def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_p
     done, _ = predict("a cat ||| the ||| dog ||| man\na cat ||| the ||| dog ||| man ||| bird\n",
                       model_dir=directory, output_file="answers.csv")
     done.assert_success()
-    with open(tmp_path / "answers.csv", newline="") as file:
-        first, second = csv.DictReader(file)
+    first, second = table(tmp_path / "answers.csv")
     assert list(first)[-3:] == ["probability_0", "probability_1", "probability_2"]
     assert first["probability_2"] == "" and 0 < float(second["probability_2"]) < 1
 
@@ -105,24 +98,24 @@ def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_p
      "--output_file"),
     (dict(max_restarts=1), "--max_restarts=1 needs --input_file and --output_file"),
 ])
-def test_what_cannot_be_is_refused(run_script, model_dir, tmp_path, flags, problem):
+def test_what_cannot_be_is_refused(run_script, classifier_dir, tmp_path, flags, problem):
     (tmp_path / "lines.txt").write_text("the cat\n")
-    flags = {"model_dir": model_dir, "input_file": "lines.txt", **flags}
+    flags = {"model_dir": classifier_dir, "input_file": "lines.txt", **flags}
     done = run_script("predict.py", **flags)
     done.assert_refused(problem)
     assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
     assert (tmp_path / "lines.txt").read_text() == "the cat\n"
 
 
-def start(model_dir, *flags):
-    return subprocess.Popen([sys.executable, runs.ROOT / "predict.py", f"--model_dir={model_dir}", *flags],
+def start(model_dir):
+    return subprocess.Popen([sys.executable, runs.ROOT / "predict.py", f"--model_dir={model_dir}"],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             env=runs.environment(), text=True)
 
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir):
-    with start(model_dir) as process:
+def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(classifier_dir):
+    with start(classifier_dir) as process:
         for text in ("the cat", "a dog"):
             process.stdin.write(f"{text}\n")
             process.stdin.flush()
@@ -135,8 +128,8 @@ def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir):
 
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
-    with start(model_dir) as process:
+def test_a_reader_that_goes_away_ends_it_in_one_line(classifier_dir):
+    with start(classifier_dir) as process:
         process.stdin.write("the cat\n")
         process.stdin.flush()
         process.stdout.readline()

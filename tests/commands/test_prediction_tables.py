@@ -11,6 +11,7 @@ import random
 
 import model_directories
 import numpy as np
+from outputs import table
 import pytest
 from rows import ROWS
 from sklearn import metrics
@@ -21,11 +22,6 @@ from bertlib.tasks.classification.task import classification_splits
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]
-
-
-def read_csv(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def write_csv(path, header, rows):
@@ -100,7 +96,7 @@ def messy(scripts, tiny_model, tmp_path_factory):
 
 def test_rows_have_their_lines_and_their_unchanged_texts(messy):
     output, written = messy
-    rows, line = read_csv(output / "eval_predictions.csv"), 2
+    rows, line = table(output / "eval_predictions.csv"), 2
     assert list(rows[0])[:6] == ["line", "note", "text", "input_label", "input_prediction", "input_line"]
     for row, expected in zip(rows, written, strict=True):
         assert list(row.values())[:6] == [str(line), *expected] and row["label"] == row["input_label"]
@@ -109,14 +105,14 @@ def test_rows_have_their_lines_and_their_unchanged_texts(messy):
 
 
 def test_the_test_set_is_scored_too(messy):
-    rows = read_csv(messy[0] / "test_predictions.csv")
+    rows = table(messy[0] / "test_predictions.csv")
     assert [row["note"] for row in rows] == [row[0] for row in messy[1][:20]]
     check_metrics(rows, messy[0] / "test_eval_results.txt")
 
 
 def test_the_table_of_a_known_task_has_its_columns(workspaces):
     work = workspaces(ROWS["pairs"])
-    rows = read_csv(work.output / "eval_predictions.csv")
+    rows = table(work.output / "eval_predictions.csv")
     assert list(rows[0]) == ["line", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String", "label",
                              "prediction", "probability_0", "probability_1", "is_right", "loss"]
     lines = (work.directory / "data" / "dev.tsv").read_text().splitlines()

@@ -13,7 +13,7 @@ import threading
 import time
 
 from http_clients import JSON, wait_until
-from model_directories import linear, write, write_with_best
+from model_directories import write_with_best
 import pytest
 from scripts import ROOT, environment
 
@@ -24,12 +24,6 @@ TOKEN = "a-secret-of-many-letters"
 needs_packages = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import fastapi, uvicorn"], capture_output=True).returncode != 0,
     reason="FastAPI and uvicorn are not installed")
-
-
-@pytest.fixture(scope="module")
-def model(tiny_model, tmp_path_factory):
-    return write(tmp_path_factory.mktemp("serve") / "model", tiny_model, "classification", linear(2),
-                 ["no", "yes"])
 
 
 def error_of(done):
@@ -49,18 +43,18 @@ def error_of(done):
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
     (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
     (["--model_dir={model}", "--port={used}"], "another program uses this port")])
-def test_errors_of_one_line(flags, words, model, run_script, tmp_path):
+def test_errors_of_one_line(flags, words, classifier_dir, run_script, tmp_path):
     (tmp_path / "evaluated").mkdir()
     (tmp_path / "evaluated" / "eval_results.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as used:
-        values = {"model": model, "used": used.getsockname()[1]}
+        values = {"model": classifier_dir, "used": used.getsockname()[1]}
         done = run_script("serve.py", *(flag.format(**values) for flag in flags))
     assert words in error_of(done)
 
 
-def test_a_missing_package_is_named_with_its_extra(model, scripts, tmp_path):
+def test_a_missing_package_is_named_with_its_extra(classifier_dir, scripts, tmp_path):
     (tmp_path / "fastapi.py").write_text("raise ImportError('No module named fastapi')\n")
-    done = scripts.run("serve.py", f"--model_dir={model}", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = scripts.run("serve.py", f"--model_dir={classifier_dir}", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert "fastapi and uvicorn" in error_of(done) and "requirements-serve.txt" in error_of(done)
     assert "[serve]" in error_of(done)
 
@@ -130,8 +124,8 @@ def keep_asking(server, stop, found):
 
 @needs_packages
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
-def test_sigterm_under_load_answers_the_requests_under_way(model, tmp_path):
-    with Process(tmp_path, model) as server:
+def test_sigterm_under_load_answers_the_requests_under_way(classifier_dir, tmp_path):
+    with Process(tmp_path, classifier_dir) as server:
         assert server.ask(ASK)[0] == 200
         stop, found = threading.Event(), []
         threads = [threading.Thread(target=keep_asking, args=(server, stop, found)) for _ in range(16)]
@@ -152,8 +146,8 @@ def test_sigterm_under_load_answers_the_requests_under_way(model, tmp_path):
 
 @needs_packages
 @pytest.mark.slow(reason="processes of their own, which load TensorFlow")
-def test_the_second_sigterm_and_ctrl_c(model, tmp_path):
-    with Process(tmp_path, model, "--request_timeout=60") as server:
+def test_the_second_sigterm_and_ctrl_c(classifier_dir, tmp_path):
+    with Process(tmp_path, classifier_dir, "--request_timeout=60") as server:
         body = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
                b"Content-Length: 9\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", server.port)) as client:
@@ -164,7 +158,7 @@ def test_the_second_sigterm_and_ctrl_c(model, tmp_path):
                 server.process.wait(3)  # the request is not complete
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(3) == 143
-    with Process(tmp_path, model) as server:
+    with Process(tmp_path, classifier_dir) as server:
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 130
         assert server.log.endswith("serve.py: interrupted.\n")
@@ -172,9 +166,9 @@ def test_the_second_sigterm_and_ctrl_c(model, tmp_path):
 
 @needs_packages
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
-def test_a_token_from_a_file(model, tmp_path):
+def test_a_token_from_a_file(classifier_dir, tmp_path):
     (tmp_path / "secret").write_text(f"--token={TOKEN}\n")
-    with Process(tmp_path, model, f"--flagfile={tmp_path / 'secret'}") as server:
+    with Process(tmp_path, classifier_dir, f"--flagfile={tmp_path / 'secret'}") as server:
         with open(f"/proc/{server.process.pid}/cmdline") as line:
             assert TOKEN not in line.read()
         assert server.ask(ASK)[0] == 401
@@ -183,11 +177,11 @@ def test_a_token_from_a_file(model, tmp_path):
 
 @needs_packages
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
-def test_wrong_requests_leave_nothing_open(model, tmp_path):
+def test_wrong_requests_leave_nothing_open(classifier_dir, tmp_path):
     def ask(number):
         return server.ask([{"text_a": number}, [], {"text": "a"}, {}][number % 4])[0]
 
-    with Process(tmp_path, model) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with Process(tmp_path, classifier_dir) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert set(pool.map(ask, range(200))) == {422}
         wait_until(lambda: server.state()[0] < 40)
         before = server.state()

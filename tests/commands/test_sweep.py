@@ -1,8 +1,8 @@
 """sweep.py with a real training: parallel jobs, the same grid again, and refused command lines."""
 
-import csv
 import os
 
+from outputs import table
 import pytest
 import tiny
 
@@ -16,9 +16,8 @@ def command(tiny_model, tmp_path_factory):
         data_dir=tiny.write_task(data, "mrpc", train=12, dev=5), num_train_epochs=1, train_batch_size=4)]
 
 
-def table(directory):
-    with open(directory / "sweep.csv", newline="") as file:
-        return [{**row, "seconds": None} for row in csv.DictReader(file)]
+def rows_of(directory):
+    return [{**row, "seconds": None} for row in table(directory / "sweep.csv")]
 
 
 def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
@@ -29,7 +28,7 @@ def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
     done = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=0,1", "--jobs=2"))
     done.assert_success()
     assert "rank 1 of 2" in done.err or "rank 2 of 2" in done.err
-    rows = table(tmp_path / "sweep")
+    rows = rows_of(tmp_path / "sweep")
     assert [(row["learning_rate"], row["seed"], row["status"]) for row in rows] == [
         ("0.001", "0", "finished"), ("0.001", "1", "finished")]
     outputs = [tmp_path / row["directory"] for row in rows]
@@ -47,7 +46,7 @@ def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
 
     again = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"))
     assert again.code == 0 and "2 already ended, 0 to go" in again.err
-    assert table(tmp_path / "sweep") == rows
+    assert rows_of(tmp_path / "sweep") == rows
 
 
 @pytest.mark.parametrize("values, message", [
