@@ -56,7 +56,7 @@ def write_another_training(untrained):
           init_checkpoint="cased_L-12_H-768_A-12/bert_model.ckpt", do_lower_case=True), [
         "--do_lower_case=True does not suit",
         "cased_L-12_H-768_A-12 was trained on cased text. Pass --do_lower_case=False"]),
-    (write_another_training, {}, [
+    (write_another_training, dict(bert_config_file="model/bert_config.json"), [
         "--output_dir=output contains checkpoints that do not fit this run. They probably belong to another "
         "model, or", "output/model.ckpt-3", "output_weights: the checkpoint has [3, 16], the model [2, 16]",
         "fine-tuned with other labels"]),

@@ -88,6 +88,11 @@ def messy(scripts, tiny_model, tmp_path_factory):
         write_csv(here / f"{name}.csv", ["note", "text", "label", "prediction", "line"], rows[:count])
     model_directories.write(here / "out", tiny_model, "classification", model_directories.linear(3),
                             list("xyz"), task="own data", text_column="text", doc_stride=6)
+    # The answers of this head differ between examples.
+    head = np.random.RandomState(3).standard_normal((3, tiny.CONFIG["hidden_size"])).astype(np.float32)
+    tiny.write_tensorflow(here / "out" / "model.ckpt-7", {
+        **tiny_model.weights, "output_weights": head, "output_bias": np.zeros(3, np.float32),
+        "global_step": np.int64(7)})
     done = scripts.run("run_classifier.py", *tiny.flags(
         output_dir="out", dev_file="dev.csv", test_file="test.csv", do_eval=True, do_predict=True), cwd=here)
     done.assert_success()

@@ -25,6 +25,7 @@ import tokenization
 ROW = "pre-training"
 LENGTH, PREDICTIONS, SHARDS = 20, 4, (7, 1)
 FIELDS = pretraining_data.feature_fields(LENGTH, PREDICTIONS)
+NAMES = [field.name for field in FIELDS]
 HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/transform/dense/bias": (16,),
          "cls/predictions/transform/LayerNorm/beta": (16,),
          "cls/predictions/transform/LayerNorm/gamma": (16,),
@@ -45,7 +46,7 @@ def instances(records):
     for record in tf.python_io.tf_record_iterator(records):
         features = tf.train.Example.FromString(record).features.feature
         found.append({name: list(features[name].int64_list.value or features[name].float_list.value)
-                      for name in FIELDS})
+                      for name in NAMES})
     return found
 
 
@@ -63,7 +64,7 @@ def test_heads_compute_the_published_formulas(instances):
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_act": "relu"})
     sequence = chance.standard_normal([3, LENGTH, 16]).astype(np.float32)
     table = chance.standard_normal([config.vocab_size, 16]).astype(np.float32)
-    batch = {name: np.array([instance[name] for instance in instances[:3]]) for name in FIELDS}
+    batch = {name: np.array([instance[name] for instance in instances[:3]]) for name in NAMES}
     masked = run_pretraining.get_masked_lm_output(config, tf.constant(sequence), tf.constant(table), *(
         tf.constant(batch[f"masked_lm_{name}"], tf.float32 if name == "weights" else tf.int32)
         for name in ("positions", "ids", "weights")))
@@ -125,7 +126,7 @@ def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
     expected = first_batches([records], is_training, step, None)
     found = first_batches(shards, is_training, step, threads=4)
     for batch, other in zip(found, expected, strict=True):
-        assert set(batch) == {*FIELDS, *(["masked_lm_weights_total"] if is_training else [])}
+        assert set(batch) == {*NAMES, *(["masked_lm_weights_total"] if is_training else [])}
         for name, values in other.items():
             np.testing.assert_array_equal(batch[name], values)
     if is_training:
@@ -144,7 +145,7 @@ def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
 def metrics_by_hand(work, instances):
     """Computes the metrics of the evaluation, from the log probabilities of all instances in one batch."""
     config = modeling.BertConfig.from_json_file(str(work.directory / "model" / "shallow.json"))
-    fields = {name: np.array([instance[name] for instance in instances]) for name in FIELDS}
+    fields = {name: np.array([instance[name] for instance in instances]) for name in NAMES}
     with tf.Graph().as_default(), tf.Session() as session:
         batch = {name: tf.constant(values, tf.float32 if name.endswith("weights") else tf.int32)
                  for name, values in fields.items()}

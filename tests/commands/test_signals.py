@@ -65,7 +65,7 @@ def test_what_does_not_train_ends_at_once(phase, moment, name, untrained):
 def test_features_that_were_half_written_are_gone(untrained):
     """The training has begun, but no step has. So the command does not wait for the end of a step."""
     tiny.write_task(untrained.directory / "data", "mrpc", train=5000)
-    finished = interrupt(untrained, "Example: 0", "SIGTERM", **TRAIN)
+    finished = interrupt(untrained, "Example train-", "SIGTERM", **TRAIN)
     assert finished.code == 143, finished
     assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. Run the same command again "
                                              "to continue from the last checkpoint.")

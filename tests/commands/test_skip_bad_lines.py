@@ -13,7 +13,7 @@ FLAGS = dict(test_file=None, do_predict=False, delimiter="pipe", encoding="cp125
 
 
 def test_bad_lines_are_left_out_counted_and_listed(untrained):
-    lines = ["text|label", *["cat café|x", "dog|y"] * 8]
+    lines = ["text|label", *(f"cat café {number}|{'xy'[number % 2]}" for number in range(16))]
     (untrained.directory / "dev.csv").write_bytes("\n".join([*lines, "man|z", ""]).encode("cp1252"))
     for place, (line, _) in BAD.items():
         lines.insert(place, line)
