@@ -302,6 +302,6 @@ def test_a_record_that_cannot_be_used_is_named_when_it_is_read(untrained, instan
     """The record comes after the records that are checked before the start."""
     spoilt = {**instances[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}
     record_files.write_records(str(untrained.directory / "records"), FIELDS, [*instances[:1] * 101, spoilt])
-    untrained.train(input_file=None, eval_file="records", do_train=False).assert_refused(
+    untrained.train(eval_file="records", do_train=False).assert_refused(
         "error: records, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must be "
         "finite and at least 0. Write the file again, or leave the record out.\n")
