@@ -53,6 +53,22 @@ class Recording:
         tiny.load(session, tf.trainable_variables(), self.group("var"))
 
 
+def write_file(path, content, encoding="utf-8"):
+    """Writes text or bytes to a file, and returns its path as str."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+    return str(path)
+
+
+class WordTokenizer:
+    """A tokenizer that splits at spaces. The id of a token is its length."""
+
+    def tokenize(self, text):
+        return text.split()
+
+    def convert_tokens_to_ids(self, tokens):
+        return [len(token) for token in tokens]
+
+
 def tensors_of(prefix):
     """Returns {name: array} of a checkpoint, or of the newest checkpoint in a directory."""
     reader = tf.train.load_checkpoint(str(prefix))

@@ -4,13 +4,12 @@ The windows have 96 tokens.
 """
 
 import json
-import re
 from types import SimpleNamespace
 
 from helpers import DATA
 import numpy as np
 
-from bertlib.tasks.squad import squad_answers
+from bertlib.tasks.squad import squad_answers, squad_data
 
 
 class SquadRecording:
@@ -21,7 +20,7 @@ class SquadRecording:
         with np.load(DATA / "squad_predictions.npz") as file:
             self._arrays = {key: file[key] for key in file.files}
         self.settings = json.loads(self.text("settings"))
-        self.examples = examples_of(json.loads((DATA / "squad_v1.json").read_text(encoding="utf-8")))
+        self.examples = squad_data.read_squad_examples(str(DATA / "squad_v1.json"), is_training=False)
         arrays = [self._arrays[name].tolist() for name in ("token_to_orig_map", "token_is_max_context")]
         self.features = [
             SimpleNamespace(unique_id=unique_id, example_index=example_index, tokens=tokens.split(" "),
@@ -41,23 +40,7 @@ class SquadRecording:
                 for feature, *rows in zip(self.features, *(side.tolist() for side in logits))]
 
 
-def examples_of(squad):
-    """Returns the examples of the content of a SQuAD file.
-
-    The words are split as in the published code. All examples of a context share its list of words.
-    """
-    examples = []
-    for article in squad["data"]:
-        for paragraph in article["paragraphs"]:
-            first = example("", "", paragraph["context"])
-            examples += [SimpleNamespace(**{**vars(first), "qas_id": question["id"],
-                                            "question_text": question["question"]})
-                         for question in paragraph["qas"]]
-    return examples
-
-
 def example(qas_id, question, context):
-    words = list(re.finditer("[^ \t\r\n\u202f]+", context))
-    return SimpleNamespace(qas_id=qas_id, question_text=question, context=context,
-                           doc_tokens=[word.group() for word in words],
-                           word_offsets=[word.start() for word in words], line=None)
+    words, offsets = squad_data.split_context(context)
+    return SimpleNamespace(qas_id=qas_id, question_text=question, context=context, doc_tokens=words,
+                           word_offsets=offsets, line=None)

@@ -3,9 +3,8 @@
 import csv
 import json
 
+from rows import STEPS
 import tensorflow.compat.v1 as tf
-
-STEPS = 8
 
 
 def tensors(output, step=STEPS):

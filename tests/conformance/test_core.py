@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import statistics
 
 from outputs import different_tensors, history, record, results, scores, table, tensors
 import promises
@@ -94,14 +95,7 @@ def _multilabel(rows, values, names):
 def _regression(rows, values, labels):
     true, answers = ([float(line[name]) for line in rows] for name in ("label", "prediction"))
     assert values["eval_loss"] == pytest.approx(sklearn_metrics.mean_squared_error(true, answers), rel=1e-5)
-    assert values["eval_pearson"] == pytest.approx(_correlation(true, answers), abs=1e-5)
-
-
-def _correlation(first, second):
-    count = len(first)
-    first, second = ([value - sum(values) / count for value in values] for values in (first, second))
-    return sum(map(float.__mul__, first, second)) / (
-        sum(value**2 for value in first) * sum(value**2 for value in second)) ** 0.5
+    assert values["eval_pearson"] == pytest.approx(statistics.correlation(true, answers), abs=1e-5)
 
 
 def _tagging(rows, values, labels):

@@ -74,7 +74,7 @@ def test_it_is_evaluated_and_answers_and_is_exported(workspace, folder):
         assert_same_results(workspace.directory / "results" / name, workspace.output / name)
     assert (workspace.directory / "results" / results).exists()
     assert {path: path.read_bytes() for path in before} == before
-    again = workspace.train()
+    again = workspace.train(do_eval=False, do_predict=False)
     assert again.code == 0 and "with changed settings" not in again.err, again.err
     masked = {"input_file": "masked.txt"} if row.task == "masked_words" else {}
     (workspace.directory / "masked.txt").write_text("the [MASK] sees a bird\n")

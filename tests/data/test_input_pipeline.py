@@ -1,6 +1,5 @@
 """Records are written, read and refused. Training reads them in the right order."""
 
-import os
 import pathlib
 
 import numpy as np
@@ -68,13 +67,6 @@ def take(arrays, indices):
 
 
 # --- Writing and reading ---------------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read_in_the_declared_types(path):
-    assert record_files.write_records(path, FIELDS, make_rows(5)) == 5
-    dataset = input_pipeline.record_dataset(path, FIELDS, 5)
-    assert_equal(batches(dataset), [make_arrays(5)])
-    assert os.listdir(os.path.dirname(path)) == ["train.tf_record"]
 
 
 # The names of run_classifier.py in the published code. All fields are int64.

@@ -119,22 +119,21 @@ def test_replicas_in_a_namespace_are_started_again(here, namespace):
 # --- Settings that the launcher passes to replicas -------------------------------------------------------
 
 
-def test_replicas_of_one_machine(here, monkeypatch):
-    monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 8)
-    assert run(WRITE, 3, timeout=7.5) == (0, None, False)
-    found = values(here, 3)
-    assert [one["index"] for one in found] == [one["local_index"] for one in found] == [0, 1, 2]
-    for one in found:
-        assert (one["count"], one["local_count"], one["host"], one["timeout"]) == (3, 3, "127.0.0.1", 7.5)
-        assert (one["launcher"], one["attempt"]) == (os.getpid(), 0)
-        assert one["coordinator"] == found[0]["coordinator"]
-        assert one["key"] == found[0]["key"] and len(one["key"]) == 64
-        assert one["TF_NUM_INTRAOP_THREADS"] == one["OMP_NUM_THREADS"] == "2"
-        assert one["TF_NUM_INTEROP_THREADS"] == "2"
-        assert "CUDA_VISIBLE_DEVICES" not in one
-    assert [one["listener"] is None for one in found] == [False, True, True]
-    assert [one["log"] is None for one in found] == [True, False, False]
-    assert len({one["BERT_OUTCOME_FILE"] for one in found}) == 3
+@pytest.mark.parametrize("cores, count, threads", [(8, 3, "2"), (2, 2, "1")])
+def test_replicas_of_one_machine(here, monkeypatch, cores, count, threads):
+    monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: cores)
+    assert run(WRITE, count, timeout=7.5) == (0, None, False)
+    found = values(here, count)
+    for index, one in enumerate(found):
+        expected = dict(
+            index=index, local_index=index, count=count, local_count=count, host="127.0.0.1", timeout=7.5,
+            launcher=os.getpid(), attempt=0, coordinator=found[0]["coordinator"], key=found[0]["key"],
+            TF_NUM_INTRAOP_THREADS=threads, OMP_NUM_THREADS=threads,
+            # One thread starts sums while another one computes.
+            TF_NUM_INTEROP_THREADS="2")
+        assert {name: one[name] for name in expected} == expected and "CUDA_VISIBLE_DEVICES" not in one
+        assert (one["listener"] is None) == (one["log"] is not None) == (index > 0)
+    assert len(found[0]["key"]) == 64 and len({one["BERT_OUTCOME_FILE"] for one in found}) == count
     assert not os.path.exists(os.path.dirname(found[0]["BERT_OUTCOME_FILE"]))
 
 
@@ -148,13 +147,6 @@ def test_a_temporary_directory_with_a_long_path_is_an_error_with_a_remedy(here, 
     monkeypatch.setattr(replica_launcher.tempfile, "tempdir", str(here / ("long" * 30)))
     with pytest.raises(OSError, match="The replicas cannot meet in .*: AF_UNIX path too long. Set .* TMPDIR"):
         run(WRITE)
-
-
-def test_a_replica_has_a_thread_that_starts_sums_while_another_computes(here, monkeypatch):
-    monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 2)
-    assert run(WRITE, 2).code == 0
-    assert [(one["TF_NUM_INTRAOP_THREADS"], one["TF_NUM_INTEROP_THREADS"])
-            for one in values(here, 2)] == [("1", "2")] * 2
 
 
 def test_gpus_are_shared_out(here, monkeypatch):

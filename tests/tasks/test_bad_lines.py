@@ -8,6 +8,7 @@ import json
 import random
 import types
 
+from helpers import write_file
 import pytest
 
 from bertlib.rows import columns, faults, tables
@@ -21,9 +22,7 @@ GOOD = "".join(f"a cat {number},x\n" for number in range(30))
 
 
 def written(directory, content, name="a.csv", encoding="utf-8"):
-    path = directory / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
-    return str(path)
+    return write_file(directory / name, content, encoding)
 
 
 def reader(task_type="classification", text=None, label=None, **options):

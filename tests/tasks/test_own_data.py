@@ -2,16 +2,11 @@
 
 import gzip
 
+from helpers import write_file
 import pytest
 
 from bertlib.rows import columns, text_keys
 from bertlib.tasks.classification import row_examples
-
-
-def write(directory, name, content):
-    path = directory / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
 
 
 def reader(text=None, label=None, header=None, task_type="classification"):
@@ -22,8 +17,8 @@ def reader(text=None, label=None, header=None, task_type="classification"):
 
 
 def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_path):
-    found = reader()
-    rows = found.read(write(tmp_path, "train.csv", "\ufefflabel, text\nyes , a cat\n no,a dog\n\n\n")).rows
+    found, content = reader(), "\ufefflabel, text\nyes , a cat\n no,a dog\n\n\n"
+    rows = found.read(write_file(tmp_path / "train.csv", content)).rows
     assert [row[1:3] for row in rows] == [((" a cat",), "yes"), (("a dog",), "no")]
     assert (found.text, found.label) == (["text"], ["label"])
 
@@ -38,7 +33,7 @@ def test_a_missing_value_of_a_further_column_stays_missing():
     ("a.csv", '"sep=;"\ntext;label\na cat;x\n'), ("a.csv", "SEP=,\ntext,label\na cat,x\n"),
     ("a.csv", "sep=\\t\ntext\tlabel\na cat\tx\n"), ("a.tsv", "sep=\t\ntext\tlabel\na cat\tx\n")])
 def test_the_line_with_which_excel_names_the_delimiter_is_no_row(name, content, tmp_path):
-    row, = reader().read(write(tmp_path, name, content)).rows
+    row, = reader().read(write_file(tmp_path / name, content)).rows
     assert row[:3] == (3, ("a cat",), "x")
 
 
@@ -48,7 +43,7 @@ def test_the_line_with_which_excel_names_the_delimiter_is_no_row(name, content, 
     ("Text,text,label", ["text"])])
 def test_usual_names_are_found(names, text, tmp_path):
     found = reader()
-    found.read(write(tmp_path, "train.csv", f"{names}\na,b,c\nd,e,f\n"))
+    found.read(write_file(tmp_path / "train.csv", f"{names}\na,b,c\nd,e,f\n"))
     assert found.text == text and len(found.label) == 1
 
 
@@ -75,7 +70,7 @@ MANY = "".join(f"a dog {number},{'xy'[number % 2]}\n" for number in range(20))
     (f"a cat,kind\n{MANY}a bird,z\n", [2], "header row"), (f"the text,label\n{ONCE}", [2], "header row"),
     (f"sentence,x\n{ONCE}", [2], "header row"), (f"sentence\n{TEXTS}", None, "header row")])
 def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp_path):
-    path = write(tmp_path, "test.csv", content)
+    path = write_file(tmp_path / "test.csv", content)
     with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks "
                        f"like a {expected}.* pass --header=true; if it is an example, pass --header=false"):
         reader([1], labels).read(path, needs_labels=False)
@@ -87,7 +82,7 @@ def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp
     # A first row in which a label of other rows occurs is an example.
     (True, "a,x\nb,y\nc,x\n", None)])
 def test_an_example_taken_for_a_header_is_noticed(header, content, count, tmp_path):
-    path = write(tmp_path, "train.csv", content)
+    path = write_file(tmp_path / "train.csv", content)
     if count:
         assert len(reader([1], [2], header).read(path).rows) == count
     else:
@@ -105,7 +100,7 @@ def test_an_example_taken_for_a_header_is_noticed(header, content, count, tmp_pa
     ("a cat sat on the mat,once\nso,x\nit,x\nis,y\nan,y\n", [2], None),
     ('"a cat sat on the mat, 3",unknown\nso,1\nit,2\n', None, None)])
 def test_a_real_first_row_is_an_example(content, labels, known, tmp_path):
-    part = reader([1], labels).read(write(tmp_path, "train.csv", content), labels is not None, known)
+    part = reader([1], labels).read(write_file(tmp_path / "train.csv", content), labels is not None, known)
     assert len(part.rows) == content.count("\n")
 
 
@@ -113,7 +108,7 @@ def test_a_real_first_row_is_an_example(content, labels, known, tmp_path):
     (None, "how good", "looks like a header row"),
     (True, "2.5", "but this row looks like an example: it has '2.5' in the column")])
 def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
-    path = write(tmp_path, "train.tsv", f"a\t{first}\nb\t1\nc\t2\n")
+    path = write_file(tmp_path / "train.tsv", f"a\t{first}\nb\t1\nc\t2\n")
     with pytest.raises(ValueError, match=":1: .*" + expected):
         reader([1], [2], header, "regression").read(path)
 
@@ -133,12 +128,12 @@ def test_labels_are_sorted_and_numbers_as_numbers_if_all_are(labels, ordered):
     ("train.jsonl", '{"text": "a", "red": true, "blue": false}\n{"text": "b", "red": 0, "blue": 0}\n'
                     '{"text": "c", "red": 1, "blue": true}\n')])
 def test_several_labels_in_a_column_each(name, content, tmp_path):
-    found = reader(["text"], ["red", "blue"], None, "multilabel").read(write(tmp_path, name, content))
+    found = reader(["text"], ["red", "blue"], None, "multilabel").read(write_file(tmp_path / name, content))
     assert [row.label for row in found.rows] == [("red",), (), ("red", "blue")]
 
 
 def test_numbers_of_json_are_labels_and_scores(tmp_path):
-    path = write(tmp_path, "train.jsonl", '{"text": "a", "label": 1}\n{"label": 2, "text": "b"}\n')
+    path = write_file(tmp_path / "train.jsonl", '{"text": "a", "label": 1}\n{"label": 2, "text": "b"}\n')
     for task_type, labels in (("classification", ["1", "2"]), ("regression", [1.0, 2.0])):
         assert [row.label for row in reader(task_type=task_type).read(path).rows] == labels
 
@@ -153,8 +148,8 @@ def test_numbers_of_json_are_labels_and_scores(tmp_path):
 def test_labels_of_a_test_file_without_names_are_recognized(training, content, is_labelled, tmp_path):
     found = reader([1], [-1], False)
     if training:
-        found.read(write(tmp_path, "train.tsv", training))
-    part = found.read(write(tmp_path, "test.tsv", content), needs_labels=False, known=["x", "y"])
+        found.read(write_file(tmp_path / "train.tsv", training))
+    part = found.read(write_file(tmp_path / "test.tsv", content), needs_labels=False, known=["x", "y"])
     assert part.is_labelled == is_labelled
 
 
@@ -166,7 +161,7 @@ def test_labels_of_a_test_file_without_names_are_recognized(training, content, i
     ("test.jsonl", '{"question": "a", "answer": "b", "kind": null}\n', None)])
 def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     part = reader(["question", "answer"], ["kind"]).read(
-        write(tmp_path, name, content), needs_labels=False, known=["x", "y"])
+        write_file(tmp_path / name, content), needs_labels=False, known=["x", "y"])
     assert part.is_labelled == bool(labels)
     assert [row.label for row in part.rows] == (labels or [None] * len(part.rows))
 
@@ -211,7 +206,7 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     ("a.jsonl.gz", b"text\n", "is not a gzip file, or is damaged"),
     ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is truncated")])
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expected, tmp_path):
-    path = write(tmp_path, name, content)
+    path = write_file(tmp_path / name, content)
     with pytest.raises(ValueError) as error:
         reader().read(path)
     assert expected in str(error.value) and str(error.value).startswith(path)
@@ -225,12 +220,12 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice")])
 def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
     with pytest.raises(ValueError) as error:
-        reader(text, label).read(write(tmp_path, "train.csv", "question,answer,kind\na,b,x\n"))
+        reader(text, label).read(write_file(tmp_path / "train.csv", "question,answer,kind\na,b,x\n"))
     assert expected in str(error.value)
 
 
 def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
-    path = write(tmp_path, "test.jsonl", '{"text": "b", "label": "x"}\n{"text": "a"}\n')
+    path = write_file(tmp_path / "test.jsonl", '{"text": "b", "label": "x"}\n{"text": "a"}\n')
     for label in (None, ["label"]):
         with pytest.raises(ValueError, match="test.jsonl:2: the row has no 'label', only 'text'"):
             reader(["text"], label).read(path, needs_labels=False)
@@ -242,7 +237,7 @@ def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_p
 def test_only_what_may_be_a_header_row_is_said_to_be_one(content, name, line, is_advised, tmp_path):
     columns = [[1], [2]] if name.endswith(".csv") else [["1"], ["2"]]
     with pytest.raises(ValueError, match=f":{line}: the score") as error:
-        reader(*columns, False, "regression").read(write(tmp_path, name, content))
+        reader(*columns, False, "regression").read(write_file(tmp_path / name, content))
     assert ("pass --header=true" in str(error.value)) == is_advised
 
 
@@ -277,7 +272,7 @@ def test_labels_that_look_the_same_are_refused(labels, said):
     (["red"], '["x,y"]', ":2: the label 'x,y' contains ','"),
     (["red", "a,b"], "1", ":1: the label 'a,b' contains ','")])
 def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tmp_path):
-    path = write(tmp_path, "train.jsonl", '{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
+    path = write_file(tmp_path / "train.jsonl", '{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
                  f'{{"text": "b", "red": {value}, "blue": 0, "a,b": 0}}\n')
     with pytest.raises(ValueError) as error:
         reader(["text"], label, None, "multilabel").read(path)
@@ -290,5 +285,5 @@ def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tm
                                                          "tab")])
 def test_a_file_of_labels_is_checked(content, expected, tmp_path):
     with pytest.raises(ValueError, match=expected):
-        row_examples.read_labels(write(tmp_path, "labels.txt", content))
-    assert row_examples.read_labels(write(tmp_path, "labels.txt", "b\na \n")) == ["b", "a"]
+        row_examples.read_labels(write_file(tmp_path / "labels.txt", content))
+    assert row_examples.read_labels(write_file(tmp_path / "labels.txt", "b\na \n")) == ["b", "a"]

@@ -8,6 +8,7 @@ import functools
 import gzip
 import json
 
+from helpers import write_file
 from hypothesis import given
 from hypothesis import strategies as some
 import pytest
@@ -100,12 +101,6 @@ def readers_of_rows(table, path, tokenizer, **more):
             "prediction from a pipe": lambda: asked(task, its_model, path, 0)}
 
 
-def write(directory, table, data):
-    path = directory / table.name
-    path.write_bytes(data)
-    return str(path)
-
-
 def expected(examples, name):
     """Returns the examples as the reader with this name returns them."""
     if name == "export":
@@ -117,7 +112,7 @@ def expected(examples, name):
 @given(data=some.data())
 def test_rows_are_the_same_in_any_form_for_all_readers(kind, directory, tokenizer, data):
     table = data.draw(written.tables(kind))
-    path = write(directory, table, table.content()[0])
+    path = write_file(directory / table.name, table.content()[0])
     for name, read in readers_of_rows(table, path, tokenizer).items():
         assert read() == expected(table.examples(), name), (name, table.flags)
 
@@ -148,7 +143,7 @@ def test_all_readers_refuse_a_bad_row_and_training_can_skip_it(kind, directory, 
     what = data.draw(some.sampled_from(sorted(faults)))
     faults[what](table, index)
     content, _, lines = table.content()
-    path = write(directory, table, content)
+    path = write_file(directory / table.name, content)
     readers = readers_of_rows(table, path, tokenizer)
     assert_refused({name: readers[name] for name in readers if not needs_label
                     or name in ("training", "evaluation", "export")}, path, lines[index])
@@ -169,7 +164,7 @@ def test_all_readers_refuse_a_bad_header_or_file(kind, directory, tokenizer, dat
         content, line, _ = table.content()
     else:
         content = faults[what](table.content()[0])
-    path = write(directory, table, content)
+    path = write_file(directory / table.name, content)
     readers = readers_of_rows(table, path, tokenizer)
     # A file without inputs gets no answers. For a file that is not gzip, the error of predict.py is tested in
     # tests/commands/test_predict.py.

@@ -2,6 +2,7 @@
 
 import json
 
+from helpers import write_file
 import pytest
 
 from bertlib.rows import faults
@@ -11,13 +12,8 @@ from bertlib.tasks.tagging.tagging_data import Sentence
 GOOD = '{"tokens": ["Ana", "Ruiz"], "ner_tags": ["B-PER", "I-PER"], "id": 7}\n'
 
 
-def write(path, text):
-    path.write_text(text, encoding="utf-8")
-    return str(path)
-
-
 def test_words_and_tags_have_two_names_each(tmp_path):
-    path = write(tmp_path / "train.JSON", GOOD + '{"words": ["a"], "tags": ["O"]}\n\n')
+    path = write_file(tmp_path / "train.JSON", GOOD + '{"words": ["a"], "tags": ["O"]}\n\n')
     file = tagged_json_lines.read_tagged(path)
     assert file.is_tagged and file.sentences == [Sentence(["Ana", "Ruiz"], ["B-PER", "I-PER"], [1, 1]),
                                                  Sentence(["a"], ["O"], [2])]
@@ -36,7 +32,7 @@ def test_words_and_tags_have_two_names_each(tmp_path):
     ("", "the line is blank; remove it."), ("[1]", "each line is a JSON object"),
     ('{"tokens": [', "the line is not valid JSON")])
 def test_errors_name_the_line(line, message, tmp_path):
-    path = write(tmp_path / "train.jsonl", f"{GOOD}{line}\n{GOOD}")
+    path = write_file(tmp_path / "train.jsonl", f"{GOOD}{line}\n{GOOD}")
     with pytest.raises(ValueError) as error:
         tagged_json_lines.read_tagged(path)
     assert str(error.value).startswith(f"{path}:2: ") and message in str(error.value)
@@ -45,7 +41,7 @@ def test_errors_name_the_line(line, message, tmp_path):
 def test_all_bad_lines_are_listed_or_left_out(tmp_path):
     good = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
     bad = '{"tokens": []}\n{"tokens": ["a"]}\nno\n{"tokens": ["a"], "ner_tags": ["X"]}\n'
-    path = write(tmp_path / "a.jsonl", good + bad + good * 5)
+    path = write_file(tmp_path / "a.jsonl", good + bad + good * 5)
     with pytest.raises(ValueError, match="4 lines cannot be used") as caught:
         tagged_json_lines.read_tagged(path)
     assert [line.split(":")[1] for line in str(caught.value).split("\n")[1:-1]] == ["2", "3", "4", "5"]
@@ -55,20 +51,23 @@ def test_all_bad_lines_are_listed_or_left_out(tmp_path):
     assert [one.line for one in bad_lines.found] == [2, 3, 4, 5]
 
 
+def read(directory, text, **options):
+    return tagged_json_lines.read_tagged(write_file(directory / "test.jsonl", text), **options)
+
+
 def test_tags_of_a_test_file_are_optional(tmp_path):
     only_o = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
     for text in ('{"tokens": ["a"]}\n', only_o, '{"tokens": ["a"], "ner_tags": null}\n' + only_o):
-        file = tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", text), tagged=None)
+        file = read(tmp_path, text, tagged=None)
         assert not file.is_tagged and file.sentences[0] == Sentence(["a"], None, [1])
     with pytest.raises(ValueError, match=":2: the tags are missing"):
-        tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", GOOD + '{"tokens": ["a"]}'), tagged=4)
+        read(tmp_path, GOOD + '{"tokens": ["a"]}', tagged=4)
     with pytest.raises(ValueError, match="the file is blank"):
-        tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", "\n"))
+        read(tmp_path, "\n")
 
 
 def test_predictions_are_added_to_each_line(tmp_path):
-    file = tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", '{"id": "é", "words": ["a", "b"]}\n'),
-                                         tagged=None)
+    file = read(tmp_path, '{"id": "é", "words": ["a", "b"]}\n', tagged=None)
     text = file.add_predictions([tagging_data.Prediction(["O", "B-X"], [0.5, 0.25])])
     assert text.startswith('{"id": "é", ') and json.loads(text) == {
         "id": "é", "words": ["a", "b"], "predicted_tags": ["O", "B-X"], "tag_probabilities": [0.5, 0.25]}

@@ -4,6 +4,7 @@
 import random
 import re
 
+from helpers import write_file
 from hypothesis import given
 from hypothesis import strategies as some
 import pytest
@@ -21,13 +22,8 @@ FILE = ("\ufeff-DOCSTART- -X- -X- O\r\n\r\n# a comment, before a sentence\nAna\t
         "#\tNN I-NP O  \n10\u00a0000 NN B-NP O\n\n\n# another\n-DOCSTART-\n# NN I-NP I-LOC\nis NN I-NP O")
 
 
-def write(path, text):
-    path.write_bytes(text.encode("utf-8"))
-    return str(path)
-
-
 def test_a_file_is_read_and_written_line_by_line(tmp_path):
-    file = tagging_data.read_conll(write(tmp_path / "f.txt", FILE))
+    file = tagging_data.read_conll(write_file(tmp_path / "f.txt", FILE))
     assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
                               Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
     assert file.width == 4 and file.is_tagged
@@ -42,7 +38,7 @@ def test_a_file_is_read_and_written_line_by_line(tmp_path):
     ("a NN\nb O\n", None, None), ("a B-X\nb O\n", None, ["B-X", "O"]), ("a\nb\n", None, None),
     ("a O\nb O\n", None, None), ("a B-X\nb O\n", 3, None), ("a B-X\nb O\n", 2, ["B-X", "O"])])
 def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
-    file = tagging_data.read_conll(write(tmp_path / "f.txt", text), tagged=tagged)
+    file = tagging_data.read_conll(write_file(tmp_path / "f.txt", text), tagged=tagged)
     assert file.sentences[0].tags == expected and file.is_tagged == (expected is not None)
 
 

@@ -2,6 +2,7 @@
 
 import types
 
+from helpers import WordTokenizer
 import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
@@ -25,16 +26,6 @@ class FixedModel:
 
     def get_pooled_output(self):
         return tf.constant(POOLED, tf.float32)
-
-
-class Words:
-    """A tokenizer that splits at spaces. The id of a token is its length."""
-
-    def tokenize(self, text):
-        return text.split()
-
-    def convert_tokens_to_ids(self, tokens):
-        return [len(token) for token in tokens]
 
 
 @pytest.fixture(autouse=True)
@@ -111,17 +102,17 @@ def test_labels_are_read_from_files_as_they_were_written(target, labels, expecte
     examples = [classifier_features.InputExample(f"train-{index}", "a b", "c", label)
                 for index, label in enumerate(labels)]
     path = str(tmp_path / "eval.tf_record")
-    classifier_features.file_based_convert_examples_to_features(examples, target, 8, Words(), path)
+    classifier_features.file_based_convert_examples_to_features(examples, target, 8, WordTokenizer(), path)
     input_fn = classification_head.file_based_input_fn_builder(path, 8, False, False, target=target)
     batches = [tf.data.make_one_shot_iterator(input_fn({"batch_size": 3})).get_next()]
     if target.is_score:
-        features = classifier_features.convert_examples_to_features(examples, None, 8, Words())
+        features = classifier_features.convert_examples_to_features(examples, None, 8, WordTokenizer())
         input_fn = classification_head.input_fn_builder(features, 8, False, False)
         batches.append(tf.data.make_one_shot_iterator(input_fn({"batch_size": 3})).get_next())
     with tf.Session() as session:
         assert all(batch["label_ids"].tolist() == expected for batch in session.run(batches))
     padding = classifier_features.convert_single_example(
-        9, classifier_features.PaddingInputExample(), target, 8, Words())
+        9, classifier_features.PaddingInputExample(), target, 8, WordTokenizer())
     assert padding.label_id == target.padding_label and not padding.is_real_example
 
 
@@ -152,4 +143,4 @@ def test_the_best_of_a_prediction():
 def test_a_label_that_is_none_of_the_target_is_refused(target, label, expected):
     example = classifier_features.InputExample("train-3", "a", "b", label)
     with pytest.raises(ValueError, match=f"example train-3: {expected}"):
-        classifier_features.convert_single_example(9, example, target, 8, Words())
+        classifier_features.convert_single_example(9, example, target, 8, WordTokenizer())
