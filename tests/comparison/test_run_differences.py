@@ -11,8 +11,13 @@ import tiny
 from bertlib.comparison import run_differences
 
 
-def write(directory, arrays, rows=()):
+def write(directory, arrays):
     tiny.write_tensorflow(directory / "model.ckpt-3", arrays)
+    return str(directory)
+
+
+def write_lines(directory, rows):
+    directory.mkdir(exist_ok=True)
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(directory)
 
@@ -36,8 +41,7 @@ def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
     rows = [{"step": step, "loss": 1 / step, "time": step, "steps_per_second": step} for step in (1, 2, 3)]
     rows.append({"step": 3, "evaluation": "dev", "eval_loss": 0.5, "time": 1})
     changed = [{**rows[0], "time": 9}, {**rows[1], "loss": 0.75}, {**rows[3], "eval_loss": None}]
-    first, second = (write(tmp_path / name, {"a": np.zeros(1, np.float32)}, values)
-                     for name, values in (("first", rows), ("second", changed)))
+    first, second = write_lines(tmp_path / "first", rows), write_lines(tmp_path / "second", changed)
     found = run_differences.compare_losses(first, second, 3)
     assert found["lines"] == 3 and found["different"] == 2 and found["first_difference"] == 2
     assert found["missing"] == [3]
@@ -45,63 +49,41 @@ def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
     assert run_differences.compare_losses(first, second, 1)["different"] == 0
 
 
-def write_training(directory, best_step=2, changes=(), step=3, rows=({"step": 1, "loss": 2.0},)):
-    """Writes the directory of a training with best weights, and returns the directory."""
-    arrays = {"a": np.ones(4, np.float32)}
-    write(directory, arrays, rows)
-    (directory / "model.ckpt-3.index").rename(directory / f"model.ckpt-{step}.index")
-    (directory / "model.ckpt-3.data-00000-of-00001").rename(
-        directory / f"model.ckpt-{step}.data-00000-of-00001")
-    (directory / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
-    record = model_directories.record(["0", "1"], started="now", settings={"keep_best": "m"})
-    write_json(directory / "run.json", record)
-    tiny.write_tensorflow(directory / "best" / f"model.ckpt-{best_step}", {**arrays, **dict(changes)})
-    write_json(directory / "best" / "best.json", {"metric": "m", "step": best_step, "value": 0.5,
-                                                  "first_step": 0, "training": "now", "earlier": []})
+ROWS = [{"step": 1, "loss": 2.0, "waiting_seconds": 0.5}, {"step": 2, "loss": 1.0}]
+WEIGHTS = np.ones(4, np.float32)
+
+
+def write_training(directory, step=3, rows=ROWS, best_step=2, best=WEIGHTS, results=()):
+    """Writes the directory of a training with best weights and results. Returns the directory."""
+    for path, number, array in ((directory, step, WEIGHTS), (directory / "best", best_step, best)):
+        tiny.write_tensorflow(path / f"model.ckpt-{number}", {"a": array})
+    write_lines(directory, rows)
+    write_json(directory / "run.json", model_directories.record(
+        ["0", "1"], started="now", settings={"keep_best": "m"}))
+    write_json(directory / "best" / "best.json", {
+        "metric": "m", "step": best_step, "value": 0.5, "first_step": 0, "training": "now", "earlier": []})
+    for name, text in {"eval_results.txt": "eval_loss = 1\n", **dict(results)}.items():
+        (directory / name).write_text(text)
     return str(directory)
 
 
-def test_best_weights_are_compared(tmp_path):
-    original = write_training(tmp_path / "original")
-    found = run_differences.compare(original, write_training(tmp_path / "same"), 3)
-    assert found["same"] and found["weights"][-1]["variables"] == 1
-    assert "Weights: best/, step 2, 1 variable: the same\n" in run_differences.to_text(found)
-    changed = write_training(tmp_path / "changed", changes={"a": np.array([1, 1, 1, 2], np.float32)})
-    found = run_differences.compare(original, changed, 3)
-    assert not found["same"]
-    text = run_differences.to_text(found)
-    assert text.startswith("DIFFERENT. The first difference is in the values of step 2.")
-    assert "Weights: best/, step 2, 1 variable: 1 differ; largest difference: 1 absolute" in text
-    found = run_differences.compare(original, write_training(tmp_path / "later", best_step=3), 3)
-    assert not found["same"] and "Weights: best/: step 2 -> 3\n" in run_differences.to_text(found)
-    assert run_differences.compare(original, changed, 3, is_whole=False)["same"]
-
-
-def test_a_continued_training_with_replicas_has_the_same_bits(tmp_path):
-    rows = [{"step": 1, "loss": 2.0, "waiting_seconds": 0.5}, {"step": 2, "loss": 1.0}]
-    original = write_training(tmp_path / "original", rows=rows)
-    repeated = write_training(tmp_path / "repeated", rows=[{**rows[0], "waiting_seconds": 0.75}])
-    found = run_differences.compare(original, repeated, 3)
-    assert found["same"] and found["losses"]["missing"] == [2]
-    assert "not compared, because the repetition lacks these log lines: steps 2\n" in (
-        run_differences.to_text(found))
-
-
-def test_a_repetition_that_ended_earlier_is_different(tmp_path):
-    original, repeated = write_training(tmp_path / "original"), write_training(tmp_path / "b", step=2)
-    found = run_differences.compare(original, repeated, 3)
-    assert not found["same"] and found["reached_step"] == 2
-    assert "Weights: step 3: not compared, because the repetition ended at step 2\n" in (
-        run_differences.to_text(found))
-
-
-def test_results_of_one_directory_are_named(tmp_path):
-    original, repeated = write_training(tmp_path / "original"), write_training(tmp_path / "repeated")
-    (tmp_path / "original" / "eval_results.txt").write_text("eval_loss = 1\n")
-    (tmp_path / "original" / "test_results.tsv").write_text("0.5\t0.5\n")
-    (tmp_path / "repeated" / "eval_results.txt").write_text("eval_loss = 2\n")
-    found = run_differences.compare(original, repeated, 3)
-    assert not found["same"]
-    text = run_differences.to_text(found)
-    assert "Results: eval_results.txt: differs\n" in text
-    assert "Results: test_results.tsv: not compared, because only one directory has this file\n" in text
+@pytest.mark.parametrize("changes, is_same, text", [
+    ({"rows": [{**ROWS[0], "waiting_seconds": 0.75}, ROWS[1]]}, True,
+     "Weights: best/, step 2, 1 variable: the same"),
+    # After a kill, the lines of the last steps may be missing.
+    ({"rows": ROWS[:1]}, True, "not compared, because the repetition lacks these log lines: steps 2"),
+    ({"best": np.array([1, 1, 1, 2], np.float32)}, False,
+     "Weights: best/, step 2, 1 variable: 1 differ; largest difference: 1 absolute"),
+    ({"best_step": 3}, False, "Weights: best/: step 2 -> 3"),
+    ({"step": 2}, False, "Weights: step 3: not compared, because the repetition ended at step 2"),
+    ({"results": {"eval_results.txt": "eval_loss = 2\n"}}, False, "Results: eval_results.txt: differs"),
+    ({"results": {"test_results.tsv": "0.5\n"}}, True,
+     "Results: test_results.tsv: not compared, because only one directory has this file")])
+def test_differences_of_two_trainings_are_named(changes, is_same, text, tmp_path):
+    original, other = write_training(tmp_path / "original"), write_training(tmp_path / "other", **changes)
+    found = run_differences.compare(original, other, 3)
+    report = run_differences.to_text(found)
+    assert found["same"] == is_same and text in report
+    if "best" in changes:
+        assert report.startswith("DIFFERENT. The first difference is in the values of step 2.")
+        assert run_differences.compare(original, other, 3, is_whole=False)["same"]

@@ -3,10 +3,8 @@
     python plain_tensorflow.py CALLS RESULTS [tensorflow_text]
 
 CALLS is a JSON file with a list of [SavedModel, signature, {input: nested lists}]. RESULTS is the JSON file
-to
-write: for each call, {output: nested lists}, or the message of an error. JSON cannot contain bytes, so the
-  bytes
-of "examples" are encoded as Latin-1 characters.
+to write: for each call, {output: nested lists}, or the message of an error. JSON cannot contain bytes, so the
+bytes of "examples" are encoded as Latin-1 characters.
 """
 
 import importlib

@@ -4,9 +4,9 @@ The files of killed exports are removed.
 """
 
 import concurrent.futures
+import multiprocessing
 import os
 import shutil
-import signal
 import time
 
 from bertlib.estimator import saved_model
@@ -20,17 +20,11 @@ def export(directory, content, wait=0):
     return os.fsdecode(final)
 
 
-def in_child(function, *arguments):
-    """Starts a function in a forked child. Returns the process id of the child."""
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            function(*arguments)
-            code = 0
-        finally:
-            os._exit(code)
-    return pid
+def start(*arguments):
+    """Starts an export in a child process, and returns the process."""
+    child = multiprocessing.get_context("fork").Process(target=export, args=arguments)
+    child.start()
+    return child
 
 
 def contents(directory):
@@ -42,10 +36,12 @@ def contents(directory):
 
 def test_exports_of_one_second_are_versions_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1700000000.5)
-    children = [in_child(export, tmp_path / "export", f"{number}", 0.2) for number in range(4)]
+    children = [start(tmp_path / "export", f"{number}", 0.2) for number in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda number: export(tmp_path / "export", f"{number}", 0.2), range(4, 8)))
-    assert all(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 for pid in children)
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
     found = contents(tmp_path / "export")
     assert sorted(found.values()) == [f"{number}" for number in range(8)]
     assert sorted(map(int, found)) == list(range(1700000000, 1700000008))
@@ -59,13 +55,13 @@ def test_an_export_is_newer_than_one_of_a_machine_whose_clock_is_ahead(tmp_path)
 
 def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
     directory = tmp_path / "export"
-    pid = in_child(export, directory, "never", 600)
+    child = start(directory, "never", 600)
     while not list(directory.glob("temp-*/content")):
         time.sleep(0.01)
     first = export(directory, "first")
     assert list(directory.glob("temp-*/content"))  # files of a process that still runs
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    child.kill()
+    child.join()
     (directory / "temp-1").mkdir()  # without a lock file, its process is unknown
     second = export(directory, "second")
     assert contents(directory) == {os.path.basename(first): "first", os.path.basename(second): "second",

@@ -2,7 +2,7 @@
 
 import browser as browsers
 from http_clients import Held, running
-from model_directories import TAGS, linear, write
+from model_directories import linear, write
 import pytest
 
 from bertlib import serving
@@ -88,69 +88,46 @@ def test_a_token_is_asked_for(browser, classifier):
     check_quiet(browser)
 
 
-def marks(browser):
-    """Returns [[text before the mark, text of the mark], …], without the names of entities."""
-    return browser.run("""return [...document.querySelectorAll("#result mark")].map((mark) =>
-        [mark.previousSibling ? mark.previousSibling.textContent : "", mark.firstChild.textContent])""")
+class Fixed(Held):
+    """A predictor with the fields and the answer of another task."""
+
+    def __init__(self, classifier, task, value):
+        super().__init__(classifier)
+        self.task, self.value = task, value
+        self.fields = ("question", "context") if task == "questions" else ("text",)
+        self.required = len(self.fields)
+        self.prepare = lambda **question: ([{"input_ids": [1]}], question)
+
+    def answer(self, prepared):
+        return [self.value] * len(prepared)
 
 
-def test_entities_are_marked_at_their_characters(browser, tiny_model, tmp_path):
-    path = write(tmp_path / "tags", tiny_model, "tagging", linear(5), TAGS)
-    # 🙂 counts as two units in a string of JavaScript, and as one character in Python.
-    text = "🙂🙂 the <b>cat</b> sees 🙂 the dog <i> today the house"
-    with serving.load(str(path)) as predictor, running(predictor) as server:
+# 🙂 counts as two units in a string of JavaScript, and as one character in Python.
+TEXT = "🙂🙂 the <b>cat</b> sees 🙂 the dog"
+ENTITIES = [{"type": "ANIMAL", "text": TEXT[start:end], "score": 0.5, "start": start, "end": end}
+            for start, end in ((7, 17), (29, 32))]
+
+
+@pytest.mark.parametrize("task, value, words, marked", [
+    ("tagging", {"words": TEXT.split(), "tags": ["O"] * 7, "entities": ENTITIES}, "entities: 2",
+     [["🙂🙂 the ", "<b>cat</b>"], [" sees 🙂 the ", "dog"]]),
+    ("questions", {"answer": "dog", "probability": 0.9, "start": 29, "end": 32}, "dog",
+     [[TEXT.removesuffix("dog"), "dog"]]),
+    ("questions", {"answer": "", "probability": 0.9, "start": 0, "end": 0}, "contains no answer", []),
+    ("multilabel", {"labels": [], "probabilities": {"a": 0.25}}, "no label", []),
+    ("multilabel", {"labels": ["a", "b"], "probabilities": {"a": 0.75, "b": 0.75}}, "a, b", []),
+    ("regression", {"score": 3.5}, "3.5", []), ("vectors", {"vector": [0.5] * 16}, "16 numbers", []),
+    ("masked_words", {"masks": [[{"token": "cat", "probability": 0.5}]]}, "cat", [])])
+def test_answers_of_other_tasks(task, value, words, marked, browser, classifier):
+    model = Fixed(classifier, task, value)
+    with running(model) as server:
         open_page(browser, server)
-        browser.run('document.querySelector("#text").value = arguments[0]', text)
-        found, entities = answer(browser), predictor(text)["entities"]
-        assert entities and f"entities: {len(entities)}" in found
-        assert [mark for _, mark in marks(browser)] == [entity["text"] for entity in entities]
-        assert browser.run('return document.querySelector("#result .text").firstChild.textContent') == (
-            text[:entities[0]["start"]])
+        for name in model.fields:
+            browser.run(f'document.querySelector("#{name}").value = arguments[0]', TEXT)
+        assert words in answer(browser)
+        assert marked == browser.run("""return [...document.querySelectorAll("#result mark")].map((mark) =>
+            [mark.previousSibling ? mark.previousSibling.textContent : "", mark.firstChild.textContent])""")
     check_quiet(browser)
-
-
-def test_the_answer_is_marked_in_the_paragraph(browser, tiny_model, tmp_path):
-    path = write(tmp_path / "squad", tiny_model, "questions",
-                 {"cls/squad/output_weights": (2, 16), "cls/squad/output_bias": (2,)}, task="SQuAD 1.1",
-                 doc_stride=4, max_query_length=6)
-    context = "🙂 the old <b>cat</b> sees a dog . " * 3
-    with serving.load(str(path)) as predictor, running(predictor) as server:
-        open_page(browser, server)
-        browser.type("#question", "what sees the dog")
-        browser.run('document.querySelector("#context").value = arguments[0]', context)
-        found, expected = answer(browser), predictor("what sees the dog", context)
-        assert found.splitlines()[0].strip() == expected["answer"].strip()
-        before, mark = marks(browser)[0]
-        assert (before, mark) == (context[:expected["start"]], expected["answer"])
-    check_quiet(browser)
-
-
-def test_no_answer_and_other_tasks(browser, classifier):
-    class Fixed(Held):
-        value, required = None, 1
-
-        def prepare(self, **question):
-            return [{"input_ids": [1]}], question
-
-        def answer(self, prepared):
-            return [self.value] * len(prepared)
-
-    model = Fixed(classifier)
-    del model.prepare  # the method of the classifier
-    for task, value, words in (
-            ("questions", {"answer": "", "probability": 0.9, "start": 0, "end": 0}, "contains no answer"),
-            ("multilabel", {"labels": [], "probabilities": {"a": 0.25}}, "no label"),
-            ("multilabel", {"labels": ["a", "b"], "probabilities": {"a": 0.75, "b": 0.75}}, "a, b"),
-            ("regression", {"score": 3.5}, "3.5"), ("vectors", {"vector": [0.5] * 16}, "16 numbers"),
-            ("masked_words", {"masks": [[{"token": "cat", "probability": 0.5}]]}, "cat")):
-        model.task, model.value = task, value
-        model.fields = ("question", "context") if task == "questions" else ("text",)
-        with running(model) as server:
-            open_page(browser, server)
-            for name in model.fields:
-                browser.type(f"#{name}", "a cat")
-            assert words in answer(browser)
-        check_quiet(browser)
 
 
 def test_the_description_of_the_interface(browser, classifier):
