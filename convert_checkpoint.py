@@ -1,7 +1,5 @@
 """Converts checkpoints of TensorFlow and Hugging Face. See `python convert_checkpoint.py --help`."""
-from bertlib.command_line import launch
-
-from bertlib.commands import convert_checkpoint
+from bertlib.commands import convert_checkpoint, launch
 
 if __name__ == "__main__":
     launch.start(convert_checkpoint)

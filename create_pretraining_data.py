@@ -18,13 +18,13 @@ import os
 
 from absl import flags, logging
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.data import example_encoding, record_files
-from bertlib.flag_table import entries, shared
-from bertlib.runs import checks, model_config, vocabularies
+from bertlib.data import corpus, example_encoding, record_files
+from bertlib.runs import checks, entries, model_config, vocabularies
 from bertlib.system import files
-from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
+from bertlib.tasks import shared_flags
+from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
@@ -61,12 +61,12 @@ ENTRIES = entries.section("Files", None, [
                     "Number of documents that are shuffled together. Random second sentences also come from "
                     "these documents. Each process keeps this number of documents and their instances in "
                     "memory. If you change this number, the content of the files changes.", least=2),
-]) + shared.TOKENIZER + entries.section("Memory and speed", None, [
+]) + shared_flags.TOKENIZER + entries.section("Memory and speed", None, [
     entries.Integer("num_workers", 1,
                     "Number of processes; 0: one for each CPU core. The number of processes does not change "
                     "the files. Each process works on --shuffle_buffer_documents documents at a time, so "
                     "several processes help only if the text has more than --shuffle_buffer_documents "
-                    "documents.", least=0, most=shared.MAX_WORKERS, advanced="memory and speed"),
+                    "documents.", least=0, most=shared_flags.MAX_WORKERS, advanced="memory and speed"),
     entries.Text("beam_runner", None,
                  "Apache Beam runner that does the work: DirectRunner (on this machine), FlinkRunner, "
                  "SparkRunner, DataflowRunner or another one. The output files are the same with every "

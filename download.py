@@ -1,7 +1,5 @@
 """Fetches published checkpoints and data. See `python download.py --help`."""
-from bertlib.command_line import launch
-
-from bertlib.commands import download
+from bertlib.commands import download, launch
 
 if __name__ == "__main__":
     launch.start(download)

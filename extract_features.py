@@ -18,19 +18,17 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.data import unknown_tokens
+from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
-from bertlib.flag_table import entries, shared
-from bertlib.replicas import replica_group
-from bertlib.runs import checks, model_config, run_record, vocabularies
+from bertlib.runs import checks, entries, model_config, run_record, vocabularies
 from bertlib.runs.settings import refuse_directory, require_file
-from bertlib.system import files, locks
+from bertlib.system import files, locks, replica_group
+from bertlib.tasks import model_checks, shared_flags
+from bertlib.tasks.classification import feature_extraction
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name
-from bertlib.tasks.pretraining import corpus
-from bertlib.tasks.vectors import feature_extraction
-from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public names of this script
+from bertlib.tasks.classification.feature_extraction import (  # noqa: F401  public names of this script
     InputExample,
     InputFeatures,
     convert_examples_to_features,
@@ -38,7 +36,6 @@ from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public nam
     model_fn_builder,
     read_examples,
 )
-from bertlib.training import model_checks
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
@@ -63,7 +60,8 @@ ENTRIES = entries.section("Vectors", None, [
     entries.Integer("batch_size", 32, "Number of lines in a batch.", least=1),
     entries.Switch("use_one_hot_embeddings", False,
                    "Compute the embedding lookup as a matrix product. The result is the same."),
-]) + shared.model(max_seq_length=128) + shared.TOKENIZER + shared.REPLICAS + shared.TPUS
+]) + shared_flags.model(max_seq_length=128) + shared_flags.TOKENIZER + shared_flags.REPLICAS + (
+    shared_flags.TPUS)
 
 common_flags.define(ENTRIES)
 

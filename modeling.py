@@ -24,10 +24,9 @@ from bertlib.checkpoints.bert_config import (  # noqa: F401  public names of thi
     variable_shapes,
 )
 from bertlib.estimator.step_config import RECOMPUTE, StepConfig
-from bertlib.graph import randomness, recompute_grad
-from bertlib.kernels import kernel_choice
-from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name
-from bertlib.kernels.packing import Packing
+from bertlib.graph import kernel_choice, randomness, recompute_grad
+from bertlib.graph.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name
+from bertlib.graph.packing import Packing
 
 # This number is added to the attention score of a masked position. It is far below any real score. The
 # number is not infinite, because infinite scores can become NaN.
@@ -73,9 +72,9 @@ class BertModel(object):
           first_token_only: whether to compute the last layer only at the first position, [CLS], which is
             sufficient for the pooler. The output of the last layer is then [B, 1, W].
           compile_kernels: whether to use kernels that are compiled for this machine's CPU; see
-            `bertlib.kernels.kernel_choice`.
+            `bertlib.graph.kernel_choice`.
           remove_padding: whether the encoder skips padding in training. The outputs of the encoder are then
-            zero at padding, except at a few positions (see `bertlib.kernels.packing`). The dropout masks
+            zero at padding, except at a few positions (see `bertlib.graph.packing`). The dropout masks
             differ from the masks of a run with padding. They also depend on the division of the batch into
             micro-batches: the masks of a micro-batch are not slices of the masks of the whole batch.
           frozen_layers: number of layers that are not trained, see `transformer_model`.

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints.bert_config import is_frozen, layer_index
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import collectives
+from bertlib.graph import collectives, native
 from bertlib.graph.graph_keys import (
     CONSECUTIVE_SKIPPED_STEPS,
     GRADIENT_ACCUMULATION,
@@ -23,7 +23,6 @@ from bertlib.graph.graph_keys import (
     OPTIONAL_IN_CHECKPOINT,
 )
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
-from bertlib.kernels import native
 
 # A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
 # small variable.

@@ -1,7 +1,5 @@
 """Repeats a training, and compares the results bit by bit. See `python reproduce.py --help`."""
-from bertlib.command_line import launch
-
-from bertlib.commands import reproduce
+from bertlib.commands import launch, reproduce
 
 if __name__ == "__main__":
     launch.start(reproduce)

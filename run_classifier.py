@@ -18,9 +18,11 @@ The next command uses a GLUE task and a published model:
 
 from absl import flags
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.tasks import targets
+from bertlib.runs import targets
+from bertlib.tasks import driver
+from bertlib.tasks.classification import classification_task, task_module
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
     create_model,
     file_based_input_fn_builder,
@@ -47,8 +49,6 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
     file_based_convert_examples_to_features,
     get_processor,
 )
-from bertlib.tasks.classification.task import classification, task_module
-from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
@@ -67,7 +67,7 @@ def main(_):
         driver.run(task)
         return
     with task_module.name_line_in_errors(settings):
-        driver.run(classification.Classification(settings))
+        driver.run(classification_task.Classification(settings))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ import functools
 
 from absl import flags
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
 from bertlib.checkpoints import hub_module
-from bertlib.tasks import head, hub_encoder, targets
-from bertlib.tasks.classification import classification_head
-from bertlib.tasks.classification.task import hub_classification, task_module
-from bertlib.training import driver
+from bertlib.runs import targets
+from bertlib.tasks import driver, head, hub_encoder
+from bertlib.tasks.classification import classification_head, hub_classification, task_module
 import tokenization
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here

@@ -1,7 +1,5 @@
 """Fine-tunes BERT to tag words, for example names. See `python run_ner.py --help`."""
-from bertlib.command_line import launch
-
-from bertlib.commands import run_ner
+from bertlib.commands import launch, run_ner
 
 if __name__ == "__main__":
     launch.start(run_ner)

@@ -15,9 +15,10 @@ Leave --init_checkpoint out to start from random weights.
 
 from absl import flags
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.tasks import targets
+from bertlib.runs import targets
+from bertlib.tasks import driver
 from bertlib.tasks.pretraining import task as pretraining
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
     BATCH_TOTALS,
@@ -30,7 +31,6 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
     metric_fn,
     model_fn_builder,
 )
-from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 ENTRIES = targets.find_flags("run_pretraining")

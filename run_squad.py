@@ -14,10 +14,10 @@ published model:
 
 from absl import flags
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.runs import model_config
-from bertlib.tasks import targets
+from bertlib.runs import model_config, targets
+from bertlib.tasks import driver
 from bertlib.tasks.squad import task as question_answering
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
@@ -45,7 +45,6 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
     input_fn_builder,
     model_fn_builder,
 )
-from bertlib.training import driver
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 

@@ -1,7 +1,5 @@
 """Starts an HTTP server that answers inputs with a trained model. See `python serve.py --help`."""
-from bertlib.command_line import launch
-
-from bertlib.commands import serve
+from bertlib.commands import launch, serve
 
 if __name__ == "__main__":
     launch.start(serve)

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import bertlib.command_line  # noqa: F401  graph mode
+import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.data import input_pipeline
@@ -19,12 +19,11 @@ from bertlib.estimator import estimator_spec, memory_planner, profiling
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import tensorflow_internals
 from bertlib.system import gpu_libraries
-from bertlib.tasks import head
+from bertlib.tasks import estimator_setup, head
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head
-from bertlib.training import estimator_setup
 import modeling
 
 GPU = "GPU:0"

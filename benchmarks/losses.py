@@ -21,7 +21,7 @@ import numpy as np
 import results
 import tensorflow.compat.v1 as tf
 
-import bertlib.command_line  # noqa: F401  graph mode
+import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator

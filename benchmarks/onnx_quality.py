@@ -22,8 +22,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import results
 
 from bertlib import serving
-from bertlib.output_directory import model_directory
-from bertlib.runs import split_data
+from bertlib.runs import model_directory
+from bertlib.tasks import split_data
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",

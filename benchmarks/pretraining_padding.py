@@ -35,12 +35,12 @@ import numpy as np
 import results
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import launch
+from bertlib.commands import launch
 
 from bertlib.data import record_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
-from bertlib.kernels import kernel_choice
+from bertlib.graph import kernel_choice
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 import modeling
 import optimization

@@ -22,6 +22,7 @@ import results
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import plan_memory
+
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
 from bertlib.system import gpu_cards

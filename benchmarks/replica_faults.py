@@ -40,11 +40,14 @@ sys.path.insert(0, str(ROOT))
 
 import results  # noqa: E402
 
-import bertlib.command_line  # noqa: E402, F401  graph mode
+import bertlib.commands  # noqa: E402, F401  graph mode
 
-from bertlib.replicas import replica_meeting  # noqa: E402
-from bertlib.system import child_processes, network_namespace  # noqa: E402
-from bertlib.training import estimator_setup  # noqa: E402, F401  the modules that all commands load
+from bertlib.system import (  # noqa: E402
+    child_processes,
+    network_namespace,
+    replica_meeting,  # noqa: E402
+)
+from bertlib.tasks import estimator_setup  # noqa: E402, F401  the modules that all commands load
 
 # 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",

@@ -25,7 +25,7 @@ import results
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bertlib.comparison import paired_predictions  # noqa: E402 (needs the path above)
+from bertlib.reports import paired_predictions  # noqa: E402 (needs the path above)
 
 
 def read_runs(sweep_dir, metric):

@@ -41,9 +41,12 @@ import tasks
 
 sys.path.insert(0, results.ROOT)
 
-from bertlib.comparison import paired_predictions, paired_tests  # noqa: E402 (needs the path above)
-from bertlib.output_directory.directory import OutputDirectory  # noqa: E402
-from bertlib.sweeps import run_rows  # noqa: E402
+from bertlib.reports import (  # noqa: E402 (needs the path above)
+    paired_predictions,
+    paired_tests,
+    run_rows,  # noqa: E402
+)
+from bertlib.runs.output_directory import OutputDirectory  # noqa: E402
 from bertlib.system import child_processes, files  # noqa: E402
 
 # {name of the data: (name of the task, metric, flags)}. "MRPC-2490" means MRPC with 2,490 training examples.

@@ -25,9 +25,10 @@ import results
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import plan_memory
+
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
-from bertlib.kernels import formulas
+from bertlib.graph import formulas
 import modeling
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "_FusedMatMul", "Conv2D"}

@@ -16,9 +16,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
 
-from bertlib.command_line import common_flags  # noqa: E402
+from bertlib.commands import common_flags  # noqa: E402
 
-from bertlib.flag_table import entries  # noqa: E402
+from bertlib.runs import entries  # noqa: E402
 from bertlib.system import files  # noqa: E402
 
 PAGE = os.path.join(ROOT, "docs", "reference", "flags.md")

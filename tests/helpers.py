@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.runs import targets
 from bertlib.runs.settings import Settings
-from bertlib.tasks import targets
 import modeling
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -43,12 +43,11 @@ import pytest
 # The files from which statements are drawn: the code that turns flags and files into results.
 ROOMS = (
     "run_*.py",  # the published commands
-    "bertlib/command_line/*.py", "bertlib/commands/*.py",
-    "bertlib/training/*.py", "bertlib/runs/*.py",  # the driver
-    "bertlib/output_directory/*.py", "bertlib/comparison/*.py",  # the record, and comparisons of records
-    "bertlib/api/*.py", "bertlib/sweeps/*.py",  # callers of the driver
-    "bertlib/rows/*.py", "bertlib/data/*.py", "bertlib/tasks/**/*.py",  # readers, targets and answers
-    "bertlib/replicas/*.py", "bertlib/estimator/replica_sync.py",  # replicas
+    "bertlib/commands/*.py", "bertlib/api/*.py",  # callers of the driver
+    "bertlib/runs/*.py", "bertlib/reports/*.py",  # the record, and comparisons of records
+    "bertlib/data/*.py", "bertlib/tasks/**/*.py",  # readers, targets and answers; the driver
+    "bertlib/system/replica_*.py", "bertlib/system/value_encoding.py", "bertlib/system/cluster.py",
+    "bertlib/estimator/replica_sync.py",  # replicas
     "bertlib/checkpoints/resume.py", "bertlib/checkpoints/metrics_history.py",
     "bertlib/checkpoints/checkpoint_files.py",
     "bertlib/estimator/evaluation.py", "bertlib/estimator/training_session.py",

@@ -204,9 +204,9 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from bertlib.command_line import launch  # noqa: F401
+    from bertlib.commands import launch  # noqa: F401
 
-    from bertlib.training import estimator_setup  # noqa: F401
+    from bertlib.tasks import estimator_setup  # noqa: F401
 
     if _serve():
         _run(sys.argv[0])

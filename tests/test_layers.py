@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.commands import plan_memory
+
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head

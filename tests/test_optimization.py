@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import bert_config
 from bertlib.estimator import step_config
 from bertlib.estimator.step_config import StepConfig
-from bertlib.kernels import native as native_kernels
+from bertlib.graph import native as native_kernels
 import modeling
 import optimization
 

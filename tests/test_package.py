@@ -37,8 +37,8 @@ def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     expected = {str(path.relative_to(ROOT)) for room, paths in FILES.items() for path in paths
                 if room not in OUR_COMMANDS}
     expected.add("bertlib/py.typed")
-    expected |= {f"bertlib/kernels/cpp/{path.name}"
-                 for path in (ROOT / "bertlib" / "kernels" / "cpp").iterdir()}
+    expected |= {f"bertlib/graph/cpp/{path.name}"
+                 for path in (ROOT / "bertlib" / "graph" / "cpp").iterdir()}
     expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "bertlib").rglob("*.html")}
     expected |= {f"bertlib/{path.relative_to(ROOT)}" for path in (ROOT / "samples").rglob("*.*")
                  if path.suffix != ".pyc"}

@@ -11,8 +11,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
-from bertlib.kernels import one_dnn
-from bertlib.training import model_checks
+from bertlib.graph import one_dnn
+from bertlib.tasks import model_checks
 import modeling
 import optimization
 

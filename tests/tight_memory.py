@@ -6,7 +6,7 @@ With --fake_gpu, it is the memory of a simulated GPU.
 from absl import flags
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import launch
+from bertlib.commands import launch
 
 import modeling
 import run_classifier

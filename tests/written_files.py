@@ -9,7 +9,7 @@ import json
 from hypothesis import strategies as some
 import texts
 
-from bertlib.rows import columns
+from bertlib.data import columns
 
 MARK = b"\xef\xbb\xbf"
 PLAIN = "the cat sees end"

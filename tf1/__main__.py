@@ -8,8 +8,7 @@ import types
 
 from absl import logging
 
-from bertlib.replicas import replica_group
-from bertlib.system import child_processes, gpu_libraries
+from bertlib.system import child_processes, gpu_libraries, replica_group
 import tf1
 from tf1._check import checker
 from tf1._names.namespace import Namespace

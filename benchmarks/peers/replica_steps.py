@@ -44,7 +44,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import launch
+from bertlib.commands import launch
 
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives, graph_keys

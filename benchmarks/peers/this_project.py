@@ -14,7 +14,7 @@ import numpy as np
 from stopwatch import measure
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import launch
+from bertlib.commands import launch
 
 from bertlib.estimator.step_config import StepConfig
 import modeling

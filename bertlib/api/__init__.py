@@ -16,13 +16,13 @@ TensorFlow.
 import os
 from typing import Any
 
-from bertlib.api import child_command, data_files, tables_of_results
+from bertlib.api import data_files, tables_of_results
 from bertlib.api.data_files import Columns, DataFile
 from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
-from bertlib.output_directory import output_files
-from bertlib.output_directory.directory import OutputDirectory
-from bertlib.rows.columns import parse_columns
+from bertlib.data.columns import parse_columns
+from bertlib.runs import child_command, output_files
+from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]

@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from bertlib.rows import columns
+from bertlib.data import columns
 from bertlib.system import files
 
 PREDICTIONS_FORMAT = "jsonl"  # unlike CSV, this format keeps the types of the values

@@ -4,8 +4,9 @@ pairs."""
 import io
 from typing import Any
 
-from bertlib.api import child_command, data_files, tables_of_results
-from bertlib.rows import columns
+from bertlib.api import data_files, tables_of_results
+from bertlib.data import columns
+from bertlib.runs import child_command
 from bertlib.system import terminal
 
 _FORMS = ("Pass a text (str), a list of texts, a pair (tuple of two str), or a list of pairs. A list is "

@@ -1,1 +1,47 @@
-"""Contains the commands that google-research/bert did not have. Each has `ENTRIES`, its flags, and `main`."""
+"""Contains the commands that google-research/bert did not have, and starts all commands: parses flags, prints
+`--help`, handles signals and errors, and starts replicas. A module of a command has `ENTRIES`, its flags, and
+`main`.
+
+The import of this package prepares the process for a command: it hides TensorFlow's messages, loads
+TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules, and
+the linter is configured for this order. If TensorFlow was already imported, the command still works, but
+TensorFlow's messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the process with
+a one-line message.
+"""
+
+import os
+import sys
+import traceback
+
+from bertlib.system import quiet_tensorflow, replica_group, terminal
+
+
+def _hook(kind, error, trace, before=sys.excepthook):
+    """Ends the process with a one-line message if Ctrl-C interrupted an import. Passes every other uncaught
+    error to `before`, the `sys.excepthook` that this function replaces."""
+    chain, inner = [], error
+    # C++ code may raise its own error in place of a KeyboardInterrupt. In this case, Python stores the
+    # KeyboardInterrupt in the attribute `__cause__` or `__context__` of the new error.
+    while inner is not None and inner not in chain:
+        chain.append(inner)
+        inner = inner.__cause__ or inner.__context__
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(trace)]
+    loading = any(code.co_name == "<module>" or code.co_filename.startswith("<frozen importlib")
+                  for code in codes[1:])
+    if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
+        return before(kind, error, error.__traceback__)
+    if not replica_group.is_replica():  # for a replica, its launcher prints the message
+        print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
+    os._exit(130)
+
+
+sys.excepthook = _hook
+terminal.open_closed_streams()
+
+_tf = quiet_tensorflow.load()
+if not quiet_tensorflow.shows_all_messages():
+    # At the default verbosity, TensorFlow would warn about features that the commands need, such as graph
+    # mode. So only errors are logged.
+    _tf.logging.set_verbosity(_tf.logging.ERROR)
+_tf.disable_v2_behavior()
+_tf.enable_resource_variables()

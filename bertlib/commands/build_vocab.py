@@ -22,15 +22,22 @@ import os
 from absl import logging
 import tokenizers
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.flag_table import entries
-from bertlib.output_directory import model_writer, output_files, tokenizer_files
-from bertlib.runs import checks, model_config, vocabularies
+from bertlib.data import corpus
+from bertlib.runs import (
+    checks,
+    entries,
+    model_config,
+    model_writer,
+    output_files,
+    tokenizer_files,
+    vocabularies,
+)
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, locks
-from bertlib.tasks.pretraining import corpus, pretraining_head
+from bertlib.tasks.pretraining import pretraining_head
 import modeling
 import tokenization
 

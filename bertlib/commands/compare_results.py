@@ -10,11 +10,10 @@ differ only in the compared settings. For example, both runs have the same seed.
 
 import os
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
-from bertlib.comparison import paired_predictions, paired_tests
-from bertlib.flag_table import entries
-from bertlib.sweeps import paired_sweeps, sweep_directory
+from bertlib.reports import paired_predictions, paired_sweeps, paired_tests, sweep_directory
+from bertlib.runs import entries
 from bertlib.system import files
 
 TAKES_PATHS = True

@@ -15,15 +15,22 @@ import os
 
 from absl import logging
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.flag_table import entries
-from bertlib.output_directory import directory, model_writer, output_files, tokenizer_files
-from bertlib.runs import checks, head_labels, model_config
+from bertlib.runs import (
+    checks,
+    entries,
+    model_config,
+    model_writer,
+    output_directory,
+    output_files,
+    targets,
+    tokenizer_files,
+)
 from bertlib.runs.settings import require_file
 from bertlib.system import files
-from bertlib.tasks import targets
+from bertlib.tasks import head_labels
 import modeling
 import tokenization
 
@@ -123,8 +130,8 @@ def input_record(source):
     Raises:
       ValueError: run.json is damaged.
     """
-    opened = directory.OutputDirectory(input_directory(source))
-    return opened.record if directory.is_training_checkpoint(source) else None
+    opened = output_directory.OutputDirectory(input_directory(source))
+    return opened.record if output_directory.is_training_checkpoint(source) else None
 
 
 def check_config(source, path, content):

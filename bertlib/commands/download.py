@@ -12,10 +12,9 @@ import os
 
 from absl import logging
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags, published_files
 
-from bertlib.commands import published_files
-from bertlib.flag_table import entries
+from bertlib.runs import entries
 from bertlib.system import files, http_download
 
 RESUMABLE = True

@@ -19,17 +19,14 @@ import os
 
 from absl import logging
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
 from bertlib import serving
-from bertlib.comparison import answer_differences
-from bertlib.flag_table import entries, shared
-from bertlib.output_directory import model_directory
-from bertlib.runs import split_data
+from bertlib.reports import answer_differences
+from bertlib.runs import entries, model_directory, targets
 from bertlib.runs.settings import require_file, require_model
-from bertlib.serving import export_model, export_text, portable_model, warmup
-from bertlib.tasks import targets
-from bertlib.training import final_export
+from bertlib.serving import export_text, portable_model
+from bertlib.tasks import export_model, final_export, shared_flags, split_data, warmup
 
 TEXT_DIRECTORY = "export_text"
 # TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors are
@@ -42,7 +39,7 @@ ENTRIES = entries.section("Model", None, [
     entries.Choice("task", None, list(targets.ANSWERS),
                    "Task of the exported model. The default is the task for which the model was trained. "
                    "Every model can also be exported with --task=vectors."),
-    shared.WEIGHTS_TO_USE,
+    shared_flags.WEIGHTS_TO_USE,
 ]) + entries.section("Export", None, [
     entries.Choice("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS],
                    "Format of the export. saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX "

@@ -12,9 +12,9 @@ import os
 
 from absl import logging
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
-from bertlib.flag_table import entries
+from bertlib.runs import entries
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files

@@ -16,19 +16,16 @@ import time
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner, step_config
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
-from bertlib.flag_table import entries, shared
-from bertlib.reports import charts
-from bertlib.runs import checks, model_config
+from bertlib.runs import charts, checks, entries, model_config, targets
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
-from bertlib.tasks import head, targets
-from bertlib.training import estimator_setup, model_checks
+from bertlib.tasks import estimator_setup, head, model_checks, shared_flags
 import modeling
 
 MODELS = {
@@ -76,7 +73,7 @@ ENTRIES = entries.section("Model", None, [
     entries.Choice("card", None, list(gpu_cards.CARDS),
                    "GPU whose usable memory is known from logs of TensorFlow or from a formula. Pass --card "
                    "instead of --gpu_memory_gb and --reserve_gb."),
-    entries.Number("gpu_memory_gb", 12, "Memory of the card in GB.", least=0, most=shared.MAX_GB),
+    entries.Number("gpu_memory_gb", 12, "Memory of the card in GB.", least=0, most=shared_flags.MAX_GB),
     entries.Number("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
                    "Memory in GB that TensorFlow cannot use: driver, CUDA context and the reserve for CUDA's "
                    "libraries.", least=0),

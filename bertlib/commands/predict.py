@@ -11,16 +11,15 @@ whenever no input is waiting. docs/howto/serving.md describes inputs and answers
 
 import json
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
 from bertlib import serving
-from bertlib.flag_table import entries, shared
-from bertlib.replicas import replica_group
-from bertlib.reports import prediction_files
-from bertlib.runs import checks, run_record
+from bertlib.data import prediction_files
+from bertlib.runs import checks, entries, run_record
 from bertlib.runs.settings import refuse_directory, require_file, require_model
 from bertlib.serving import line_answers, portable_model, prediction_inputs
-from bertlib.system import terminal
+from bertlib.system import replica_group, terminal
+from bertlib.tasks import shared_flags
 
 _COLUMNS = "Columns, by default those of the training"  # heading in --help
 
@@ -30,7 +29,7 @@ PREDICTOR = entries.section("Model", None, [
     entries.Path("model_dir", None,
                  "Output directory of a training. Instead, you can pass an ONNX or TFLite file that "
                  "export.py wrote, or the directory of such a file."),
-    shared.WEIGHTS_TO_USE,
+    shared_flags.WEIGHTS_TO_USE,
     entries.Choice("task", None, list(serving.TASKS),
                    "Task of the prediction. The default is the task for which the model was trained. For a "
                    "model that was only pre-trained, the default is --task=masked_words. --task=vectors "
@@ -44,7 +43,7 @@ PREDICTOR = entries.section("Model", None, [
                     "Batch size: number of texts. Each window of a long text counts as one text.", least=1),
 ])
 
-ENTRIES = shared.GPUS + PREDICTOR + entries.section("Lines", None, [
+ENTRIES = shared_flags.GPUS + PREDICTOR + entries.section("Lines", None, [
     entries.Path("input_file", "-", "Input file. By default (-), the command reads the standard input."),
     entries.Path("output_file", "-",
                  "Output file. By default (-), the command writes to the standard output."),
@@ -59,8 +58,8 @@ ENTRIES = shared.GPUS + PREDICTOR + entries.section("Lines", None, [
                    "Answer an unusable line with an error message and continue. By default, the command "
                    "stops at such a line."),
     entries.Switch("interactive", False, "Ask for the texts on the terminal, one after the other."),
-    shared.CSV_SAFE,
-]) + shared.columns(_COLUMNS) + shared.word_columns(_COLUMNS) + shared.REPLICAS
+    shared_flags.CSV_SAFE,
+]) + shared_flags.columns(_COLUMNS) + shared_flags.word_columns(_COLUMNS) + shared_flags.REPLICAS
 
 
 def answer_interactively(predictor):

@@ -20,12 +20,10 @@ import sys
 
 from absl import logging
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
-from bertlib.api import child_command
-from bertlib.comparison import reproduction, run_differences
-from bertlib.flag_table import entries
-from bertlib.output_directory import output_files
+from bertlib.reports import reproduction, run_differences
+from bertlib.runs import child_command, entries, output_files
 from bertlib.system import files
 
 TAKES_PATHS = True

@@ -10,11 +10,11 @@ in CoNLL columns:
       --init_checkpoint=$BERT_DIR/bert_model.ckpt --do_lower_case=false --output_dir=/tmp/ner_output/
 """
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.tasks import targets
+from bertlib.runs import targets
+from bertlib.tasks import driver
 from bertlib.tasks.tagging.task import Tagging
-from bertlib.training import driver
 
 ENTRIES = targets.find_flags("run_ner")
 

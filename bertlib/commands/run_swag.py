@@ -10,11 +10,11 @@ This command trains and evaluates the installed model on the sample data. The ne
       --learning_rate=2e-5 --num_train_epochs=3 --output_dir=/tmp/swag_output/
 """
 
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 
-from bertlib.tasks import targets
-from bertlib.tasks.multiple_choice.task import MultipleChoice
-from bertlib.training import driver
+from bertlib.runs import targets
+from bertlib.tasks import driver
+from bertlib.tasks.classification.choice_task import MultipleChoice
 
 ENTRIES = targets.find_flags("run_swag")
 

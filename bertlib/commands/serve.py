@@ -11,19 +11,19 @@ import re
 
 from absl import logging
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags, predict
 
 from bertlib import serving
-from bertlib.commands import predict
-from bertlib.flag_table import entries, shared
+from bertlib.runs import entries
 from bertlib.runs.settings import require_model
 from bertlib.serving import request_batches
 from bertlib.system import stopping
+from bertlib.tasks import shared_flags
 
 _TOKEN_CHARACTERS = 16
 
 
-ENTRIES = shared.GPUS + predict.PREDICTOR + entries.section("Server", None, [
+ENTRIES = shared_flags.GPUS + predict.PREDICTOR + entries.section("Server", None, [
     entries.Text("host", "127.0.0.1",
                  "Address of this machine at which the server listens. An address that other machines can "
                  "reach requires --token."),

@@ -12,13 +12,12 @@ the sweep is interrupted, run the same command again: finished runs are not repe
 import os
 import re
 
-from bertlib.command_line import command_flags, common_flags
+from bertlib.commands import command_flags, common_flags
 
-from bertlib.api import child_command
-from bertlib.flag_table import entries, shared
-from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
+from bertlib.reports import child_jobs, sweep_directory, sweep_grid, sweep_loop
+from bertlib.runs import child_command, entries, targets
 from bertlib.system import child_processes, files
-from bertlib.tasks import targets
+from bertlib.tasks import shared_flags
 
 # These flags name directories that runs cannot share.
 _DIRECTORIES = ("output_dir", "results_dir")
@@ -39,7 +38,7 @@ ENTRIES = entries.section("Runs", None, [
     entries.Integer("sample_seed", 0, "Random seed of --samples."),
     entries.Integer("jobs", 1,
                     "Number of parallel runs. On a machine with GPUs, each run uses one GPU. Otherwise, each "
-                    "run uses a part of the CPU cores.", least=1, most=shared.MAX_WORKERS),
+                    "run uses a part of the CPU cores.", least=1, most=shared_flags.MAX_WORKERS),
 ]) + entries.section("Results", None, [
     entries.Text("metric", None,
                  "Metric by which the runs are compared, such as eval_accuracy, eval_f1 or f1. It must be a "
@@ -109,7 +108,7 @@ def _check_base(command, own, parsed):
 
 
 def _value_parser(command, arguments, own):
-    """Returns a function that parses a value of --grid; see `grid.parse`.
+    """Returns a function that parses a value of --grid; see `sweep_grid.parse`.
 
     If a flag is in --grid and in a flag file of the training command, the value of --grid is used. A flag
     that is in --grid must not be on the command line of the training command.
@@ -139,8 +138,8 @@ def main(argv):
     base = command.parse(arguments)
     _check_base(command, own, base)
     base.pop("output_dir", None)
-    runs = grid.list_runs(grid.parse(settings.grid, _value_parser(command, arguments, own)),
-                          settings.samples, settings.sample_seed)
+    runs = sweep_grid.list_runs(sweep_grid.parse(settings.grid, _value_parser(command, arguments, own)),
+                                settings.samples, settings.sample_seed)
     if files.is_remote(settings.sweep_dir):
         raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")
     slots = child_jobs.divide_machine(settings.jobs)

@@ -1,1 +1,2 @@
-"""Encodes examples, reads and writes TFRecord files, and builds input pipelines."""
+"""Reads the rows of a user's files, writes records, and reads records as batches. Writes and reads tables of
+predictions."""

@@ -10,7 +10,7 @@ The commands compute all metrics from predictions, with functions of NumPy array
 
 Both functions can also run during a training. docs/development/paths.md describes the four callers that start
 an evaluation during a training: `bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
-(`bertlib.command_line.evaluator_process`), and `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
+(`bertlib.commands.evaluator_process`), and `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
 
 Evaluations do not affect the training: with and without evaluations, a training ends with the same weights,
 bit for bit. For this reason each evaluation has a separate graph, reads the weights from a checkpoint, and

@@ -17,8 +17,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import session_hooks
 from bertlib.graph import collectives, graph_keys
-from bertlib.replicas import replica_group
-from bertlib.system import fingerprints
+from bertlib.system import fingerprints, replica_group
 
 # Largest total size, in bytes, of the variables that one `session.run` reads or corrects. A separate run for
 # each variable would be slow, because TensorFlow has to prepare each run. A single run for all variables may

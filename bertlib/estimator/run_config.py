@@ -6,8 +6,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.replicas import replica_group
-from bertlib.system import stopping
+from bertlib.system import replica_group, stopping
 
 
 class RunConfig(object):

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
 from bertlib.graph import graph_keys, tensorflow_internals
-from bertlib.replicas import replica_group
+from bertlib.system import replica_group
 
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
 # loss is scaled (for example in fp16).

@@ -1,1 +1,2 @@
-"""Builds parts of TensorFlow graphs: random numbers, gradients, recomputation, sums over replicas, CRFs."""
+"""Builds parts of TensorFlow graphs: the arithmetic of a layer with its gradients (also in C++, in `cpp/`,
+and with oneDNN), random numbers, recomputation, sums over replicas, CRFs."""

@@ -1,1 +1,1 @@
-"""Writes the results of an evaluation or a prediction as tables and HTML reports."""
+"""Shows and compares results: HTML reports, significance tests, sweeps, and repetitions of a training."""

@@ -3,8 +3,9 @@
 import heapq
 import math
 
-from bertlib.reports import charts, report_page, report_sections
+from bertlib.reports import report_page, report_sections
 from bertlib.reports.report_page import escape, name, number, paragraph, percent, section, table
+from bertlib.runs import charts
 from bertlib.system import terminal
 
 _MAX_ERRORS = 50

@@ -1,7 +1,38 @@
-"""Implements a run from its settings to its results. All commands share this layer.
+"""Describes a run: its flags and settings, the checks before it, and its output directory with the record.
 
-`Settings` are the values of a command's flags. This layer checks the settings, compares them with the record
-of a training (`run_record`), reads the data, and trains, evaluates, predicts and exports. This layer does not
-read the command line, and importing its modules does not change the process, for example its environment
-variables. The package `bertlib.command_line` reads the command line and sets environment variables.
+The modules of this package load no TensorFlow, and do not read the command line. `bertlib.commands` reads the
+command line and sets environment variables.
+
+This package and `bertlib.tasks` import `modeling`, `optimization` and `tokenization` of this project. Other
+projects have modules with the same names. If Python finds such a module of another project first, the import
+of these packages raises an error.
 """
+
+import importlib.util
+import os
+import sys
+
+_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _check_module_files():
+    """Raises an ImportError if `import modeling`, `import optimization` or `import tokenization` would load a
+    module of another project."""
+    for name in ("modeling", "optimization", "tokenization"):
+        ours = os.path.join(_FOLDER, f"{name}.py")
+        found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
+                 else _find_module_file(name))
+        if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
+            raise ImportError(f"bertlib.tasks needs {ours}, but `import {name}` finds {found or 'nothing'}. "
+                              f"{f'Rename {found}, or put' if found else 'Put'} the folder of "
+                              f"{ours} first on sys.path.")
+
+
+def _find_module_file(name):
+    """Returns the path of the file that the import of a module would load; None if there is no such file.
+    Does not load the file."""
+    spec = importlib.util.find_spec(name)
+    return None if spec is None else spec.origin
+
+
+_check_module_files()

@@ -5,8 +5,7 @@ import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.data import features_cache
-from bertlib.output_directory import output_files
-from bertlib.runs import learning_curve
+from bertlib.runs import learning_curve, output_files
 from bertlib.system import files
 
 # --- Checks ----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ table and as a picture, keeps the best weights (--keep_best) and ends the traini
 If a command evaluates during a training, `LearningCurve` does this work.
 Three other parts of the project also evaluate during a training, without this module:
 
-- an evaluator process of TF_CONFIG (`bertlib.command_line.evaluator_process`)
+- an evaluator process of TF_CONFIG (`bertlib.commands.evaluator_process`)
 - `train_and_evaluate` of tf1
 - `InMemoryEvaluatorHook` of tf1
 
@@ -27,11 +27,9 @@ from absl import logging
 import numpy as np
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.output_directory import best_weights
-from bertlib.output_directory.directory import OutputDirectory
-from bertlib.replicas import replica_group
-from bertlib.reports import charts
-from bertlib.system import files
+from bertlib.runs import best_weights, charts
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.system import files, replica_group
 
 TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
 # Directory in --output_dir for the weights that are being evaluated.

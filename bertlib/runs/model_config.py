@@ -9,8 +9,8 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
-from bertlib.flag_table.entries import Number, Rule, whole_number
-from bertlib.output_directory import output_files
+from bertlib.runs import output_files
+from bertlib.runs.entries import Number, Rule, whole_number
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
 

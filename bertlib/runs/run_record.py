@@ -17,21 +17,20 @@ import sys
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
-from bertlib.flag_table.entries import INPUT, MACHINE, TASK, WEIGHTS
+from bertlib.data import tables
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.output_directory import (
+from bertlib.runs import (
     environment,
+    learning_curve,
     output_files,
     record_comparison,
+    targets,
 )
-from bertlib.output_directory.directory import OutputDirectory
-from bertlib.replicas import replica_group
-from bertlib.rows import tables
-from bertlib.runs import learning_curve
+from bertlib.runs.entries import INPUT, MACHINE, TASK, WEIGHTS
+from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import last_training_step
-from bertlib.system import child_processes, files, fingerprints
+from bertlib.system import child_processes, files, fingerprints, replica_group
 from bertlib.system.fingerprints import hash_files, hash_texts
-from bertlib.tasks import targets
 
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
@@ -120,7 +119,7 @@ def describe(settings, description):
         - task: name of the task. A run with a different task cannot continue the training.
         - config: the `modeling.BertConfig`.
         - inputs: the data files that a training reads, {name of a flag: list of paths}.
-        - task_type: name of the target, see `bertlib.tasks.targets`.
+        - task_type: name of the target, see `bertlib.runs.targets`.
         - labels: list of str, in the order of the model's outputs.
         - tokenizer: the tokenizer; None if the run reads no text.
         - train_data: see `describe_examples` and `fingerprints.hash_files`.
@@ -265,7 +264,7 @@ def inherit_settings(settings, *kinds, without=()):
 
     Args:
       settings: a `Settings`.
-      *kinds: names of the targets that the command trains, see `bertlib.tasks.targets`. A record is ignored
+      *kinds: names of the targets that the command trains, see `bertlib.runs.targets`. A record is ignored
         if its target is not one of them. For example, the record of a pre-training does not
         describe the data of a classifier that starts from the pre-trained weights.
       without: see `inherit_record`.

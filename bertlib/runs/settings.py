@@ -7,10 +7,9 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import hugging_face_cache
-from bertlib.output_directory import output_files
-from bertlib.output_directory.directory import OutputDirectory, find_training
+from bertlib.runs import output_files, targets
+from bertlib.runs.output_directory import OutputDirectory, find_training
 from bertlib.system import files
-from bertlib.tasks import targets
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
@@ -29,7 +28,7 @@ class Settings:
         Args:
           values: {name of a flag: its value}.
           given: names of the flags that the command line contains.
-          entries: {name of a flag: its `flag_table.entries.Flag`}, the flags that this project defines.
+          entries: {name of a flag: its `entries.Flag`}, the flags that this project defines.
         """
         vars(self).update(values)
         self._entries, self._taken = dict(entries or {}), set()

@@ -7,7 +7,7 @@ refused if its vocabulary differs from the stored vocabulary: other entries, or 
 import json
 
 from bertlib.data import record_manifests
-from bertlib.output_directory import output_files, tokenizer_files
+from bertlib.runs import output_files, tokenizer_files
 from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object

@@ -9,13 +9,13 @@
 import os
 
 from bertlib.estimator.step_config import StepConfig
-from bertlib.kernels import kernel_choice
-from bertlib.output_directory import model_directory
-from bertlib.replicas.replica_group import Group
+from bertlib.graph import kernel_choice
+from bertlib.runs import model_directory
+from bertlib.runs.targets import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
 from bertlib.serving import portable_model
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
+from bertlib.system.replica_group import Group
 from bertlib.tasks import answers
-from bertlib.tasks.targets import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
 
 ENGINES = ("tensorflow", "onnx")
 

@@ -17,8 +17,7 @@ import sys
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.serving import export_model
-from bertlib.tasks import answers
+from bertlib.tasks import answers, export_model
 import tokenization
 
 PACKAGE = "tensorflow-text"

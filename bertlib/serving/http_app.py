@@ -19,7 +19,7 @@ import fastapi
 from fastapi import responses, security
 import starlette.requests
 
-from bertlib.rows import columns, tables
+from bertlib.data import columns, tables
 from bertlib.serving import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")

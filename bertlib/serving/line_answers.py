@@ -8,12 +8,11 @@ import threading
 
 from absl import logging
 
+from bertlib.data import columns, tables
+from bertlib.data.prediction_files import format_csv_row
 from bertlib.estimator import replica_sync
-from bertlib.replicas import replica_group
-from bertlib.reports.prediction_files import format_csv_row
-from bertlib.rows import columns, tables
 from bertlib.serving import prediction_inputs
-from bertlib.system import files, locks
+from bertlib.system import files, locks, replica_group
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.

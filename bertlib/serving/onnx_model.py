@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator.step_config import StepConfig
-from bertlib.serving import session
+from bertlib.tasks import session
 
 TITLE, FILE = "ONNX", "model.onnx"
 OPSET = 17

@@ -10,11 +10,11 @@ import os
 from typing import NamedTuple
 
 from bertlib.estimator import saved_model
-from bertlib.output_directory import model_directory, null_threshold, output_files
-from bertlib.output_directory.directory import OutputDirectory
-from bertlib.serving import export_model, onnx_model, tflite_model
+from bertlib.runs import model_directory, null_threshold, output_files, targets
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.serving import onnx_model, tflite_model
 from bertlib.system import files, fingerprints
-from bertlib.tasks import answers, targets
+from bertlib.tasks import answers, export_model
 
 DESCRIPTION = "export.json"
 _DESCRIPTION_FORMAT = 1

@@ -1,14 +1,14 @@
 """Reads the inputs of predictions from a file or stream: plain text, CSV, TSV, JSON Lines or CoNLL columns.
 
 An input is, for example, a text to classify. Each input is yielded as soon as its line has arrived.
-`bertlib.rows.columns` reads the rows and columns, in the same way as for a training.
+`bertlib.data.columns` reads the rows and columns, in the same way as for a training.
 """
 
 import itertools
 import json
 from typing import NamedTuple
 
-from bertlib.rows import columns, faults, header_rows, tables
+from bertlib.data import columns, faults, header_rows, tables
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text

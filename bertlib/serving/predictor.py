@@ -4,14 +4,13 @@ from collections.abc import Iterator
 import itertools
 from typing import Any
 
-from bertlib.data import unknown_tokens
+from bertlib.data import tables, unknown_tokens
 from bertlib.estimator import replica_sync
 from bertlib.estimator.step_config import StepConfig
-from bertlib.output_directory.model_directory import ModelDirectory
-from bertlib.replicas.replica_group import Group
-from bertlib.rows import tables
-from bertlib.serving import prediction_inputs, session
-from bertlib.tasks import answers
+from bertlib.runs.model_directory import ModelDirectory
+from bertlib.serving import prediction_inputs
+from bertlib.system.replica_group import Group
+from bertlib.tasks import answers, session
 from bertlib.tasks.answers import Answers
 
 BATCH_SIZE = 32

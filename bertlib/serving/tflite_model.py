@@ -6,8 +6,8 @@ import warnings
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.serving import session
 from bertlib.system import files
+from bertlib.tasks import session
 
 TITLE, FILE = "TFLite", "model.tflite"
 

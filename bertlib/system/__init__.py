@@ -1,1 +1,1 @@
-"""Contains functions for files, locks, processes, terminals, downloads and network namespaces."""
+"""Uses the machine: files, locks, processes, replicas (processes that train together), downloads."""

@@ -1,6 +1,6 @@
 """Defines the request to stop a run early, for example after a SIGTERM from a cluster's scheduler.
 
-`bertlib.command_line.signals` makes the request. A training in a single process checks the request before
+`bertlib.commands.signals` makes the request. A training in a single process checks the request before
 each micro-batch. Replicas check it only between two steps.
 """
 

@@ -1,37 +1,6 @@
-"""The tasks that BERT is trained for.
+"""The tasks that BERT is trained for: what all of them share, and the driver that runs any task.
 
 The modules of a task make features from text, build the head, and compute answers and scores.
-
-These modules import `modeling`, `optimization` and `tokenization` of this project. Other projects have
-modules with the same names. If Python finds such a module of another project first, the import of
-`bertlib.tasks` raises an error.
 """
 
-import importlib.util
-import os
-import sys
-
-_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def _check_module_files():
-    """Raises an ImportError if `import modeling`, `import optimization` or `import tokenization` would load a
-    module of another project."""
-    for name in ("modeling", "optimization", "tokenization"):
-        ours = os.path.join(_FOLDER, f"{name}.py")
-        found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
-                 else _find_module_file(name))
-        if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
-            raise ImportError(f"bertlib.tasks needs {ours}, but `import {name}` finds {found or 'nothing'}. "
-                              f"{f'Rename {found}, or put' if found else 'Put'} the folder of "
-                              f"{ours} first on sys.path.")
-
-
-def _find_module_file(name):
-    """Returns the path of the file that the import of a module would load; None if there is no such file.
-    Does not load the file."""
-    spec = importlib.util.find_spec(name)
-    return None if spec is None else spec.origin
-
-
-_check_module_files()
+from bertlib import runs  # noqa: F401  raises an error if Python finds the `modeling` of another project

@@ -4,8 +4,8 @@ The classes are found with `targets.find_answers`. They convert texts to inputs 
 the model to answers.
 """
 
-from bertlib.rows.columns import is_blank
-from bertlib.tasks import targets
+from bertlib.data.columns import is_blank
+from bertlib.runs import targets
 
 _DIGITS = 6
 VECTORS = "vectors"  # the answers that each model can give

@@ -15,7 +15,8 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib import api
-from bertlib.api import child_command, data_files, tables_of_results
+from bertlib.api import data_files, tables_of_results
+from bertlib.runs import child_command
 
 ANIMALS = {"cat", "dog", "bird", "fish"}
 

@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from bertlib.command_line import common_flags
+from bertlib.commands import common_flags
 
 FLAGS = flags.FLAGS
 BEFORE = set(FLAGS)

@@ -13,10 +13,9 @@ from rows import ROWS
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
-from bertlib.comparison import reproduction
-from bertlib.output_directory import best_weights
-from bertlib.output_directory.directory import OutputDirectory
-from bertlib.runs import learning_curve
+from bertlib.reports import reproduction
+from bertlib.runs import best_weights, learning_curve
+from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
 # Eight steps with checkpoints of the steps 0, 3, 6 and 8, and evaluations of the steps 3, 6 and 8.

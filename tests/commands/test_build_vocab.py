@@ -11,6 +11,7 @@ from texts import texts
 import tiny
 
 from bertlib.commands import build_vocab
+
 import tokenization
 
 LINES = ["The cat's café, the CAT'S naïve cats; the Cathedral...", "北京是北京", "Москва — Москве",

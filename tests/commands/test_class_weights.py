@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertlib.tasks.classification import text_targets
-from bertlib.tasks.classification.task import class_weights
+from bertlib.tasks.classification import class_weights, text_targets
 
 TARGET = text_targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
 

@@ -7,10 +7,9 @@ import model_directories
 import pytest
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.classification import classifier_features
+from bertlib.tasks.classification import classification_splits, classifier_features
+from bertlib.tasks.classification.classification_task import Classification
 from bertlib.tasks.classification.classifier_data import get_processor
-from bertlib.tasks.classification.task import classification_splits
-from bertlib.tasks.classification.task.classification import Classification
 
 
 @pytest.mark.parametrize("lengths, said", [

@@ -13,8 +13,8 @@ from scipy import stats
 from sklearn import metrics
 
 from bertlib.commands import compare_results
-from bertlib.comparison import paired_predictions
-from bertlib.sweeps import grid, paired_sweeps, run_rows, sweep_directory
+
+from bertlib.reports import paired_predictions, paired_sweeps, run_rows, sweep_directory, sweep_grid
 
 CHANCE = np.random.default_rng(3)
 LABELS = ["no", "yes"]
@@ -228,7 +228,7 @@ def write_sweep(name, settings, runs, flags=None, **described):
       flags: {flag: value}, the flags of all runs.
     """
     sweep = sweep_directory.SweepDirectory(name, "run_classifier.py", flags or {})
-    added = [grid.make_run({setting: str(values[setting]) for setting in settings}) for values in runs]
+    added = [sweep_grid.make_run({setting: str(values[setting]) for setting in settings}) for values in runs]
     pathlib.Path(name).mkdir()
     sweep.add(added)
     for run, values in zip(added, runs):

@@ -12,12 +12,13 @@ import pytest
 from safetensors import numpy as safetensors
 import tiny
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import convert_checkpoint
-from bertlib.output_directory import output_files
-from bertlib.runs import head_labels
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.runs import output_files
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
+from bertlib.tasks import head_labels
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
 CLASSIFIER = {"output_weights": (3, WIDTH), "output_bias": (3,)}

@@ -8,6 +8,7 @@ from file_server import Server, zip_of
 import pytest
 
 from bertlib.commands import published_files
+
 from bertlib.runs import settings
 
 MODEL = {"uncased_L-2_H-128_A-2/bert_config.json": b'{"vocab_size": 5}',

@@ -6,8 +6,8 @@ import model_directories
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.output_directory import model_directory
-from bertlib.runs import split_data
+from bertlib.runs import model_directory
+from bertlib.tasks import split_data
 
 ROW = "one text"
 

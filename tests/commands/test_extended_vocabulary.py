@@ -9,8 +9,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import build_vocab
+
+from bertlib.checkpoints import checkpoint_formats
 import modeling
 import tokenization
 

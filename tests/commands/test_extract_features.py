@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.estimator import estimator
-from bertlib.tasks.vectors import feature_extraction
+from bertlib.tasks.classification import feature_extraction
 import extract_features
 import modeling
 import tokenization

@@ -7,7 +7,7 @@ from helpers import ROOT
 import pytest
 from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 
-from bertlib.flag_table.entries import CLASSES
+from bertlib.runs.entries import CLASSES
 from bertlib.runs.settings import Settings
 
 COMMANDS = sorted(OUR_COMMANDS | PUBLISHED_COMMANDS)

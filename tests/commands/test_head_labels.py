@@ -10,8 +10,8 @@ from safetensors import numpy as safetensors
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import head_labels
 from bertlib.runs.settings import Settings
+from bertlib.tasks import head_labels
 
 LABELS, TAGS = tiny.LABELS["mnli"], ["B-X", "I-X", "O"]
 HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 0.5,

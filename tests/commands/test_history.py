@@ -6,7 +6,7 @@ import numpy as np
 import outputs
 
 from bertlib.checkpoints import metrics_history
-from bertlib.output_directory import output_files
+from bertlib.runs import output_files
 
 # --- The history of a run --------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ import threading
 import pytest
 import tiny
 
-from bertlib.output_directory import output_files
-from bertlib.runs import run_record
+from bertlib.runs import output_files, run_record
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

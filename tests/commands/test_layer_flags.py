@@ -9,7 +9,7 @@ import pytest
 from rows import ROWS
 
 from bertlib.runs.settings import Settings
-from bertlib.training import model_checks
+from bertlib.tasks import model_checks
 
 TWO_LAYERS = dict(bert_config_file="model/bert_config.json", do_eval=False, do_predict=False)
 

@@ -14,8 +14,7 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.output_directory import output_files
-from bertlib.runs import model_config, run_record, vocabularies
+from bertlib.runs import model_config, output_files, run_record, vocabularies
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)

@@ -16,13 +16,13 @@ COMMAND = """
 import os, sys
 sys.path.insert(0, {root!r})
 from absl import flags
-from bertlib.command_line import common_flags, launch
-from bertlib.flag_table import shared
-from bertlib.replicas import replica_group
+from bertlib.commands import common_flags, launch
+from bertlib.tasks import shared_flags
+from bertlib.system import replica_group
 
 flags.DEFINE_string("results_dir", None, "")
 flags.DEFINE_multi_integer("numbers", [1, 2], "")
-common_flags.define(shared.REPLICAS)
+common_flags.define(shared_flags.REPLICAS)
 
 def main(_):
     group = replica_group.current()

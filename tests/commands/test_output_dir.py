@@ -14,10 +14,10 @@ from outputs import contents, results
 import pytest
 import tiny
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import build_vocab
-from bertlib.output_directory import model_writer
-from bertlib.runs import checks
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.runs import checks, model_writer
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 

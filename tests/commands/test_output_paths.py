@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
-from bertlib.tasks.classification import glue_submission_files
-from bertlib.tasks.vectors import feature_extraction
+from bertlib.tasks.classification import feature_extraction, glue_submission_files
 
 
 def _also(*names):

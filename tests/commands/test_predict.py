@@ -12,7 +12,7 @@ import pytest
 import scripts as runs
 import tiny
 
-from bertlib.tasks.multiple_choice import choice_head
+from bertlib.tasks.classification import choice_head
 import modeling
 
 

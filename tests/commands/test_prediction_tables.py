@@ -17,8 +17,7 @@ from rows import ROWS
 from sklearn import metrics
 import tiny
 
-from bertlib.tasks.classification import classifier_data, text_targets
-from bertlib.tasks.classification.task import classification_splits
+from bertlib.tasks.classification import classification_splits, classifier_data, text_targets
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]

@@ -19,15 +19,15 @@ COMMAND = """
 import json, os, signal, sys, time
 sys.path.insert(0, {root!r})
 from absl import flags
-from bertlib.command_line import common_flags, launch
-from bertlib.flag_table import shared
-from bertlib.replicas import replica_group
+from bertlib.commands import common_flags, launch
+from bertlib.tasks import shared_flags
+from bertlib.system import replica_group
 
 flags.DEFINE_string("act", "", "What to do, in Python.")
 flags.DEFINE_bool("do_eval", False, "")
 flags.DEFINE_string("output_dir", None, "")
 flags.DEFINE_string("results_dir", None, "")
-common_flags.define(shared.REPLICAS)
+common_flags.define(shared_flags.REPLICAS)
 
 def main(_):
     group = replica_group.current()

@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 import optimization
-from bertlib.command_line import common_flags, launch
+from bertlib.commands import common_flags, launch
 from bertlib.estimator.estimator import EstimatorSpec
-from bertlib.flag_table import shared
+from bertlib.tasks import shared_flags
 from tf1._run.script_config import RunConfig  # for an input that is not ours
 from tf1._run.script_estimator import Estimator
 
@@ -30,7 +30,7 @@ flags.DEFINE_multi_integer("bad_step", [-1], "Steps with a gradient that is not 
 flags.DEFINE_integer("micro_batches", 1, "")
 flags.DEFINE_bool("scaled", False, "")
 flags.DEFINE_string("output_dir", None, "")
-common_flags.define(shared.REPLICAS)
+common_flags.define(shared_flags.REPLICAS)
 
 
 def model_fn(features, labels, mode, params):

@@ -9,7 +9,7 @@ from helpers import read_json, write_json
 import pytest
 from rows import ROWS
 
-from bertlib.comparison import reproduction, run_differences
+from bertlib.reports import reproduction, run_differences
 from bertlib.system import locks
 
 

@@ -11,8 +11,9 @@ from outputs import table
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib import api, serving
 from bertlib.commands import predict
+
+from bertlib import api, serving
 
 ROW = "multiple choice"
 NAMES = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]

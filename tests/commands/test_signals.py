@@ -38,7 +38,7 @@ def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(run_script, tmp_pa
     """The second signal can interrupt a change of a queue of TensorFlow, so that its cleanup never ends."""
     (tmp_path / "train.py").write_text("""
 import os, signal, threading
-from bertlib.command_line import signals
+from bertlib.commands import signals
 from bertlib.system import stopping
 signals.handle_termination(lambda: os.write(2, b"interrupted.\\n"))
 with stopping.request.being_awaited():
@@ -150,7 +150,7 @@ def run_python(code, here):
 def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").write_text(SLOW)
-    done = run_python("from bertlib.command_line import launch\n", tmp_path)
+    done = run_python("from bertlib.commands import launch\n", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "command.py: interrupted.\n")
 
 
@@ -160,7 +160,7 @@ def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
                          (pytest.mark.slow, ("stopping.Stopped", "command.py: terminated.\n")),
                          (pytest.mark.soak, ("ZeroDivisionError", "SystemError")))])
 def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
-    done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"
+    done = run_python("from bertlib.commands import launch\nfrom bertlib.system import stopping\n"
                       "def main(_):\n  try:\n"
                       f"    raise {error}\n  except BaseException as error:\n"
                       "    raise SystemError from error\n"

@@ -12,8 +12,7 @@ import pytest
 import tiny
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.classification import classifier_data
-from bertlib.tasks.classification.task import classification, classification_run, task_module
+from bertlib.tasks.classification import classification_run, classification_task, classifier_data, task_module
 
 PAGE = ROOT / "docs" / "howto" / "own_task.md"
 WORDS = {"good": "cat", "bad": "dog"}
@@ -212,7 +211,7 @@ def read(find, text, **flags):
 
 @pytest.mark.parametrize("text, said", [
     ("", "must contain exactly one class derived from run_classifier.DataProcessor or "
-         "bertlib.runs.task.Task, but it contains 0. "),
+         "bertlib.tasks.task.Task, but it contains 0. "),
     ("class A(DataProcessor): pass\nclass B(A): pass", "but it contains 2: A, B. A class whose name begins"),
     ("class A(DataProcessor):\n    task_type = 'tagging'", "A.task_type is 'tagging'. It must be one of cl"),
     ("class A(DataProcessor):\n    metrics = ['x']", "A.metrics contains x, but the task type classificat"),
@@ -291,7 +290,7 @@ def test_metrics_that_cannot_be_used(find, returned, said, caplog):
             def compute_metrics(self, labels, predictions):
                 return {returned}
     """)
-    task = classification.Classification(settings)
+    task = classification_task.Classification(settings)
     task.source, task.data = source, {"dev": []}
     assert task._own_metrics("dev", [], ["eval_f1"]) == {}
     assert re.search(said, str(task.failure)) and "compute_metrics: " in caplog.text

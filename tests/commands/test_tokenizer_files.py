@@ -9,8 +9,7 @@ from helpers import settings_of, write_json
 import pytest
 import tokenizers
 
-from bertlib.output_directory import tokenizer_files
-from bertlib.runs import vocabularies
+from bertlib.runs import tokenizer_files, vocabularies
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
          "naïve [MASK] x" + "a" * 30, "हिन्दी ÉÈ ß ﬁ"]

@@ -10,7 +10,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.output_directory import output_files
+from bertlib.runs import output_files
 
 # {command: its flags}.
 COMMANDS = {"predict.py": dict(model_dir="output", input_file="texts.txt"),

@@ -13,8 +13,7 @@ import pytest
 import tiny
 
 from bertlib.data import record_manifests
-from bertlib.output_directory import model_directory, output_files
-from bertlib.runs import vocabularies
+from bertlib.runs import model_directory, output_files, vocabularies
 from bertlib.runs.settings import Settings
 
 ROW = "pre-training"

@@ -14,8 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
 from bertlib.estimator.step_config import StepConfig
+from bertlib.graph import formulas, kernel_choice
 from bertlib.graph.recompute_grad import recompute_grad
-from bertlib.kernels import formulas, kernel_choice
 import modeling
 
 ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 12

@@ -37,7 +37,7 @@ def list_flags():
     sys.path.insert(0, str(ROOT / "docs"))
     import render_flags
 
-    from bertlib.command_line import common_flags
+    from bertlib.commands import common_flags
     found = {}
     for command in sorted(render_flags.COMMANDS):
         sections = common_flags.by_section([*render_flags.module_of(command).ENTRIES, *common_flags.COMMON])

@@ -239,7 +239,7 @@ _EFFECTS_ELSEWHERE = {
                     "gpu_memory_gb": "estimator/test_memory_planner.py",
                     "reserve_gb": "estimator/test_memory_planner.py"},
     "sweep": {**dict.fromkeys(["sweep_dir", "grid", "jobs", "metric"], "commands/test_sweep.py"),
-              "samples": "sweeps/test_sweeps.py", "sample_seed": "sweeps/test_sweeps.py",
+              "samples": "reports/test_sweeps.py", "sample_seed": "reports/test_sweeps.py",
               "keep_checkpoints": "conformance/test_flag_pairs.py"},
     "compare_results": dict.fromkeys(["metric", "resamples", "seed", "output_format"],
                                      "commands/test_compare_results.py"),

@@ -13,7 +13,7 @@ import pytest
 from rows import ROWS, Workspace
 import runs
 
-from bertlib.output_directory import output_files
+from bertlib.runs import output_files
 
 FOLDERS = {name.replace(" ", "_").replace(",", ""): ROWS[name] for name in (
     "one text", "regression", "SQuAD 2.0", "tagging, columns", "multiple choice", "pre-training")}

@@ -10,14 +10,15 @@ import os
 
 import numpy as np
 
-from bertlib.reports import prediction_files
-from bertlib.reports.prediction_rows import PredictedRow
-from bertlib.runs import model_config, results, split_data
+from bertlib.data import prediction_files
+from bertlib.data.prediction_rows import PredictedRow
+from bertlib.runs import model_config
 from bertlib.runs.settings import require_file
-from bertlib.runs.task import Task
 from bertlib.system import files
+from bertlib.tasks import results, split_data
 from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.classification.text_targets import SingleLabel
+from bertlib.tasks.task import Task
 
 COLUMNS = ["text_a", "text_b", "label"]
 

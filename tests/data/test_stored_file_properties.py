@@ -9,7 +9,7 @@ import model_directories
 import pytest
 
 from bertlib.data import features_cache, record_files, record_manifests
-from bertlib.output_directory import output_files
+from bertlib.runs import output_files
 from bertlib.system import fingerprints
 
 MANIFEST = {"settings": {"vocabulary": "ab", "max_seq_length": 20}, "documents": 3, "sentences": 9,

@@ -8,8 +8,7 @@ from helpers import ROOT
 import pytest
 import tiny
 
-from bertlib.data import unknown_tokens
-from bertlib.tasks.pretraining import corpus
+from bertlib.data import corpus, unknown_tokens
 import tokenization
 
 

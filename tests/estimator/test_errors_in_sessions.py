@@ -4,7 +4,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, ModeKeys
-from bertlib.tasks.vectors import feature_extraction
+from bertlib.tasks.classification import feature_extraction
 
 
 class Failure:

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.commands import plan_memory
+
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
 import modeling

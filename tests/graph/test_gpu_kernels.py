@@ -21,12 +21,12 @@ from bertlib.tasks import head
 from bertlib.tasks.classification import (
     classification_head,
     classifier_data,
+    feature_extraction,
     text_targets,
 )
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head
-from bertlib.tasks.vectors import feature_extraction
 import modeling
 import optimization
 from tests import tiny

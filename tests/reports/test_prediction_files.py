@@ -6,8 +6,8 @@ import math
 
 from helpers import read_json
 
-from bertlib.reports.prediction_files import format_csv_row, write_predictions
-from bertlib.reports.prediction_rows import PredictedRow
+from bertlib.data.prediction_files import format_csv_row, write_predictions
+from bertlib.data.prediction_rows import PredictedRow
 
 
 def read_csv(path):

@@ -10,9 +10,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from bertlib.reports import charts, classification_report, report_page
-from bertlib.reports.prediction_rows import PredictedRow
+from bertlib.data.prediction_rows import PredictedRow
+from bertlib.reports import classification_report, report_page
 from bertlib.reports.report_sections import Facts
+from bertlib.runs import charts
 from bertlib.tasks.tagging import tagging_data, tagging_report
 
 NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",

@@ -18,9 +18,9 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import record_files
-from bertlib.output_directory import model_directory
-from bertlib.serving import export_model, export_text, session, warmup
-from bertlib.tasks import answers
+from bertlib.runs import model_directory
+from bertlib.serving import export_text
+from bertlib.tasks import answers, export_model, session, warmup
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling

@@ -9,9 +9,9 @@ from test_export import MODELS, task_of, written
 import tiny
 
 from bertlib import serving
-from bertlib.comparison import answer_differences
+from bertlib.reports import answer_differences
+from bertlib.runs import targets
 from bertlib.serving import export_text
-from bertlib.tasks import targets
 from bertlib.tasks.tagging import tagging_data
 import tf1
 

@@ -15,8 +15,8 @@ from test_export import asked, task_of, written
 import tiny
 
 from bertlib import serving
-from bertlib.comparison import answer_differences
-from bertlib.output_directory import model_directory
+from bertlib.reports import answer_differences
+from bertlib.runs import model_directory
 from bertlib.serving import portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))

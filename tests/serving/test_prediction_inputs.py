@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from bertlib.output_directory import model_directory
+from bertlib.runs import model_directory
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers
 

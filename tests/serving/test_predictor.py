@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.output_directory import null_threshold
+from bertlib.runs import null_threshold
 from bertlib.tasks.pretraining import pretraining_head
 import modeling
 

@@ -19,7 +19,7 @@ COMMAND = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from absl import flags
-from bertlib.command_line import launch
+from bertlib.commands import launch
 
 flags.DEFINE_string("act", "", "What to do, in Python.")
 flags.DEFINE_string("input_file", None, "")

@@ -37,9 +37,9 @@ def test_the_package_is_fingerprinted_with_files_that_are_not_loaded(tmp_path, m
     shutil.copytree(fingerprints._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "build"))
     monkeypatch.setattr(fingerprints, "_PACKAGE", copy)
     before = fingerprints.hash_package()
-    (copy / "kernels" / "cpp" / "further.cc").write_text("int x;\n")
+    (copy / "graph" / "cpp" / "further.cc").write_text("int x;\n")
     further = fingerprints.hash_package()
-    (copy / "kernels" / "cpp" / "further.cc").rename(copy / "kernels" / "cpp" / "another.cc")
+    (copy / "graph" / "cpp" / "further.cc").rename(copy / "graph" / "cpp" / "another.cc")
     assert len({before, further, fingerprints.hash_package()}) == 3
 
 

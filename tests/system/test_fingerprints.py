@@ -7,7 +7,7 @@ test_randomness.py have the recorded values of the development rows and of the r
 
 import random
 
-from bertlib.sweeps import grid
+from bertlib.reports import sweep_grid
 from bertlib.system import fingerprints
 
 
@@ -31,5 +31,5 @@ def test_large_files_have_their_recorded_fingerprint(tmp_path, monkeypatch):
 
 
 def test_the_sample_of_a_sweep_is_the_recorded_one():
-    runs = grid.list_runs({"a": ["1", "2", "3"], "seed": ["0", "1", "2"]}, 3, 7)
+    runs = sweep_grid.list_runs({"a": ["1", "2", "3"], "seed": ["0", "1", "2"]}, 3, 7)
     assert [run.name for run in runs] == ["a=1.seed=0", "a=1.seed=2", "a=2.seed=1"]

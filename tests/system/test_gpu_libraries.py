@@ -9,10 +9,9 @@ from absl import flags
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.command_line import launch
+from bertlib.commands import launch
 
-from bertlib.replicas import replica_launcher
-from bertlib.system import gpu_libraries
+from bertlib.system import gpu_libraries, replica_launcher
 import tf1.__main__ as tf1_command
 from tf1._replicas import launching
 

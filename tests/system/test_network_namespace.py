@@ -16,8 +16,7 @@ import network_namespaces
 from network_namespaces import as_nobody, forbidden
 import pytest
 
-from bertlib.replicas import cluster
-from bertlib.system import network_namespace
+from bertlib.system import cluster, network_namespace
 
 USERS = {"this user": list, "nobody": as_nobody}
 

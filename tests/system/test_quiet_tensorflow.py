@@ -20,6 +20,6 @@ def test_keras_is_imported_at_its_first_use(scripts, tmp_path):
     ("1", "", "import tf_keras\nassert tf_keras.layers.Dense is layers.Dense\n"),
     ("0", "import keras\n", "assert keras.layers.Dense is layers.Dense\n")])
 def test_legacy_keras_or_a_keras_that_was_imported_before_is_used(legacy, before, after, tmp_path):
-    (tmp_path / "program.py").write_text(f"{before}import bertlib.command_line\n{FIRST_USE}{after}")
+    (tmp_path / "program.py").write_text(f"{before}import bertlib.commands\n{FIRST_USE}{after}")
     commands.run_fresh(tmp_path / "program.py", cwd=tmp_path, TF_USE_LEGACY_KERAS=legacy,
                        PYTHONPATH=str(commands.ROOT)).assert_success()

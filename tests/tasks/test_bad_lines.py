@@ -11,10 +11,10 @@ import types
 from helpers import write_file
 import pytest
 
-from bertlib.rows import columns, faults, tables
-from bertlib.runs import split_data
+from bertlib.data import columns, faults, tables
+from bertlib.runs import targets
 from bertlib.serving import prediction_inputs
-from bertlib.tasks import targets
+from bertlib.tasks import split_data
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
 

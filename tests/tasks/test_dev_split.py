@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 import pytest
 
-from bertlib.rows import text_keys
+from bertlib.data import text_keys
 from bertlib.tasks.classification import dev_split, row_examples
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 import numpy as np
 import pytest
 
-from bertlib.rows import label_lists
+from bertlib.data import label_lists
 from bertlib.tasks.classification import row_examples
 
 # Names as real data have them. The first group can be written without quotes.

@@ -7,7 +7,7 @@ import tiny
 
 from bertlib.data import input_pipeline, record_files
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.tasks.multiple_choice import choice_data, choice_head, choice_metrics
+from bertlib.tasks.classification import choice_data, choice_head, choice_metrics
 import modeling
 import tokenization
 

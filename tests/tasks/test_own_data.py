@@ -5,7 +5,7 @@ import gzip
 from helpers import write_file
 import pytest
 
-from bertlib.rows import columns, text_keys
+from bertlib.data import columns, text_keys
 from bertlib.tasks.classification import row_examples
 
 

@@ -19,8 +19,8 @@ import pytest
 from test_tokenization import released_vocab
 
 from bertlib.data import record_files
+from bertlib.data.corpus import find_input_files, make_blocks, read_documents, survey
 from bertlib.tasks.pretraining import pretraining_stream
-from bertlib.tasks.pretraining.corpus import find_input_files, make_blocks, read_documents, survey
 from bertlib.tasks.pretraining.pretraining_data import Recipe
 import create_pretraining_data
 import tokenization

@@ -6,6 +6,7 @@ from file_server import Server, zip_of
 import pytest
 
 from bertlib.commands import published_files
+
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"

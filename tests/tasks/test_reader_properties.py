@@ -15,13 +15,11 @@ import pytest
 import tiny
 import written_files as written
 
-from bertlib.output_directory import model_directory
-from bertlib.rows import tables
-from bertlib.runs import split_data
+from bertlib.data import tables
+from bertlib.runs import model_directory
 from bertlib.serving import prediction_inputs
-from bertlib.tasks import answers
-from bertlib.tasks.classification import row_examples
-from bertlib.tasks.multiple_choice import choice_data
+from bertlib.tasks import answers, split_data
+from bertlib.tasks.classification import choice_data, row_examples
 from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagged_json_lines
 import modeling

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import model_directories
 
-from bertlib.output_directory.record_comparison import compare
+from bertlib.runs.record_comparison import compare
 
 STARTS = [None, *({"path": path, "fingerprint": fingerprint} for path, fingerprint in (
     ("a", None), ("b", None), ("a", "12345678ab"), ("b", "12345678ab"), ("b", "87654321ab")))]

@@ -9,8 +9,7 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.output_directory import output_files
-from bertlib.tasks import targets
+from bertlib.runs import output_files, targets
 
 RECORD = model_directories.record(
     ["0", "1"], task="mrpc", vocabulary="ab", do_lower_case=True,

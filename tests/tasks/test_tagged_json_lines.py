@@ -5,7 +5,7 @@ import json
 from helpers import write_file
 import pytest
 
-from bertlib.rows import faults
+from bertlib.data import faults
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data
 from bertlib.tasks.tagging.tagging_data import Sentence
 

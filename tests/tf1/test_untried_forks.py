@@ -7,7 +7,7 @@ from graphs import normal
 import numpy as np
 import pytest
 
-from bertlib.replicas import replica_group
+from bertlib.system import replica_group
 import tf1 as tf
 
 N = 3

@@ -16,7 +16,7 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
-from bertlib.replicas import replica_group
+from bertlib.system import replica_group
 from tf1._names.namespace import Namespace
 from tf1._replicas import followers, strategies
 from tf1._replicas.horovod_mode import script_divides_work

@@ -10,7 +10,7 @@ import sys
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.replicas import replica_group
+from bertlib.system import replica_group
 from tf1._contrib.optimizers import WrappedOptimizer
 from tf1._names.namespace import ModuleFinder, Namespace, defined_names
 from tf1._replicas import broadcast as broadcasting

@@ -1,7 +1,7 @@
 """Records whether the script has called `hvd.init()`. A script that has called it divides the work among the
 replicas itself."""
 
-from bertlib.replicas import replica_group
+from bertlib.system import replica_group
 
 _initialized = False
 

@@ -6,7 +6,7 @@ import sys
 
 from absl import logging
 
-from bertlib.replicas import cluster, replica_group, replica_launcher
+from bertlib.system import cluster, replica_group, replica_launcher
 from bertlib.system.child_processes import Outcome, stopped_by
 import tf1
 from tf1._replicas import gradients, horovod

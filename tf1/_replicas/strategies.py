@@ -6,7 +6,7 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.replicas import replica_group
+from bertlib.system import replica_group
 from tf1._names.namespace import Namespace
 
 

@@ -1,7 +1,7 @@
 """Defines `tf.estimator.RunConfig`: the settings of a run, including those of clusters and devices."""
 
 from bertlib.estimator import run_config
-from bertlib.replicas import cluster
+from bertlib.system import cluster
 
 
 class RunConfig(run_config.RunConfig):

@@ -22,8 +22,7 @@ import inspect
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.replicas import replica_group
-from bertlib.system import workers
+from bertlib.system import replica_group, workers
 
 # A thread pool with at most this number of threads is not changed, even if the machine has fewer cores.
 _LARGEST = 64

@@ -1,1 +1,1 @@
-"""Classification, regression and multi-label classification of texts and pairs of texts."""
+"""Judges whole texts: labels, scores, the best of several endings, vectors."""

@@ -1,7 +1,6 @@
 """The flags of run_classifier.py and run_classifier_with_tfhub.py."""
 
-from bertlib.flag_table import shared
-from bertlib.flag_table.entries import (
+from bertlib.runs.entries import (
     INPUT,
     SPEED,
     TASK,
@@ -14,6 +13,7 @@ from bertlib.flag_table.entries import (
     Text,
     section,
 )
+from bertlib.tasks import shared_flags
 from bertlib.tasks.classification.classifier_data import PROCESSORS, XnliProcessor
 
 _CLASSIFICATION = section("Task", TASK, [
@@ -28,10 +28,10 @@ _CLASSIFICATION = section("Task", TASK, [
     Path("data_dir", None, "Directory of the task's TSV files."),
     Choice("xnli_language", "zh", XnliProcessor.LANGUAGES, "Language of the XNLI files.", advanced="text"),
 ]) + section("Task", SPEED, [
-    shared.DO_TRAIN,
+    shared_flags.DO_TRAIN,
     Switch("do_eval", False, "Evaluate on the development set."),
     Switch("do_predict", False, "Predict on the test set."),
-    shared.EVAL_BATCH_SIZE,
+    shared_flags.EVAL_BATCH_SIZE,
     Integer("predict_batch_size", 8, "Batch size of prediction.", least=1),
 ]) + section("Task", INPUT, [
     Integer("doc_stride", 0,
@@ -44,13 +44,13 @@ _CLASSIFICATION = section("Task", TASK, [
          "in the order of the labels, such as 1,3. With --class_weights=balanced, the command chooses "
          "weights with which all classes have the same total weight. Only the ratios of the weights matter."),
     Number("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.", least=0, below=1),
-]) + shared.example_limits() + section("Your own data, in place of a task", INPUT, [
+]) + shared_flags.example_limits() + section("Your own data, in place of a task", INPUT, [
     Path("train_file", None,
          "Training file. The extension must be .csv, .tsv, .jsonl or .json, and .gz may follow. .jsonl and "
          ".json both mean JSON Lines."),
-    shared.DEV_FILE,
-    shared.TEST_FILE,
-    shared.SKIP_BAD_LINES,
+    shared_flags.DEV_FILE,
+    shared_flags.TEST_FILE,
+    shared_flags.SKIP_BAD_LINES,
 ]) + section("Your own data, in place of a task", TASK, [
     Choice("task_type", "classification", ["classification", "regression", "multilabel"],
            "Type of the task. classification: one class for each text. regression: a number for each text. "
@@ -73,12 +73,12 @@ _CLASSIFICATION = section("Task", TASK, [
            "Pass this flag instead of --dev_file. The split is stratified by label and does not depend on "
            "--seed. The file dev_rows.txt in the output directory lists the rows used for evaluation.",
            above=0, most=0.5),
-]) + shared.columns("Your own data, in place of a task")
+]) + shared_flags.columns("Your own data, in place of a task")
 
-RUN_CLASSIFIER = _CLASSIFICATION + shared.EXPORT + shared.fine_tuning(max_seq_length=128)
+RUN_CLASSIFIER = _CLASSIFICATION + shared_flags.EXPORT + shared_flags.fine_tuning(max_seq_length=128)
 
 RUN_CLASSIFIER_WITH_TFHUB = section("Model", WEIGHTS, [
     Path("bert_hub_module_handle", None,
          "Directory of the hub module, which contains saved_model.pb. The address of a module is also "
          "accepted, if the module is already in the cache $TFHUB_CACHE_DIR."),
-]) + _CLASSIFICATION + shared.fine_tuning(max_seq_length=128)
+]) + _CLASSIFICATION + shared_flags.fine_tuning(max_seq_length=128)

@@ -9,7 +9,7 @@ the metric is 0.
 
 import numpy as np
 
-from bertlib.reports.prediction_tables import Scored
+from bertlib.data.prediction_tables import Scored
 
 # The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
 # smaller than this number, the scores count as constant.

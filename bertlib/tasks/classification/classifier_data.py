@@ -19,10 +19,10 @@ from typing import ClassVar, NamedTuple
 
 from absl import logging
 
-from bertlib.rows import columns, tables
-from bertlib.rows.tables import RowError
+from bertlib.data import columns, tables
+from bertlib.data.tables import RowError
+from bertlib.runs import targets
 from bertlib.system import files
-from bertlib.tasks import targets
 from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module
     InputExample,
     InputFeatures,

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.output_directory import output_files
-from bertlib.rows import text_keys
-from bertlib.runs import run_record
+from bertlib.data import text_keys
+from bertlib.runs import output_files, run_record
 from bertlib.system import files
 from bertlib.tasks.classification.row_examples import TASK, count_labels, label_names
 

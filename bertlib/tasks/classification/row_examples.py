@@ -3,10 +3,10 @@
 import collections
 from typing import NamedTuple
 
-from bertlib.rows import columns, faults, header_rows, label_lists, tables, text_keys
-from bertlib.rows.tables import RowError, parse_number
+from bertlib.data import columns, faults, header_rows, label_lists, tables, text_keys
+from bertlib.data.tables import RowError, parse_number
+from bertlib.runs import targets
 from bertlib.system import files
-from bertlib.tasks import targets
 from bertlib.tasks.classification import text_targets
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample, SourceRow
 

@@ -1,4 +1,4 @@
-"""How models for texts answer: with a label, a score, or any number of labels."""
+"""How models for texts answer: with a label, a score, any number of labels, or a vector."""
 
 from bertlib.tasks import answers, window_pooling
 from bertlib.tasks.classification import classifier_features
@@ -99,3 +99,26 @@ class Regression(_TrainedTexts):
     def postprocess(self, outputs, details):
         del details
         return {"score": answers.number(self.pooled(outputs)["scores"])}
+
+
+class Vectors(Texts):
+    """Answers of any model with {"vector": list of float}: the mean of the last layer's vectors over all
+    tokens."""
+
+    formats, folder_suffix = ("onnx",), "_vectors"
+
+    def __init__(self, model):
+        super().__init__(model)
+        # With the value 0, a text that is too long is truncated, and not divided into windows. The
+        # --doc_stride of a question answering model applies to contexts, and is not used for these texts.
+        self._doc_stride = 0
+
+    def postprocess(self, outputs, details):
+        del details
+        return {"vector": [answers.number(value) for value in outputs[0]["vectors"]]}
+
+    @property
+    def head(self):
+        # This module loads no TensorFlow.
+        from bertlib.tasks.classification import feature_extraction
+        return feature_extraction.Vectors()

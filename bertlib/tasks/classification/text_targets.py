@@ -1,5 +1,5 @@
 """The targets of text models: one label for a text, a score (regression), or any number of labels
-(multi-label). `bertlib.tasks.targets` describes what all targets have in common.
+(multi-label). `bertlib.runs.targets` describes what all targets have in common.
 
 These targets are objects with these attributes and methods:
 
@@ -34,10 +34,8 @@ import functools
 import importlib
 import math
 
-from bertlib.data import example_encoding
-from bertlib.reports import prediction_rows
-from bertlib.rows import label_lists
-from bertlib.tasks import targets
+from bertlib.data import example_encoding, label_lists, prediction_rows
+from bertlib.runs import targets
 from bertlib.tasks.classification import classification_metrics
 
 

@@ -26,9 +26,8 @@ import logging
 import os
 import uuid
 
-from bertlib.data import record_files
+from bertlib.data import corpus, record_files
 from bertlib.system import files, quiet_tensorflow
-from bertlib.tasks.pretraining import corpus
 
 # Part of the names of temporary files. The name of a temporary file begins with "<first output file>.beam-".
 _TEMPORARY_SUFFIX = ".beam-"

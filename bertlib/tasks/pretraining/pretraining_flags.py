@@ -1,7 +1,7 @@
 """The flags of run_pretraining.py."""
 
-from bertlib.flag_table import shared
-from bertlib.flag_table.entries import INPUT, SPEED, WEIGHTS, Integer, Path, Switch, section
+from bertlib.runs.entries import INPUT, SPEED, WEIGHTS, Integer, Path, Switch, section
+from bertlib.tasks import shared_flags
 
 RUN_PRETRAINING = section("Task", INPUT, [
     Path("input_file", None,
@@ -9,16 +9,16 @@ RUN_PRETRAINING = section("Task", INPUT, [
          "them."),
     Path("eval_file", None, "TFRecord files for evaluation. The default is the value of --input_file."),
 ]) + section("Task", SPEED, [
-    shared.DO_TRAIN,
+    shared_flags.DO_TRAIN,
     Switch("do_eval", False, "Evaluate on --eval_file."),
 ]) + section("Task", INPUT, [
     Integer("max_predictions_per_seq", 20,
             "Maximum number of masked tokens in an example. It must be the value with which the records were "
             "written.", least=1),
 ]) + section("Task", SPEED, [
-    shared.EVAL_BATCH_SIZE,
+    shared_flags.EVAL_BATCH_SIZE,
     Integer("max_eval_steps", 100, "Maximum number of evaluation batches.", least=1),
-]) + shared.model(max_seq_length=128) + section("Model", WEIGHTS, [
+]) + shared_flags.model(max_seq_length=128) + section("Model", WEIGHTS, [
     Path("vocab_file", None,
          "The vocabulary of the records, with one WordPiece in each line. This command only copies the file "
          "to --output_dir, for fine-tuning. Without this flag, the command takes the file in the directory "
@@ -32,4 +32,5 @@ RUN_PRETRAINING = section("Task", INPUT, [
     Integer("num_train_steps", 100000, "Number of training steps.", least=1),
     Integer("num_warmup_steps", 10000, "Number of training steps used for learning rate warm-up.", least=0),
 ]) + (
-    shared.TRIMMING + shared.TRAINING + shared.EXPORT + shared.REPLICAS + shared.TPUS)
+    shared_flags.TRIMMING + shared_flags.TRAINING + shared_flags.EXPORT + shared_flags.REPLICAS +
+    shared_flags.TPUS)

@@ -4,11 +4,10 @@ import os
 
 from absl import logging
 
-from bertlib.data import example_encoding, record_files
-from bertlib.replicas import replica_group
+from bertlib.data import corpus, example_encoding, record_files
 from bertlib.runs.settings import sample_path
-from bertlib.system import files, locks
-from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
+from bertlib.system import files, locks, replica_group
+from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
 
 # {split: the flag that names its records}.

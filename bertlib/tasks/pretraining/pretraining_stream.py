@@ -17,9 +17,9 @@ import shutil
 from absl import logging
 import numpy as np
 
-from bertlib.data import example_encoding, record_files, record_manifests, unknown_tokens
+from bertlib.data import corpus, example_encoding, record_files, record_manifests, unknown_tokens
 from bertlib.system import files, fingerprints, locks, workers
-from bertlib.tasks.pretraining import corpus, pretraining_data
+from bertlib.tasks.pretraining import pretraining_data
 
 # Number of instances that are masked at once. If this number is changed, the random choices change, too.
 _BATCH = 512

@@ -1,6 +1,7 @@
 """What a pre-training predicts: masked tokens and the next sentence. And how a pre-trained model answers."""
 
-from bertlib.tasks import answers, targets
+from bertlib.runs import targets
+from bertlib.tasks import answers
 
 _MASK = "[MASK]"
 _NUM_WORDS = 5  # number of words in an answer, for each [MASK]

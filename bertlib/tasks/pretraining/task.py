@@ -6,8 +6,9 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, model_config, results, run_record, task, vocabularies
+from bertlib.runs import checks, model_config, run_record, vocabularies
 from bertlib.runs.settings import sample_path
+from bertlib.tasks import results, task
 from bertlib.tasks.pretraining import (
     pretraining_data,
     pretraining_metrics,

@@ -1,7 +1,7 @@
 """The flags of run_squad.py."""
 
-from bertlib.flag_table import shared
-from bertlib.flag_table.entries import INPUT, SPEED, TASK, Integer, Number, Path, Switch, section
+from bertlib.runs.entries import INPUT, SPEED, TASK, Integer, Number, Path, Switch, section
+from bertlib.tasks import shared_flags
 
 RUN_SQUAD = section("Task", INPUT, [
     Path("train_file", None, "SQuAD file for training, such as train-v1.1.json."),
@@ -10,7 +10,7 @@ RUN_SQUAD = section("Task", INPUT, [
          "the fields id, question and context. With --do_eval, each line of JSON Lines also needs the field "
          "answers or the field is_impossible."),
 ]) + section("Task", SPEED, [
-    shared.DO_TRAIN,
+    shared_flags.DO_TRAIN,
     Switch("do_predict", False, "Answer the questions of --predict_file."),
     Switch("do_eval", False,
            "Answer the questions of --predict_file, and compare the answers with the right answers in this "
@@ -20,7 +20,7 @@ RUN_SQUAD = section("Task", INPUT, [
            "The data is SQuAD 2.0, in which some questions have no answer."),
 ]) + section("Task", SPEED, [
     Integer("predict_batch_size", 8, "Number of windows in a batch of the prediction.", least=1),
-]) + shared.example_limits("questions") + section("Windows and answers", INPUT, [
+]) + shared_flags.example_limits("questions") + section("Windows and answers", INPUT, [
     Integer("doc_stride", 128,
             "Number of tokens between the starts of two windows of a long context.", least=1),
     Integer("max_query_length", 64,
@@ -37,4 +37,4 @@ RUN_SQUAD = section("Task", INPUT, [
            "score on --predict_file, use it and record it."),
     Switch("verbose_logging", False,
            "Log each answer whose tokens could not be aligned with the text of the context."),
-]) + shared.EXPORT + shared.fine_tuning(max_seq_length=384)
+]) + shared_flags.EXPORT + shared_flags.fine_tuning(max_seq_length=384)

@@ -3,8 +3,8 @@ tables and reports."""
 
 import collections
 
+from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import report_page, report_sections
-from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.reports.report_page import Html, escape, paragraph
 from bertlib.tasks.squad import squad_data, squad_metrics
 

@@ -5,11 +5,10 @@ import os
 
 from absl import logging
 
-from bertlib.data import example_encoding
-from bertlib.output_directory import null_threshold, output_files
-from bertlib.reports import prediction_files
-from bertlib.reports.prediction_tables import Scored
-from bertlib.tasks import answers, targets
+from bertlib.data import example_encoding, prediction_files
+from bertlib.data.prediction_tables import Scored
+from bertlib.runs import null_threshold, output_files, targets
+from bertlib.tasks import answers
 from bertlib.tasks.squad import squad_answers, squad_data
 
 

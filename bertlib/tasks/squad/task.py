@@ -4,16 +4,10 @@ import os
 
 from absl import logging
 
-from bertlib.output_directory import null_threshold
-from bertlib.runs import (
-    checks,
-    model_config,
-    results,
-    run_record,
-    task,
-)
+from bertlib.runs import checks, model_config, null_threshold, run_record
 from bertlib.runs.settings import require_file, sample_path
 from bertlib.system import files, terminal
+from bertlib.tasks import results, task
 from bertlib.tasks.squad import (
     squad_answers,
     squad_data,

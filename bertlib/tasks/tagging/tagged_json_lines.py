@@ -7,8 +7,8 @@ sentence:
 import json
 from typing import NamedTuple
 
-from bertlib.rows import faults, tables
-from bertlib.rows.tables import RowError
+from bertlib.data import faults, tables
+from bertlib.data.tables import RowError
 from bertlib.system import terminal
 from bertlib.tasks.tagging import tagging_data
 

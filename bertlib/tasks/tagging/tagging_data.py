@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.data import example_encoding, features_cache, record_files
-from bertlib.rows import faults, tables, text_keys
+from bertlib.data import example_encoding, faults, features_cache, record_files, tables, text_keys
 from bertlib.system import files, terminal, workers
 import tokenization
 

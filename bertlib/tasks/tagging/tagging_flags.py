@@ -1,7 +1,7 @@
 """The flags of run_ner.py."""
 
-from bertlib.flag_table import shared
-from bertlib.flag_table.entries import INPUT, SPEED, TASK, Integer, Path, Switch, section
+from bertlib.runs.entries import INPUT, SPEED, TASK, Integer, Path, Switch, section
+from bertlib.tasks import shared_flags
 
 RUN_NER = section("Task", INPUT, [
     Path("data_dir", None,
@@ -11,12 +11,12 @@ RUN_NER = section("Task", INPUT, [
          "Training file. Each line contains a word and its tag, in columns separated by spaces or tabs. A "
          "blank line follows each sentence. If the name ends in .jsonl or .json, each line is instead an "
          'object such as {"tokens": ["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.'),
-    shared.DEV_FILE,
+    shared_flags.DEV_FILE,
     Path("test_file", None, "Test file, for prediction. Its tags are optional."),
-    shared.SKIP_BAD_LINES,
-]) + shared.word_columns() + section("Task", SPEED, [
-    shared.DO_TRAIN,
-    shared.DO_EVAL,
+    shared_flags.SKIP_BAD_LINES,
+]) + shared_flags.word_columns() + section("Task", SPEED, [
+    shared_flags.DO_TRAIN,
+    shared_flags.DO_EVAL,
     Switch("do_predict", False,
            "Write test_predictions.conll: the test file with an additional column of predicted tags. If the "
            "test file is in JSON Lines, write test_predictions.jsonl instead."),
@@ -30,4 +30,5 @@ RUN_NER = section("Task", INPUT, [
 ]) + section("Task", INPUT, [
     Switch("label_all_pieces", False,
            "Train on all WordPieces of a word. By default, only the first WordPiece of a word has a label."),
-]) + shared.example_limits("sentences") + shared.EXPORT + shared.fine_tuning(max_seq_length=128)
+]) + shared_flags.example_limits("sentences") + shared_flags.EXPORT + (
+    shared_flags.fine_tuning(max_seq_length=128))

@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from bertlib.reports.prediction_tables import Scored
+from bertlib.data.prediction_tables import Scored
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
 

@@ -2,8 +2,8 @@
 
 import collections
 
+from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import classification_report, report_page, report_sections
-from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.reports.report_page import Html, name, paragraph, percent, section, table
 from bertlib.tasks.tagging import tagging_data
 

@@ -2,8 +2,8 @@
 
 import itertools
 
-from bertlib.flag_table import entries
-from bertlib.tasks import answers, targets
+from bertlib.runs import entries, targets
+from bertlib.tasks import answers
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, word_splitter
 
 

@@ -5,11 +5,11 @@ import os
 
 from absl import logging
 
-from bertlib.output_directory import output_files
-from bertlib.rows import faults
-from bertlib.runs import head_labels, results, split_data, task
+from bertlib.data import faults
+from bertlib.runs import output_files
 from bertlib.runs.settings import require_file
 from bertlib.system import files, terminal
+from bertlib.tasks import head_labels, results, split_data, task
 from bertlib.tasks.tagging import (
     tagged_json_lines,
     tagging_data,

@@ -1,1 +1,0 @@
-"""Compares trainings: a training with its repetition, and the results of different trainings."""

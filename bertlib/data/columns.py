@@ -1,0 +1,656 @@
+"""Finds the columns that contain the texts of a file, by name or by number, with or without a header row.
+
+Training, evaluation, prediction and export all read the texts of a file with `TextReader`. So all of them
+read the same examples and refuse the same lines.
+"""
+
+import itertools
+import json
+import re
+from typing import NamedTuple
+import unicodedata
+
+from absl import logging
+
+from bertlib.data import header_rows, tables
+from bertlib.data.tables import BadRow, RowError
+from bertlib.system import terminal
+
+# To decide whether the first row is a header row, it is compared with this number of later rows.
+LOOKAHEAD_ROWS = 1000
+# Maps each value of the flag --header to the value of the argument `header` of `TextReader`. With None,
+# `TextReader` decides whether the first row is a header row.
+HEADER_VALUES = {"auto": None, "true": True, "false": False}
+# Maps each name that --delimiter accepts to the character that separates columns. With None, `TextReader`
+# determines the character from the first row. The flag also accepts the character itself.
+DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+# Messages show at most this number of characters of a column's name.
+_SHOWN_CHARACTERS = 60
+_NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
+
+
+def parse_columns(text, flag="--text_column", by_name=False):
+    """Returns the columns in a flag's value: a list with a str for each name and an int for each number.
+
+    Numbers begin at 1. Negative numbers count from the last column, which is -1.
+
+    Args:
+      text: the columns, separated by commas.
+      flag: name of the flag, for error messages.
+      by_name: whether a number is the name of a column. This is true for JSON Lines, whose columns have names
+        and no order. A DataFrame may have columns with the names 0 and 1.
+
+    Raises:
+      ValueError: a column is empty or is named twice.
+    """
+    columns = [column.strip() for column in text.split(",")]
+    if not all(columns):
+        raise ValueError(f"{flag}={text}: the name of a column is empty. If a column has no name in the "
+                         "file, pass its number instead (the first column is 1).")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
+                         "separate column.")
+    # "01" is a name, because no number begins with 0.
+    return [int(column) if not by_name and re.fullmatch(r"-?(0|[1-9][0-9]*)", column) else column
+            for column in columns]
+
+
+def is_delimiter(text):
+    """Returns whether a text is a valid value of --delimiter."""
+    return text in DELIMITERS or len(text) == 1 and text not in '"\r\n\0'
+
+
+def parse_delimiter(text):
+    """Returns the delimiter for a valid value of --delimiter: a character, or None for "auto"."""
+    return DELIMITERS.get(text, text)
+
+
+def column_arguments(setting, by_name=lambda flag: False):
+    """Returns a dict with arguments of `TextReader`: `text`, `label`, `header`,
+    `delimiter` and `encoding`.
+
+    Args:
+      setting: function that takes (name of a flag, default) and returns the value of the flag. The values may
+        be those of this run, or those that a training recorded.
+      by_name: function that takes the name of a flag. It returns whether a number in the value of this flag
+        is the name of a column; see `parse_columns`.
+    """
+    def columns_of(flag):
+        value = setting(flag, None)
+        return None if value is None else parse_columns(value, f"--{flag}", by_name(flag))
+
+    return {"text": columns_of("text_column"), "label": columns_of("label_column"),
+            "header": HEADER_VALUES[setting("header", "auto")],
+            "delimiter": parse_delimiter(setting("delimiter", "auto")),
+            "encoding": setting("encoding", "utf-8")}
+
+
+def check_header_flag(header, columns, flags):
+    """Raises a ValueError if --header=false was passed, but not all columns were passed by number.
+
+    Args:
+      header: see `HEADER_VALUES`.
+      columns: list of the passed columns, see `parse_columns`; None if no columns were passed.
+      flags: names of the flags for columns, for the error message.
+    """
+    if header is False and (columns is None or any(isinstance(column, str) for column in columns)):
+        raise ValueError("--header=false: without a header row, columns have no names. Pass column numbers, "
+                         f"from 1, in {flags}.")
+
+
+# --- Values ----------------------------------------------------------------------------------------------
+
+
+def is_blank(text):
+    """Returns whether a text has no visible character. White space, control characters and format characters
+    are not visible."""
+    return not text.strip() or all(
+        character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
+
+
+def value_to_text(line, value, what, advice=""):
+    """Returns a value of a row as text. A number, true and false become text in the same form as in JSON.
+
+    Args:
+      line: line of the row, for error messages.
+      value: the value.
+      what: name of the value in error messages.
+      advice: text that is added to error messages.
+
+    Raises:
+      RowError: the value is null, a list or an object.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, list | dict):
+        raise RowError(line, f"{what} is {json.dumps(value)[:40]}, but should be a text.{advice}")
+    return json.dumps(value)
+
+
+def get_value(line, row, place):
+    """Returns the value of a row in a column.
+
+    Args:
+      line: line of the row, for error messages.
+      row: list of values, or a dict for JSON Lines.
+      place: index of the column; in JSON Lines, name of the column.
+
+    Raises:
+      RowError: a row of JSON Lines lacks the column.
+    """
+    if isinstance(row, dict) and place not in row:
+        raise RowError(line, f"the row has no {place!r}, only {', '.join(map(repr, row))}; complete the row "
+                       "or remove it.")
+    return row[place]
+
+
+# --- Names -----------------------------------------------------------------------------------------------
+
+
+def field_names(header, texts, width):
+    """Returns the names of the fields of a row, a list of str without repetitions.
+
+    If the file has a header, the names are those in the header. Without a header, a text has the name in
+    `texts`, and any other field is named after its column, such as column_3. If two fields would have the
+    same name, a number is added to the name of the later field: text, text_2.
+
+    Args:
+      header: list of str, or None for a file without a header.
+      texts: {index of a column: name of a text}.
+      width: number of fields in the row.
+    """
+    names, header_names = [], set(header or ())
+    for place in range(width):
+        own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
+        plain = own or f"column_{place + 1}"
+        choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
+        names.append(next(name for name in choices
+                          if name not in names and (name == own or name not in header_names)))
+    return names
+
+
+def join_names(names):
+    """Returns names as a part of a sentence, such as "text_a and text_b", or "a, b and c"."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+class FieldReader:
+    """Converts each row of a file into {name of a field: text}."""
+
+    def __init__(self, header):
+        """Creates the reader of a file. `header` is the header row of the file, a list of str. It is None for
+        a file without a header row."""
+        self._header, self._names = header, {}
+
+    def __call__(self, values):
+        """Returns the fields of a row as {name: text}.
+
+        Args:
+          values: list of str; for JSON Lines, a dict. A value of the dict that is neither a text nor None
+            is converted to JSON.
+        """
+        if isinstance(values, dict):
+            return {name: value if value is None or isinstance(value, str) else
+                    json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+        width = len(values)
+        if width not in self._names:
+            self._names[width] = field_names(self._header, {}, width)
+        return dict(zip(self._names[width], values))
+
+
+def rename_fields(names, taken):
+    """Renames the fields of an input if their names are already names of results in the same output.
+
+    A renamed field gets the prefix "input_". If the input already has a field with the prefixed name, the
+    prefix is added twice. Example: if a result has the name "label", the input fields "label" and
+    "input_label" become "input_input_label" and "input_label".
+
+    Args:
+      names: the names of the input's fields, without repetition.
+      taken: container of the names of the results.
+
+    Returns:
+      {name: new name}.
+    """
+    renamed = {}
+    used = set()
+    for name in names:
+        new = name
+        while new in taken or new in used or new != name and new in names:
+            new = f"input_{new}"
+        renamed[name] = new
+        used.add(new)
+    return renamed
+
+
+# --- Places ----------------------------------------------------------------------------------------------
+
+
+class ColumnIndex(NamedTuple):
+    """Describes a file's columns. The *place* of a column in a row is the column's index; in JSON Lines, it
+    is the column's name.
+
+    Attributes:
+      line: number of the line that determines the columns.
+      names: names of the columns; None without a header row.
+      is_json: whether the file is in JSON Lines.
+      width: number of columns.
+      delimiter: the character between values.
+    """
+
+    line: int
+    names: list | None
+    is_json: bool
+    width: int
+    delimiter: str | None = None
+
+    def find(self, column, flag):
+        """Returns the place of a column in a row: the column's index, or in JSON Lines the column's name.
+
+        Args:
+          column: name of the column, or its number from 1. Negative numbers count from the last column.
+          flag: name of the flag that names the column, for error messages.
+
+        Raises:
+          RowError: the column does not exist, or several columns have this name.
+        """
+        if isinstance(column, int) and self.is_json:
+            raise RowError(self.line, f"{flag} gives the column {column} by its number, but the columns of "
+                           f"these rows have only names. Pass {flag} with names; the columns are "
+                           f"{self.names_in_words()}.")
+        if isinstance(column, int):
+            index = column - 1 if column > 0 else self.width + column
+            if not column or not 0 <= index < self.width:
+                raise RowError(self.line, f"{flag} names column {column}, but the columns have the numbers 1 "
+                               f"to {self.width}; the last column also has the number -1.{self._hint()}")
+            return index
+        if self.names is None:
+            raise RowError(self.line, f"there is no header row, so {flag} must contain column numbers, from "
+                           f"1, instead of {column!r}.")
+        count = self.names.count(column)
+        if count == 1:
+            return column if self.is_json else self.names.index(column)
+        problem = f"{count} columns are named {column!r}" if count else f"there is no column {column!r}"
+        raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
+                       f"{'' if self.is_json else _NO_HEADER}.")
+
+    def has_none(self, columns):
+        """Returns whether none of the columns exists."""
+        return not any(not self.is_json and abs(column) <= self.width if isinstance(column, int) else
+                       column in (self.names or ()) for column in columns)
+
+    def has_all(self, columns):
+        """Returns whether each of the columns exists exactly once."""
+        try:
+            return all(self.find(column, "") is not None for column in columns)
+        except RowError:
+            return False
+
+    def find_usual(self, choices, what, flag, needed=True):
+        """Finds the set of usual names whose columns all exist in the file. Returns these names as they are
+        written in the file.
+
+        Args:
+          choices: sets of names, such as `header_rows.TEXTS`.
+          what: a noun for the content of the columns, such as "labels", for error messages.
+          flag: name of the flag that can name the columns.
+          needed: whether to raise an error if the columns cannot be determined.
+
+        Returns:
+          list of names. If the file has the columns of no set, or of several sets, the result is None.
+
+        Raises:
+          RowError: the result would be None, but `needed` is true.
+        """
+        # The letter case of names is ignored: "Text" counts as "text". But if the names of two columns differ
+        # only in their letter case, the letter case matters.
+        found = {name.casefold(): name for name in self.names or ()}
+        if len(found) < len(self.names or ()):
+            found = {name: name for name in self.names}
+        matches = [[found[name] for name in names] for names in choices if set(names) <= found.keys()]
+        if len(matches) == 1:
+            return matches[0]
+        if not needed:
+            return None
+        if matches:
+            raise RowError(self.line, f"several columns could contain the {what}: {_in_words(matches)}. Name "
+                           f"the right columns with {flag}; the columns are {self.names_in_words()}.")
+        listed = "there is no header row, so pass numbers, from 1" if self.names is None else (
+            f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
+        raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "
+                       f"with {flag}; {listed}.")
+
+    def name_of(self, place):
+        """Returns the name of the column at this place.
+
+        Raises:
+          RowError: the file has no header row.
+        """
+        if self.is_json:
+            return place
+        if self.names is None:
+            raise RowError(self.line, "if each label has a separate column, the names of the columns are the "
+                           "labels, so a header row is needed.")
+        return self.names[place]
+
+    def names_in_words(self):
+        """Returns a text that lists the names, with invisible characters as escapes."""
+        short = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+                 for name in self.names]
+        listed = ", ".join(repr(name) if is_blank(name) or "," in name or not name.isprintable() else name
+                           for name in short)
+        return f"{listed}{self._hint()}"
+
+    def _hint(self):
+        if self.is_json or self.width > 1:
+            return ""
+        return " (only one column was found: are the columns of a .csv file separated by commas or " \
+               "semicolons, and those of a .tsv file by tabs? If another character separates the columns " \
+               "of a .csv file, pass it with --delimiter)"
+
+
+# --- Rows ------------------------------------------------------------------------------------------------
+
+
+class TextRow(NamedTuple):
+    """A row that was read.
+
+    Attributes:
+      line: number of the row's first line.
+      values: list of the values in the file; in JSON Lines, a dict. None if the row could not be split.
+      texts: tuple of the texts; empty if the row has a problem.
+      bad: a `BadRow` that describes the problem of the row, or None.
+    """
+
+    line: int
+    values: object
+    texts: tuple = ()
+    bad: BadRow | None = None
+
+    @property
+    def problem(self):
+        """A sentence about the problem of the row, or None."""
+        return self.bad and self.bad.problem
+
+
+class TextReader:
+    """Reads the texts of files and streams, row by row. `rows` opens a file.
+
+    Attributes:
+      text: the columns of the texts. If the caller passed no columns, these are the columns that were found
+        in the first file.
+    """
+
+    def __init__(self, text=None, label=None, header=None, delimiter=None, choices=None, find_problem=None,
+                 takes_lists=False, encoding="utf-8", label_kind=None):
+        """Stores the description of the files.
+
+        Args:
+          text: the columns of the texts, see `parse_columns`; None if they are not known.
+          label: the columns of the labels, or None. They are used only to decide whether the first row is a
+            header row.
+          header: whether the first row is a header row. None to decide this by the passed columns: the first
+            row is a header row if a column was passed by name, or if no columns of texts were passed.
+          delimiter: the character between values of .csv files; None to determine it from the first row.
+          choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
+            the first list whose columns all exist in the file. If both `choices` and `text` are None, the
+            texts are read from columns with usual names.
+          find_problem: None, or a function that takes the names of all columns, and the list in `choices`
+            whose columns exist. It returns a sentence about a problem of these names, or None.
+          takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
+          encoding: name of the encoding of the files.
+          label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
+        """
+        self.text, self.label = text, label
+        self.header, self.delimiter, self.encoding = header, delimiter, encoding
+        self.label_kind = label_kind or header_rows.LabelKind()
+        self.choices, self.find_problem = choices, find_problem
+        self.takes_lists = takes_lists
+
+    def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
+        """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.
+
+        Args:
+          stream: binary stream, iterated by lines.
+          path: name of the file, for error messages and the log.
+          input_format: one of `tables.FORMATS`.
+          known: the known labels; None if they are not known.
+          ahead: number of rows after the first row that may be read before the first example is yielded. They
+            are needed to decide whether the first row is a header row. In JSON Lines, no rows are read ahead.
+        """
+        return TextFile(self, stream, path, input_format, known, ahead)
+
+
+class TextFile:
+    """The rows of one file or stream, see `TextReader.rows`.
+
+    Attributes:
+      path: name of the file.
+      place: the `ColumnIndex` of the file. It is set when the first example has been read. In JSON Lines, it
+        may differ between rows.
+      text_places: list with the place of each text column: the index of the column, or in JSON Lines its
+        name.
+    """
+
+    def __init__(self, reader, stream, path, input_format, known, ahead):
+        self._reader, self._stream, self.path, self._input_format = reader, stream, path, input_format
+        self._known, self._ahead = known, ahead
+        self.place = self.text_places = None
+
+    def __iter__(self):
+        """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
+        left out.
+
+        Raises:
+          ValueError: the columns do not exist, or cannot be determined with certainty. The message names the
+            line.
+        """
+        table = tables.Table(self._stream, self._input_format, self._reader.delimiter, self._reader.encoding)
+        rows = _drop_last_blanks(table)
+        for line, row in rows:
+            if isinstance(row, BadRow):
+                yield TextRow(line, None, bad=row)
+            elif isinstance(row, dict):
+                yield self._read_object(line, row)
+            else:
+                head = [(line, row), *itertools.islice(rows, self._ahead)]
+                break
+        else:
+            return
+        with tables.name_file_in_errors(self.path):
+            has_header = self._find_columns(table, head)
+        if table.delimiter == ";" and self._reader.delimiter is None and not table.is_declared:
+            logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
+                         "semicolons.", self.path)
+        is_checked = tables.is_utf8(self._reader.encoding)
+        for line, row in itertools.chain(head[has_header:], rows):
+            if isinstance(row, BadRow):
+                yield TextRow(line, None, bad=row)
+                continue
+            is_checked = is_checked or self._warn_of_utf8(line, row)
+            yield self._read_list(line, row)
+
+    def _warn_of_utf8(self, line, row):
+        """Logs a warning if a row is probably UTF-8, but was decoded with another encoding because of
+        --encoding. Returns whether a warning was logged."""
+        for value in row:
+            right = tables.decode_as_utf8(value, self._reader.encoding)
+            if right is not None:
+                first = next(index for index, letter in enumerate(value) if not letter.isascii())
+                start = max(first - 20, 0)
+                logging.warning(
+                    "%s:%d: this row is probably UTF-8, but --encoding is %s. It is read as %r. In UTF-8 it "
+                    "would be %r. If the text in UTF-8 is right, pass --encoding=utf-8.", self.path, line,
+                    self._reader.encoding, value[start:first + 20], right[start:first + 20])
+                return True
+        return False
+
+    # --- The first row
+
+    def _find_columns(self, table, head):
+        """Finds the columns from the first rows of a file. Returns whether the first row is a header row.
+
+        Args:
+          table: the `tables.Table`.
+          head: list of (line number, row) of the first rows.
+
+        Raises:
+          RowError: the columns do not exist, or cannot be determined with certainty.
+        """
+        line, first = head[0]
+        others = [row for _, row in head[1:] if isinstance(row, list)]
+        names = [name.strip() for name in first]
+        self.place = ColumnIndex(line, names, False, len(first), table.delimiter)
+        has_header = self._has_header(line, first, others)
+        if not has_header:
+            self.place = self.place._replace(names=None)
+        try:
+            columns = self._columns()
+            self.text_places = [self.place.find(column, "--text_column") for column in columns]
+        except RowError as error:
+            advice = (" The row has commas and semicolons. If semicolons separate the columns, pass "
+                      "--delimiter=semicolon.")
+            raise RowError(error.line, error.problem + advice * table.is_ambiguous) from None
+        return has_header
+
+    def _columns(self):
+        """Returns the columns of the texts in the current file. The attribute `place`, the `ColumnIndex` of
+        this file, says which columns the file has."""
+        if self._reader.choices is None:
+            if self._reader.text is None:
+                self._reader.text = self._usual_texts()
+            return self._reader.text
+        if self._reader.text is not None and self.place.has_all(self._reader.text):
+            return self._reader.text
+        columns = next(filter(self.place.has_all, self._reader.choices), self._reader.text)
+        if columns is None:
+            if self.place.names is None:
+                raise RowError(self.place.line, "there is no header row. Pass --text_column with the numbers "
+                               "of the texts' columns, from 1.")
+            missing = next(name for name in self._reader.choices[0] if not self.place.has_all([name]))
+            advice = "the columns of the texts" if self.place.is_json else (
+                "the columns of the texts; if this row is not a header, with their numbers, from 1")
+            others = self._reader.choices[1:]
+            also = f" The columns may also be named {_in_words(others)}." if others else ""
+            raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
+                           f"{self.place.names_in_words()}. Pass --text_column with {advice}.{also}")
+        problem = self._reader.find_problem and self._reader.find_problem(self.place.names, columns)
+        if problem:
+            raise RowError(self.place.line, problem)
+        return columns
+
+    def _usual_texts(self):
+        """Returns the columns with usual names for texts. If the file has no such columns, the error names
+        --text_column. If the column of the labels is also unknown, the error also names --label_column, so
+        that the user can add both flags at once."""
+        try:
+            return self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
+        except RowError as error:
+            names = [(name,) for name in header_rows.LABELS]
+            if self._reader.label or self.place.find_usual(names, "labels", "--label_column", needed=False):
+                raise
+            raise RowError(error.line, f"{error.problem} If the file has labels, also name their column with "
+                           "--label_column.") from None
+
+    def _has_header(self, line, first, others):
+        """Returns whether the first row is a header row.
+
+        Args:
+          line: line number of the first row.
+          first: values of the first row.
+          others: list of the values of the other rows.
+
+        Raises:
+          RowError: all columns were passed by number, and one of these problems was found: `header` is true,
+            but the first row looks like an example; or `header` is None, but the first row looks like a
+            header row.
+        """
+        numbered = [*(self._reader.text or ()), *(self._reader.label or ())]
+        if self._reader.text is None or not all(isinstance(column, int) for column in numbered):
+            return self._reader.header is not False
+        width = len(first)
+        texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
+                          if 1 <= abs(column) <= width]
+                         for columns in (self._reader.text, self._reader.label))
+        # The column of the labels is often passed as -1, the last column. In a file without labels, the last
+        # column may be a text. So a column of texts does not count as a column of labels.
+        labels = [place for place in labels if place not in texts]
+        kind = self._reader.label_kind.with_known(self._known)
+        if self._reader.header:
+            for place in labels:
+                if kind.is_example(first[place], [row[place] for row in others if len(row) == width]):
+                    raise RowError(line, f"--header=true, but this row looks like an example: it has "
+                                   f"{first[place]!r:.80} in the column of the labels, as other rows do. "
+                                   "Pass --header=false, or rename that column.")
+            return True
+        if self._reader.header is None and header_rows.looks_like_header(first, others, texts, labels, kind):
+            raise RowError(line, "the columns are given by number, but this row looks like a header row: "
+                           f"{', '.join(first):.80}. If it is a header row, pass --header=true; if it is an "
+                           "example, pass --header=false.")
+        return False
+
+    # --- Each row
+
+    def _read_list(self, line, row):
+        place = self.place
+        if len(row) != place.width:
+            advice = "" if place.delimiter == "\t" else (
+                f" A text with {place.delimiter!r} has to be in quotes. If another character separates the "
+                "columns, pass --delimiter.")
+            return TextRow(line, row, bad=BadRow(
+                f"the row has {terminal.counted(len(row), 'column')}, but line {place.line} has "
+                f"{place.width}; all rows must have the same number of columns.{advice}", "wrong width"))
+        return self._read_texts(line, row)
+
+    def _read_object(self, line, row):
+        """Returns the `TextRow` for an object of JSON Lines.
+
+        If the constructor got `choices`, the columns of the texts are found again for each row. If not, the
+        texts of all rows must be in the columns that were found in the first row.
+        """
+        if self.place is None or self._reader.choices is not None:
+            self.place = ColumnIndex(line, list(row), True, len(row))
+            try:
+                self.text_places = [self.place.find(column, "--text_column") for column in self._columns()]
+            except RowError as error:
+                if self._reader.choices is None:
+                    self.place = None
+                return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
+        return self._read_texts(line, row)
+
+    def _read_texts(self, line, row):
+        """Returns the `TextRow` for a row whose texts are in `text_places`."""
+        try:
+            values = [get_value(line, row, place) for place in self.text_places]
+            texts = [value if self._reader.takes_lists and isinstance(value, list) else
+                     value_to_text(line, value, "the text") for value in values]
+        except RowError as error:
+            return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
+        empty = [isinstance(text, str) and is_blank(text) for text in texts]
+        if not any(empty):
+            return TextRow(line, row, tuple(texts))
+        where, names = self.text_places[empty.index(True)], self.place.names
+        name = names[where] if names and not self.place.is_json else where
+        which = "" if len(texts) == 1 else f" in column {name + 1 if isinstance(name, int) else name}"
+        return TextRow(line, row, bad=BadRow(f"the text{which} is empty; complete the row or remove it.",
+                                             "empty text"))
+
+
+def _in_words(choices):
+    """Returns sets of columns as text, such as "text_a,text_b or text". Each item of `choices` is a list of
+    names."""
+    return " or ".join(",".join(names) for names in choices)
+
+
+def _drop_last_blanks(rows):
+    """Yields the rows of a table. A blank row becomes a `BadRow`; blank rows at the end are left out."""
+    blank = None
+    for line, row in rows:
+        if not row:
+            blank = blank or line
+            continue
+        for number in range(blank or line, line):
+            yield number, BadRow("the line is blank; remove it.", "blank line")
+        blank = None
+        yield line, row

@@ -1,0 +1,137 @@
+"""Writes tables of predictions: CSV for spreadsheets and data frames, or JSON Lines."""
+
+import csv
+import io
+import re
+
+from bertlib.data import columns
+from bertlib.system import files
+
+FORMATS = ("csv", "jsonl")
+ANSWER_SEPARATOR = " | "  # separates the accepted answers to a question of SQuAD in a CSV table
+# If a cell begins with one of these characters, a spreadsheet program reads the cell as a formula.
+_FORMULA_STARTS = tuple("=+-@\t\r")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def write_predictions(path, rows, predictions_format="csv", csv_safe=False, separator=","):
+    """Writes a table with one row for each example.
+
+    The columns are: line; the columns of the input, with unchanged texts; label; prediction;
+    probability_LABEL for each label; is_right; loss; and a column for each of `PredictedRow.details`. In
+    JSON Lines, one object "probabilities", {label: probability}, replaces the columns probability_LABEL, and
+    several labels of an example are written as a list. If a column of the input has the same name as one of
+    the other columns, the column of the input is renamed, see `columns.rename_fields`.
+
+    A number is written as the shortest text from which the same number can be read. The file has a temporary
+    name until it is complete. Only one row at a time is in memory.
+
+    Args:
+      path: path of the file.
+      rows: object that can be iterated twice and yields `PredictedRow`s. The first iteration collects the
+        names of the columns.
+      predictions_format: one of `FORMATS`.
+      csv_safe: see `format_csv_row`.
+      separator: str, the text between several labels in a field of CSV.
+
+    Raises:
+      OSError: the file could not be written. The older results are unchanged.
+    """
+    is_csv = predictions_format == "csv"
+    fields, probabilities, details = _collect_names(rows)
+    numbers = [probabilities[""]] if "" in probabilities else ["probabilities"]
+    ours = ["label", "prediction", *(probabilities.values() if is_csv else numbers), "is_right", "loss",
+            *details]
+    renamed = columns.rename_fields(fields, ["line", *ours])
+    with (files.atomic_replacement(path, lambda: "The older results are unchanged.")
+          as partial, files.open_file(partial, "wb") as stream):
+        if is_csv:
+            names = format_csv_row(["line", *renamed.values(), *ours], csv_safe)
+            stream.write(names.encode("utf-8", "replace"))
+        for row in rows:
+            if is_csv:
+                text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
+            else:
+                text = files.json_text(_json_object(row, renamed), ensure_ascii=False) + "\n"
+            # A text may contain half of a surrogate pair. UTF-8 cannot encode such a half, so "?" is written
+            # instead.
+            stream.write(text.encode("utf-8", "replace"))
+
+
+def format_csv_row(values, csv_safe=False):
+    """Returns a row of CSV with a line end.
+
+    Args:
+      values: list of values. None becomes an empty field. True becomes "true", and False becomes "false".
+      csv_safe: whether to put an apostrophe before each text that a spreadsheet program would execute as a
+        formula. Numbers such as -3.5 are unchanged.
+    """
+    cells = [_cell(value, csv_safe) for value in values]
+    buffer = io.StringIO()
+    # A field that contains "\r" must be written in quotes. Python's csv does so only if the line end contains
+    # "\r". So the row is written with "\r\n", which is then replaced by "\n".
+    csv.writer(buffer, lineterminator="\r\n").writerow(cells)
+    return buffer.getvalue()[:-2] + "\n"
+
+
+def _cell(value, csv_safe):
+    """Converts a value to the text of a CSV field.
+
+    With `csv_safe`, a text that begins like a formula gets an apostrophe at its start. A spreadsheet program
+    then shows this text, and does not evaluate it as a formula.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if csv_safe and text.startswith(_FORMULA_STARTS) and not _is_number(value):
+        return f"'{text}"
+    return text
+
+
+def remove_apostrophe(text):
+    """Returns the text of a field without the apostrophe that `format_csv_row` has put before it."""
+    rest = text.removeprefix("'")
+    return rest if rest.startswith(_FORMULA_STARTS) and not _is_number(rest) else text
+
+
+def _is_number(value):
+    return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
+
+
+def _collect_names(rows):
+    """Collects the names of the columns from all rows.
+
+    Returns:
+      three values: a list with the names of the input columns; a dict {label: name of the column with the
+      probability of this label}; and a list with the names of the additional output columns.
+    """
+    fields, labels, details = {}, {}, {}
+    for row in rows:
+        fields.update(row.fields)
+        labels.update(row.probabilities or {})
+        details.update(row.details)
+    return list(fields), {label: f"probability_{label}" if label else "probability" for label in labels}, (
+        list(details))
+
+
+def _cells(row, fields, probabilities, details, separator):
+    """Returns the values of a row of the CSV table as a list, in the order of the columns."""
+    answers = [separator.join(value) if isinstance(value, tuple) else value
+               for value in (row.label, row.prediction)]
+    numbers = row.probabilities or {}
+    return [row.line, *(row.fields.get(name) for name in fields), *answers,
+            *(numbers.get(label) for label in probabilities), row.is_right, row.loss,
+            *(row.details.get(name) for name in details)]
+
+
+def _json_object(row, renamed):
+    found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
+             "label": row.label, "prediction": row.prediction}
+    numbers = row.probabilities
+    if numbers is not None and list(numbers) == [""]:
+        found["probability"] = numbers[""]
+    elif numbers is not None:
+        found["probabilities"] = numbers
+    return {**found, "is_right": row.is_right, "loss": row.loss, **row.details}

@@ -1,0 +1,75 @@
+"""Tables of predictions that were read again, and the metrics that are computed from them."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Table(NamedTuple):
+    """A table of predictions.
+
+    Attributes:
+      path: path of the file.
+      target: class of the target, see `bertlib.runs.targets`.
+      task: name of the task.
+      labels: list of str, in the order of the model's outputs; empty if the task has no labels.
+      rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
+      separator: the text between the labels of a row that has several labels.
+    """
+
+    path: str
+    target: Any
+    task: Any
+    labels: Any
+    rows: list
+    separator: str
+
+    def label_ids(self, name):
+        """Returns the labels in a column as indices into `labels`, an int array [number of rows].
+
+        Raises:
+          ValueError: a value is not one of the labels.
+        """
+        known = {label: index for index, label in enumerate(self.labels)}
+        found = np.array([known.get(str(row[name]), -1) for row in self.rows])
+        if (found < 0).any():
+            number = int(np.argmax(found < 0))
+            raise ValueError(f"{self.path}: the {name} {self.rows[number][name]!r:.60} in row {number + 1} "
+                             f"is not one of the labels {', '.join(known)}. Restore the file.")
+        return found
+
+    def numbers(self, name):
+        """Returns the numbers in a column, a float64 array [number of rows].
+
+        Raises:
+          ValueError: a value is not a finite number.
+        """
+        values = []
+        for number, row in enumerate(self.rows, 1):
+            try:
+                values.append(float(row.get(name)))
+            except (TypeError, ValueError):
+                values.append(math.nan)
+            if not math.isfinite(values[-1]):
+                raise ValueError(f"{self.path}: the {name} {row.get(name)!r:.60} in row {number} is not a "
+                                 "finite number. If the model predicted NaN, train it again; otherwise "
+                                 "restore the file.")
+        return np.array(values)
+
+
+class Scored(NamedTuple):
+    """The metrics of a table. They are computed over units: rows, sentences or questions.
+
+    Attributes:
+      metrics: {name: function}. A function takes an int array with the indices of some units, and returns the
+        metric of these units, in points.
+      is_right: list of bool, whether the prediction for each unit is right; None for a regression.
+      count: number of units.
+      unit: name of a unit in the plural, such as "rows" or "sentences".
+    """
+
+    metrics: dict
+    is_right: Any
+    count: int
+    unit: str

@@ -1,1 +1,0 @@
-"""Starts and connects replicas (processes that train one model together), and passes values between them."""

@@ -1,0 +1,250 @@
+"""Compares two tables of predictions for the same examples: pairs their rows, and computes their metrics."""
+
+import math
+import os
+import re
+
+import numpy as np
+
+from bertlib.data import prediction_files, tables
+from bertlib.data.prediction_tables import Table
+from bertlib.reports import paired_tests
+from bertlib.runs import output_files, targets
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.system import files
+
+TABLE = "eval_predictions"
+_OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
+         "f1", "null_odds")
+# Largest difference between a metric of a table and the same metric in eval_results.json, as a fraction.
+_TOLERANCE = 1e-4
+_FIX = "Evaluate both models on the same file, in the same order."
+
+
+def find_table(path):
+    """Returns the path of the table of predictions in a directory; None if the directory has no table. If
+    `path` is a file, returns `path`."""
+    if not files.is_directory(path):
+        return path
+    candidates = [os.path.join(path, f"{TABLE}.{ending}") for ending in prediction_files.FORMATS]
+    found = [candidate for candidate in candidates if files.exists(candidate)]
+    if len(found) > 1:
+        raise ValueError(f"{path} contains {' and '.join(map(os.path.basename, found))}. Name one of these "
+                         "files instead of the directory.")
+    return found[0] if found else None
+
+
+def read_tables(paths):
+    """Returns the `Table`s in one or two files.
+
+    A table is described by the run.json in its directory. If there is no run.json, because the directory is a
+    --results_dir, the run.json of the other table is used.
+
+    Raises:
+      ValueError: a file is not a table of predictions with labels, or no run.json describes it.
+    """
+    records = [OutputDirectory(os.path.dirname(path) or ".").record for path in paths]
+    if not any(records):
+        raise ValueError(f"There is no {output_files.RECORD} beside {' or '.join(paths)}. Copy the "
+                         f"{output_files.RECORD} of the training into the directory of the table.")
+    return [_read_table(path, record or next(filter(None, records))) for path, record in zip(paths, records)]
+
+
+def _read_table(path, record):
+    rows = list(map(_without_apostrophes, read_rows(path)))
+    if not rows:
+        raise ValueError(f"{path} is not a table of predictions: it has no rows.")
+    for number, row in enumerate(rows, 1):
+        if missing := [name for name in ("label", "prediction") if name not in row]:
+            raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
+                             f"row {number}.")
+    target = targets.find(record["task_type"])
+    if not target.may_lack_label(rows[0]) and any(row["label"] in ("", None, []) for row in rows):
+        raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
+    labels = list(map(prediction_files.remove_apostrophe, record["labels"] or ()))
+    separator = target.answer_separator or record["settings"].get("label_separator", ",")
+    return Table(path, target, record["task"], labels, rows, separator)
+
+
+def read_rows(path):
+    """Returns the rows of a table, a list of {column: value}. In a CSV table, all values are texts.
+
+    Raises:
+      ValueError: the table is damaged. The message names the line.
+    """
+    input_format = tables.format_from_name(path)
+    header, rows = None, []
+    with tables.name_file_in_errors(path), tables.open_table(path) as stream:
+        for line, row in tables.Table(stream, input_format, ","):
+            if isinstance(row, tables.BadRow):
+                raise tables.RowError(line, f"{row.problem} Restore the file.")
+            if header and row and len(row) != len(header):
+                raise tables.RowError(line, "the row has more or fewer fields than the header. Restore the "
+                                      "file.")
+            if isinstance(row, dict):
+                rows += [row] * bool(row)  # the row of a blank line is empty
+            elif header is None:
+                header = row
+            elif row:
+                rows.append(dict(zip(header, row)))
+    return rows
+
+
+def _without_apostrophes(row):
+    """Returns a row without the apostrophes of --csv_safe.
+
+    The other table may have been written without this flag. In a text of the data, such an apostrophe cannot
+    be recognized. So it is removed from all tables, also from JSON Lines, and the texts stay comparable.
+    """
+    def plain(value):
+        if isinstance(value, dict):  # {label: probability}
+            return {plain(name): number for name, number in value.items()}
+        return prediction_files.remove_apostrophe(value) if isinstance(value, str) else value
+
+    return {plain(name): plain(value) for name, value in row.items()}
+
+
+# --- Pairs -----------------------------------------------------------------------------------------------
+
+
+def check_pairs(first, second):
+    """Checks that two `Table`s have the same examples, in the same order.
+
+    Raises:
+      ValueError: the tables differ. The message names the first row that differs.
+    """
+    if first.target != second.target:
+        raise ValueError(f"{first.path} belongs to the task {first.task}, and {second.path} to the "
+                         f"task {second.task}. Only predictions "
+                         "of one task can be compared.")
+    names = [name for name in first.rows[0] if name in second.rows[0] and name not in _OURS
+             and not name.startswith("probability_")]
+    if not names:
+        raise ValueError(f"{first.path} and {second.path} have no column of texts in common, so their rows "
+                         f"cannot be paired. {_FIX}")
+    for number, (one, other) in enumerate(zip(first.rows, second.rows), 1):
+        for name in [*names, "label"]:
+            values = [_plain(row.get(name), table, name == "label")
+                      for row, table in ((one, first), (other, second))]
+            if values[0] != values[1]:
+                raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
+                                 f"in row {number}, the column {name!r} contains {values[0]!r:.60} in the "
+                                 f"first file, and {values[1]!r:.60} in the second file. {_FIX}")
+    if len(first.rows) != len(second.rows):
+        raise ValueError(f"{first.path} has {len(first.rows)} rows, and {second.path} has "
+                         f"{len(second.rows)}. {_FIX}")
+
+
+def _plain(value, table, is_label):
+    """Returns a value of a table as text, in the form in which values are compared.
+
+    Texts such as "1" and "01" differ. Only scores are compared as numbers: the text "1" from CSV must equal
+    the number 1.0 from JSON Lines. Several labels of an example may be in any order.
+    """
+    text = table.target.compared_label(value, table) if is_label else None
+    if text is not None:
+        return text
+    if isinstance(value, list):
+        return table.separator.join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def explain_difference(name, meanings):
+    """Returns the reason (str) why a metric cannot be compared; None if it can be compared.
+
+    Args:
+      name: name of the metric.
+      meanings: two results of `targets.Target.describe_metric`.
+    """
+    if meanings[0] == meanings[1]:
+        return None
+    return f"{name} is {meanings[0]} for the first model, and {meanings[1]} for the second model"
+
+
+# --- The comparison --------------------------------------------------------------------------------------
+
+
+def _check_results(table, scored):
+    """Checks that the metrics of a table are those in the eval_results.json of the same evaluation.
+
+    Raises:
+      ValueError: a metric differs, so the files belong to different evaluations.
+    """
+    match = re.fullmatch(r"(eval|test)_predictions(.*)\.\w+", os.path.basename(table.path))
+    if not match:
+        return
+    name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
+    stored = OutputDirectory(os.path.dirname(table.path) or ".").results(name) or {}
+    unit = 1 if table.target.fractions is None else 100  # the scores of SQuAD are already in percent
+    for metric, function in scored.metrics.items():
+        expected = stored.get(metric)
+        if not isinstance(expected, int | float) or not math.isfinite(expected):
+            continue
+        found = function(np.arange(scored.count)) / unit
+        if abs(found - expected) * unit > 100 * _TOLERANCE:
+            raise ValueError(f"{table.path}: {metric} is {found:.6g} in this table, but {expected:.6g} in "
+                             f"{name}.json in the same directory. The files belong to different evaluations. "
+                             "Evaluate the model again.")
+
+
+def _choose_metrics(metric, scored, tables_):
+    """Returns (list with the names of the compared metrics, {name: reason} of metrics that cannot be
+    compared).
+
+    Args:
+      metric: see `compare`.
+      scored: the `Scored` of the first table.
+      tables_: the two `Table`s.
+
+    Raises:
+      ValueError: there is no such metric, or it cannot be compared.
+    """
+    names = [name for name in scored.metrics
+             if metric is None or metric in (name, name.removeprefix("eval_"))]
+    if not names:
+        raise ValueError(f"--metric={metric}: the metrics of these predictions are "
+                         f"{', '.join(scored.metrics)}. Other metrics cannot be computed from a table of "
+                         "predictions.")
+    reasons = {name: explain_difference(name, [table.target.describe_metric(name, table.labels)
+                                               for table in tables_]) for name in names}
+    refused = {name: reason for name, reason in reasons.items() if reason}
+    if metric is not None and refused:
+        raise ValueError(f"--metric={metric}: this metric cannot be compared: {', '.join(refused.values())}.")
+    return [name for name in names if name not in refused], refused
+
+
+def compare(paths, metric=None, resamples=9999, seed=0):
+    """Compares the predictions of two trainings.
+
+    Args:
+      paths: two paths of tables.
+      metric: name of the only metric to compare, or None for all metrics of the task.
+      resamples, seed: see `paired_tests.bootstrap_interval`.
+
+    Returns:
+      a dict that can be written as JSON. It contains "n", the number of compared units; "unit", the name of
+      these units, such as "rows" or "sentences"; "metrics", a list of results of `paired_tests.describe`;
+      "refused", {name of a metric: the reason why it cannot be compared}; and "mcnemar", the result of
+      `paired_tests.mcnemar` (None for a regression).
+
+    Raises:
+      ValueError: the tables or the metric cannot be compared.
+    """
+    first, second = read_tables(paths)
+    check_pairs(first, second)
+    scored = [table.target.score_table(table) for table in (first, second)]
+    for table, one in zip((first, second), scored):
+        _check_results(table, one)
+    names, refused = _choose_metrics(metric, scored[0], (first, second))
+    count = scored[0].count
+    if count < 2:
+        raise ValueError(f"{first.path}: a comparison needs at least 2 {scored[0].unit}.")
+    differences = []
+    for name in names:
+        functions = [one.metrics[name] for one in scored]
+        differences.append(paired_tests.describe(
+            name, [function(np.arange(count)) for function in functions],
+            paired_tests.bootstrap_interval(functions, count, resamples, seed)))
+    test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
+    return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,
+            "metrics": differences, "refused": refused, "mcnemar": test, "resamples": resamples, "seed": seed}

@@ -1,0 +1,159 @@
+"""Compares the runs of two sweeps: runs with the same settings are pairs."""
+
+import os
+import re
+
+from bertlib.reports import paired_predictions, paired_tests, sweep_directory
+from bertlib.runs import best_weights, targets
+from bertlib.runs.output_directory import OutputDirectory
+
+_NOT_GIVEN = "not given"
+_SEED = "seed"  # runs of two sweeps that differ only in this setting can be compared without pairs
+# {name of an input of a run in messages: its field in run.json}. Inputs are compared like settings.
+_INPUTS = {"training data": "train_data", "task module": "task_module"}
+# Matches the names of the SQuAD metrics, whose values are in percent.
+_PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
+
+
+def compare(directories, metric=None):
+    """Compares two sweeps.
+
+    Two runs form a pair if they have the same settings, apart from the settings that distinguish the two
+    sweeps (see `_find_compared`). If there are no pairs because the seeds differ, the two groups of runs are
+    compared without pairs.
+
+    Args:
+      directories: the directories of the two sweeps.
+      metric: name of the metric to compare. None: the first score that both sweeps have is compared. A score
+        is a metric for which higher values are better. If the sweeps have no common score, the first metric
+        that both sweeps have is compared, such as a loss.
+
+    Returns:
+      a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
+
+    Raises:
+      ValueError: the sweeps have no common metric, too few runs, different development sets, or other
+        settings than the seed that have no value in common.
+    """
+    sweeps = list(map(sweep_directory.SweepDirectory.read, directories))
+    ended = [sweep.ended_rows() for sweep in sweeps]
+    name = _choose_metric(metric, [{name for _, row in rows for name in row.metrics} for rows in ended],
+                          directories)
+    used = [[(run, row.value(name)) for run, row in rows if row.value(name) is not None] for rows in ended]
+    for directory, rows in zip(directories, used):
+        if not rows:
+            raise ValueError(f"{directory} has no finished run with the metric {name}. Continue the sweep, "
+                             "or pass another --metric.")
+    records = [[OutputDirectory(sweep.output_dir(run)).record or {} for run, _ in rows]
+               for sweep, rows in zip(sweeps, used)]
+    _check_same_evaluation(name, [sweep.output_dir(rows[0][0]) for sweep, rows in zip(sweeps, used)],
+                           [of_sweep[0] for of_sweep in records])
+    settings = [[_settings(sweep, run, record) for (run, _), record in zip(rows, of_sweep)]
+                for sweep, rows, of_sweep in zip(sweeps, used, records)]
+    compared = _find_compared(settings)
+    keys = list(dict.fromkeys(name for rows in used for run, _ in rows for name in run.settings
+                              if name not in compared))
+    groups = [{tuple(map(of_run.get, keys)): value for of_run, (_, value) in zip(of_sweep, rows)}
+              for of_sweep, rows in zip(settings, used)]
+    common = [key for key in groups[0] if key in groups[1]]
+    if not common:
+        _refuse_other_settings(directories, groups, keys)
+    lower, is_fraction = best_weights.is_lower_better(name), _is_fraction(name, [*records[0], *records[1]])
+    scale = 100.0 if is_fraction else 1.0
+    values = [[scale * group[key] for key in common or group] for group in groups]
+    if min(map(len, values)) < 2:
+        raise ValueError(f"{directories[0]} and {directories[1]} have only one " + (
+            "pair of finished runs with the same settings" if common else "finished run in one of the sweeps")
+            + ". A test needs at least two. Add seeds to the sweeps.")
+    test = (paired_tests.compare_pairs if common else paired_tests.compare_groups)(*values)
+    return {"kind": "sweeps",
+            "tables": [os.path.join(directory, sweep_directory.TABLE) for directory in directories],
+            "is_paired": bool(common), "paired_by": keys, "compared": compared,
+            "runs": list(map(len, ended)), "used_runs": list(map(len, values)),
+            "metrics": [paired_tests.describe(
+                name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
+                "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
+
+
+def _choose_metric(metric, names, directories):
+    """Returns the name of the compared metric. `names` contains the names of the metrics of each sweep."""
+    metrics = [name for name in sorted(set.intersection(*names)) if name != "global_step"
+               and (metric is None or metric in (name, name.removeprefix("eval_")))]
+    if not metrics:
+        wanted = f"--metric={metric}: " if metric else ""
+        raise ValueError(f"{wanted}{' and '.join(directories)} have no matching metric in common. Their "
+                         f"metrics are {' and '.join(', '.join(sorted(of_sweep)) for of_sweep in names)}.")
+    scores = [name for name in metrics if (name.startswith("eval_") or _PERCENT.fullmatch(name))
+              and not best_weights.is_lower_better(name)]
+    return (scores or metrics)[0]
+
+
+def _check_same_evaluation(name, outputs, records):
+    """Checks that a run of one sweep and a run of the other one were evaluated on the same examples, and that
+    a metric has the same meaning for both. If the runs have no tables of predictions, the fingerprints of the
+    development data in run.json are compared.
+
+    Args:
+      name: name of the metric.
+      outputs: the output directories of the two runs.
+      records: the records of the two runs.
+    """
+    tables = list(map(paired_predictions.find_table, outputs))
+    data = [(record.get("dev_data") or {}).get("fingerprint") for record in records]
+    if all(tables):
+        paired_predictions.check_pairs(*paired_predictions.read_tables(tables))
+    elif all(data) and data[0] != data[1]:
+        raise ValueError(f"{outputs[0]} and {outputs[1]} were evaluated on different development data, "
+                         "according to the fingerprints in their run.json. Evaluate both sweeps on the same "
+                         "data.")
+    if all(record.get("labels") for record in records):
+        reason = paired_predictions.explain_difference(name, [
+            targets.find(record["task_type"]).describe_metric(name, record["labels"]) for record in records])
+        if reason:
+            raise ValueError(f"The sweeps cannot be compared by this metric: {reason}. Pass another "
+                             "--metric.")
+
+
+def _settings(sweep, run, record):
+    """Returns all settings of a run, {name: value as text}, with the fingerprints of its inputs."""
+    inputs = {name: record[field]["fingerprint"][:8] for name, field in _INPUTS.items() if record.get(field)}
+    return {**sweep.base, **run.settings, **inputs}
+
+
+def _find_compared(settings):
+    """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
+    second sweep]}. All runs of the first sweep have the same value of such a setting, and all runs of the
+    second sweep have a different value.
+
+    Args:
+      settings: for each sweep, the list of the settings of its runs.
+    """
+    found = {}
+    for name in sorted({name for of_sweep in settings for of_run in of_sweep for name in of_run}):
+        first, second = ({of_run.get(name, _NOT_GIVEN) for of_run in of_sweep} for of_sweep in settings)
+        if len(first) == len(second) == 1 and first != second:
+            found[name] = [*first, *second]
+    return found
+
+
+def _refuse_other_settings(directories, groups, keys):
+    """Raises a ValueError if two sweeps without pairs differ not only in the seed.
+
+    Args:
+      directories: the directories of the sweeps.
+      groups: for each sweep, {tuple with the values of the settings: value of the metric}.
+      keys: names of the settings in the keys of the groups.
+    """
+    first, second = ({tuple(text for name, text in zip(keys, key) if name != _SEED) for key in group}
+                     for group in groups)
+    if first != second:
+        others = ", ".join(name for name in keys if name != _SEED)
+        raise ValueError(f"{directories[0]} and {directories[1]} have no runs with the same values of "
+                         f"{others}. Compare sweeps in which each setting has either a single value, or "
+                         "values that both sweeps have.")
+
+
+def _is_fraction(name, records):
+    """Returns whether a metric is a fraction from 0 to 1, according to the kind of the heads."""
+    patterns = {targets.find(record["task_type"]).fractions for record in records if record}
+    return any(re.fullmatch(pattern, name) for pattern in patterns if pattern)

@@ -1,0 +1,201 @@
+"""Reads and writes the directory of a sweep: sweep.json, sweep.csv, and the files of each run.
+
+The files of a run are its result (a "row" in JSON), its log, and its output directory.
+"""
+
+import csv
+import dataclasses
+import functools
+import io
+import os
+
+from absl import logging
+
+from bertlib.checkpoints import checkpoint_files
+from bertlib.reports import run_rows
+from bertlib.reports import sweep_grid as grids
+from bertlib.runs.settings import absolute_paths
+from bertlib.system import files
+
+RECORD, TABLE, PAGE = "sweep.json", "sweep.csv", "sweep.html"
+_FORMAT = 1
+# The first and the last columns of sweep.csv. The settings and the metrics are between them.
+_FIRST, _LAST = ("run",), ("status", "seconds", "message", "directory")
+KEPT = ("best", "all", "none")  # the values of --keep_checkpoints
+
+
+class SweepDirectory:
+    """Reads and writes the files of a sweep.
+
+    Attributes:
+      path: the directory.
+      base: {flag: value as text}, the flags of the training command that all runs share.
+    """
+
+    def __init__(self, path, script, base):
+        """Reads the directory, if it exists. Writes nothing.
+
+        Args:
+          path: the directory.
+          script: name of the training command, such as "run_classifier.py".
+          base: {flag: value as text}, the flags of the training command that all runs share.
+
+        Raises:
+          ValueError: the directory belongs to a sweep with another training command, or its sweep.json cannot
+            be read.
+        """
+        self.path, self.base = path, dict(sorted(base.items()))
+        self._script, self._runs = script, {}
+        record = os.path.join(path, RECORD)
+        if files.exists(record):
+            self._check(_read_record(record))
+
+    @classmethod
+    def read(cls, path):
+        """Returns the `SweepDirectory` of an existing sweep. Raises a ValueError or an OSError if its
+        sweep.json cannot be read."""
+        stored = _read_record(os.path.join(path, RECORD))
+        return cls(path, stored["script"], _absolute(stored["flags"], stored["working_directory"]))
+
+    def _check(self, stored):
+        """Checks that the stored sweep and this object have the same training command. Then reads the runs of
+        the stored sweep. `stored` is the content of sweep.json."""
+        flags = _absolute(stored["flags"], stored["working_directory"])
+        before = {"the command": stored["script"], **flags}
+        now = {"the command": self._script, **_absolute(self.base, os.getcwd())}
+        changed = [f"{name if name == 'the command' else f'--{name}'}: {before.get(name, 'not given')} -> "
+                   f"{now.get(name, 'not given')}"
+                   for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        if changed:
+            raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
+                             f"{'; '.join(changed)}. Pass another --sweep_dir, or the same command.")
+        self._runs = {run.name: run for run in map(grids.make_run, stored["runs"])}
+
+    def add(self, runs):
+        """Adds runs to the sweep, and writes sweep.json."""
+        new = {run.name: run for run in runs if run.name not in self._runs}
+        for folder in ("runs", "logs", "rows"):
+            files.make_directories(os.path.join(self.path, folder))
+        self._runs.update(new)
+        content = {"format": _FORMAT, "script": self._script, "flags": self.base,
+                   "working_directory": os.getcwd(), "runs": [run.settings for run in self._runs.values()]}
+        files.write_json(os.path.join(self.path, RECORD), content, indent=2)
+
+    @property
+    def runs(self):
+        """Returns the list of all runs. Runs of earlier grids are included, even if the current grid does not
+        contain them."""
+        return list(self._runs.values())
+
+    def output_dir(self, run):
+        """Returns the output directory of a run."""
+        return os.path.join(self.path, "runs", run.name)
+
+    @property
+    def features_cache(self):
+        """Returns the directory of the features that the runs share."""
+        return os.path.join(self.path, "features")
+
+    def log(self, run):
+        """Returns the path of the log of a run."""
+        return os.path.join(self.path, "logs", f"{run.name}.log")
+
+    def row(self, run):
+        """Returns the stored `run_rows.Row` of a run; None if the run was never started. If the output
+        directory of an ended run was removed, the run counts as never started."""
+        path = self._row_path(run)
+        row = run_rows.Row(**files.read_json_object(path)) if files.exists(path) else None
+        is_removed = row and row.status in run_rows.NOT_REPEATED and not files.is_directory(
+            self.output_dir(run))
+        return None if is_removed else row
+
+    def write_row(self, run, row):
+        """Stores the row of a run."""
+        files.write_json(self._row_path(run), dataclasses.asdict(row), indent=2)
+
+    def _row_path(self, run):
+        return os.path.join(self.path, "rows", f"{run.name}.json")
+
+    def ended_rows(self):
+        """Returns a list of (run, row) for the runs that have ended, including failed runs."""
+        rows = ((run, self.row(run)) for run in self.runs)
+        return [(run, row) for run, row in rows if row and row.status != run_rows.RUNNING]
+
+    def write_table(self):
+        """Writes sweep.csv, with a row for each run that has ended."""
+        ended = self.ended_rows()
+        names = list(dict.fromkeys(name for run, _ in ended for name in run.settings))
+        metrics = sorted({name for _, row in ended for name in row.metrics})
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow([*_FIRST, *names, *metrics, *_LAST])
+        for number, (run, row) in enumerate(ended, 1):
+            writer.writerow([number, *(run.settings.get(name, "") for name in names),
+                             *(row.metrics.get(name) for name in metrics), row.status,
+                             f"{row.seconds:.1f}", row.message, self.output_dir(run)])
+        files.write_text(os.path.join(self.path, TABLE), table.getvalue())
+
+    def remove_checkpoints(self, keep, metric):
+        """Removes the checkpoints of ended runs, but not their results. Failed runs keep their checkpoints,
+        because a repeated run continues from its last checkpoint.
+
+        Args:
+          keep: one of `KEPT`. "best": only the run with the best value of the metric keeps its checkpoints.
+            If this run has no checkpoint, the best run that has one keeps its checkpoints, and a warning is
+            logged. If there is no such run, nothing is removed.
+          metric: name of the metric.
+        """
+        if keep == "all":
+            return
+        ended = [(run, row) for run, row in self.ended_rows() if row.status in run_rows.NOT_REPEATED]
+        kept = None
+        if keep == "best":
+            ranked = [self.output_dir(grids.make_run(row.settings))
+                      for row in run_rows.by_rank([row for _, row in ended], metric)]
+            kept = next((path for path in ranked if _list_checkpoints(path)), None)
+            if ranked and kept != ranked[0]:
+                _warn_once(f"{ranked[0]} is the best run by {metric}, but it has no checkpoint. " + (
+                    f"The checkpoints of {kept} are kept." if kept else "No run has a checkpoint."))
+            if kept is None:
+                return
+        for run, _ in ended:
+            if self.output_dir(run) != kept:
+                _remove_checkpoints(self.output_dir(run))
+
+
+def _read_record(path):
+    """Returns the content of sweep.json."""
+    stored = files.read_json_object(path)
+    if stored.get("format") != _FORMAT:
+        raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the format "
+                         f"{_FORMAT}. Name the directory of another sweep.")
+    return stored
+
+
+def _absolute(flags, directory):
+    return {name: absolute_paths(name, value, directory) for name, value in flags.items()}
+
+
+def _checkpoint_directories(output_dir):
+    """Returns the directories of a run that can contain checkpoints. A training with --keep_best also writes
+    checkpoints into the directory "best"."""
+    return output_dir, os.path.join(output_dir, "best")
+
+
+def _list_checkpoints(output_dir):
+    return [prefix for directory in _checkpoint_directories(output_dir)
+            for prefix in checkpoint_files.list_training_checkpoints(directory)]
+
+
+def _remove_checkpoints(output_dir):
+    for prefix in _list_checkpoints(output_dir):
+        checkpoint_files.remove(prefix)
+    for directory in _checkpoint_directories(output_dir):
+        state = os.path.join(directory, "checkpoint")
+        if files.exists(state):
+            files.remove(state)
+
+
+@functools.cache  # the checkpoints are removed after each run
+def _warn_once(message):
+    logging.warning("%s", message)

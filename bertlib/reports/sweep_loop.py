@@ -1,0 +1,174 @@
+"""Runs a sweep: skips the runs that have ended, starts the others, and writes the results after each run."""
+
+import os
+import time
+from typing import NamedTuple
+
+from absl import logging
+
+from bertlib.reports import child_jobs, recorded_inputs, run_rows, sweep_directory, sweep_page
+from bertlib.runs import child_command
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.system import child_processes, files, locks, terminal
+
+_LAST_BYTES = 100_000  # number of bytes at the end of a log that are searched for an error message
+_MAX_MESSAGE = 500  # longest message in a row, in characters
+
+
+class Sweep(NamedTuple):
+    """Describes a sweep.
+
+    Attributes:
+      script: file name of the training command.
+      arguments: list of str, the arguments that all runs share.
+      metric: name of the metric by which runs are compared.
+      keep: one of `sweep_directory.KEPT`.
+      slots: see `child_jobs.divide_machine`.
+      shares_features: whether the runs get --features_cache.
+    """
+
+    script: str
+    arguments: list
+    metric: str
+    keep: str
+    slots: list
+    shares_features: bool = False
+
+
+def run(sweep, directory, runs):
+    """Runs a sweep: skips the runs that have already ended, starts the other runs, and writes the results.
+
+    Args:
+      sweep: a `Sweep`.
+      directory: the `sweep_directory.SweepDirectory`.
+      runs: list of `sweep_grid.Run`, the runs of the grid.
+
+    Returns:
+      the number of runs in `runs` that failed.
+
+    Raises:
+      ValueError: the results of the runs do not contain the metric; or a file was changed after earlier runs
+        had read it.
+      locks.InUseError: another sweep uses the directory.
+    """
+    files.make_directories(directory.path)
+    lock = os.path.join(directory.path, "children.lock")
+    with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
+        ended = {each.name for each, row in directory.ended_rows() if row.status in run_rows.NOT_REPEATED}
+        missing = [each for each in runs if each.name not in ended]
+        if missing:
+            recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
+        else:
+            recorded_inputs.check_equal(directory.output_dir(each) for each in runs)
+        directory.add(runs)
+        logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
+                     len(runs) - len(missing), len(missing),
+                     os.path.join(directory.path, sweep_directory.PAGE))
+        _check_metric(sweep, directory)
+        _write_results(sweep, directory)
+        left = len(missing)
+        for each, child, log_start in child_jobs.run_all(
+                missing, lambda each: _prepare(sweep, directory, each), sweep.slots, descriptor):
+            left -= 1
+            row = _record(sweep, directory, each, child, log_start)
+            _log(sweep, directory, each, row, left)
+            _check_metric(sweep, directory)
+            _write_results(sweep, directory)
+    failed = {each.name for each, row in directory.ended_rows() if row.status == run_rows.FAILED}
+    return sum(each.name in failed for each in runs)
+
+
+def _prepare(sweep, directory, each):
+    """Stores the `run_rows.Row` of a run that is about to start. Returns (the run's command, the path of its
+    log)."""
+    row, log = directory.row(each), directory.log(each)
+    seconds = row.seconds if row else 0.0
+    if row and row.status == run_rows.RUNNING and os.path.exists(log):
+        # The sweep was killed during this run, so it is unknown when the run ended. The run ended shortly
+        # after the last change of its log. So the time of this change is used.
+        seconds += max(0.0, os.path.getmtime(log) - row.started)
+    directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
+    flags = [f"--{name}={value}" for name, value in each.settings.items()]
+    if sweep.shares_features:
+        flags.append(f"--features_cache={directory.features_cache}")
+    return [*child_command.command_line(sweep.script), *sweep.arguments, *flags,
+            f"--output_dir={directory.output_dir(each)}"], log
+
+
+def _record(sweep, directory, ended, child, log_start):
+    """Stores and returns the row of a run that has ended. For the arguments see `child_jobs.run_all`."""
+    row, outcome, results = directory.row(ended), child.outcome, None
+    row.seconds += child.ended - child.started
+    try:
+        if outcome.exit_code:
+            outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
+        else:
+            results = OutputDirectory(directory.output_dir(ended)).results()
+            recorded_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
+                                    if other.status in run_rows.NOT_REPEATED] + [directory.output_dir(ended)])
+    except (OSError, ValueError) as problem:
+        outcome = child_processes.Outcome("failed", 1, str(problem))
+    run_rows.of_ended_run(row, outcome, results, sweep.metric)
+    directory.write_row(ended, row)
+    return row
+
+
+def _with_message(script, child, log, log_start):
+    """Returns the outcome of a process that failed. If the process has reported no message, the message is
+    the last line of the log."""
+    with open(log, "rb") as reader:
+        reader.seek(max(log_start, os.path.getsize(log) - _LAST_BYTES))
+        lines = reader.read().decode("utf-8", "backslashreplace").splitlines()
+    message = child_command.describe_signal(script, child, lines) or child.outcome.known_message or (
+        lines[-1] if lines else "")
+    return child.outcome._replace(
+        message=message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…")
+
+
+def _write_results(sweep, directory):
+    """Removes the checkpoints that --keep_checkpoints does not keep, and writes sweep.csv and sweep.html. If
+    one of these actions fails, a warning is logged. The sweep continues, because the rows of the runs are
+    already stored."""
+    def write_page():
+        sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_rows(),
+                              sweep.metric, len(directory.runs), sweep.script, directory.base)
+
+    for action in (lambda: directory.remove_checkpoints(sweep.keep, sweep.metric), directory.write_table,
+                   write_page):
+        try:
+            action()
+        except OSError as error:
+            logging.warning("%s", error)
+
+
+def _check_metric(sweep, directory):
+    """Raises a ValueError if a finished run has no value of the metric. Must be called before
+    `_write_results`, which removes checkpoints by the ranks of the runs."""
+    for _, row in directory.ended_rows():
+        if row.status == run_rows.DONE and sweep.metric not in row.metrics:
+            raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
+                             f"metrics: {', '.join(sorted(row.metrics))}. Finished runs are not repeated.")
+
+
+def _log(sweep, directory, each, row, left):
+    """Logs the result of a run with a warning about it, its rank, and the remaining time."""
+    ended = [row for _, row in directory.ended_rows()]
+    value, result = row.value(sweep.metric), row.status
+    if value is not None:
+        ranked = run_rows.by_rank(ended, sweep.metric)
+        rank = run_rows.ranks(ranked, sweep.metric)[value]
+        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}"
+    result += f". {row.message}" if row.message else "."
+    times = [row.seconds for row in ended if row.status == run_rows.DONE]
+    rest = f" {terminal.counted(left, 'run')} to go"
+    if times and left:
+        seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
+        rest += f", about {_duration(seconds)}"
+    logging.info("%s: %s %s.%s.", ", ".join(f"{name} {text}" for name, text in each.settings.items()),
+                 result, _duration(row.seconds), rest)
+
+
+def _duration(seconds):
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,93 @@
+"""Writes sweep.html, a page for a browser about the runs of a sweep."""
+
+import numpy as np
+
+from bertlib.reports import report_page, run_rows
+from bertlib.runs import best_weights, charts
+from bertlib.system import files
+
+# Names of flags whose values are random seeds.
+SEEDS = ("seed",)
+_MAX_STRIPS = 40  # largest number of groups in a chart
+# The page shows the expected best of these numbers of runs, and of all runs.
+_SHOWN_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
+
+
+def write_page(path, ended, metric, planned, script, base):
+    """Writes the page.
+
+    Args:
+      path: the file.
+      ended: list of (`sweep_grid.Run`, `run_rows.Row`), the runs that have ended.
+      metric: name of the metric.
+      planned: number of all runs of the sweep.
+      script: name of the training command.
+      base: {flag: value as text}, the flags that all runs share.
+    """
+    rows = [row for _, row in ended]
+    ranked = run_rows.by_rank(rows, metric)
+    settings = list(dict.fromkeys(name for row in rows for name in row.settings))
+    ranks = run_rows.ranks(ranked, metric)
+    is_lower_better = best_weights.is_lower_better(metric)
+    expected = list(enumerate(run_rows.expected_best([row.value(metric) for row in ranked], is_lower_better),
+                              1))
+    files.write_text(path, report_page.render("sweep.html", {
+        "title": f"Sweep of {script}: {metric}", "charts": charts, "most_groups": _MAX_STRIPS,
+        "rows": rows, "planned": planned, "metric": metric, "is_lower_better": is_lower_better,
+        "best": ranked and f"{ranked[0].value(metric):.6g}: {_describe(ranked[0].settings)}",
+        "statuses": (run_rows.DONE, run_rows.DIVERGED, run_rows.FAILED),
+        "by_setting": _by_setting(ranked, settings, metric),
+        "by_seed": _by_seed(ranked, settings, metric, is_lower_better),
+        "expected": expected,
+        "shown": [[str(k), value] for k, value in expected if k in (*_SHOWN_COUNTS, len(expected))],
+        "problems": [[_describe(row.settings), row.status, row.message[:report_page.TEXT_CHARACTERS]]
+                     for row in rows if row.message],
+        "settings": settings,
+        "ranking": [[str(ranks[row.value(metric)]), *(row.settings.get(name, "") for name in settings),
+                     row.value(metric), report_page.number(row.seconds, 1)] for row in ranked],
+        "base": [[f"--{name}", value] for name, value in base.items()]}))
+
+
+def _describe(settings, without=()):
+    """Returns settings as text. A browser may begin a new line after each setting, but not within one."""
+    return ", ".join(f"{name}\u00a0{value}" for name, value in settings.items() if name not in without)
+
+
+def _strips(rows, label_of, metric):
+    """Groups rows by the label that `label_of` returns. Returns a list of (label, values of the metric), one
+    for each group. The groups are in the order of their first rows."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(label_of(row), []).append(row.value(metric))
+    return list(groups.items())
+
+
+def _by_setting(ranked, settings, metric):
+    """Returns [(setting, strips)] for each setting that has several values, except seeds. A strip has the
+    metrics of the runs with one value of the setting."""
+    found = []
+    for name in settings:
+        strips = _strips(ranked, lambda row, name=name: row.settings.get(name, "not in the grid"), metric)
+        if len(strips) > 1 and name not in SEEDS:
+            found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
+    return found
+
+
+def _order(text):
+    """Returns a sort key for a text. Texts that are numbers come first, sorted by their value."""
+    try:
+        return 0, float(text), text
+    except ValueError:
+        return 1, 0.0, text
+
+
+def _by_seed(ranked, settings, metric, is_lower_better):
+    """Returns (strips, rows of the table) of the runs that differ only in their seed, the best mean first.
+    The lists are empty if no two runs differ only in their seed."""
+    strips = _strips(ranked, lambda row: _describe(row.settings, SEEDS) or "all runs", metric)
+    if not {*SEEDS} & {*settings} or all(len(values) == 1 for _, values in strips):
+        return [], []
+    strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if is_lower_better else -1))
+    return strips, [[label, len(values), float(np.mean(values)),
+                     float(np.std(values, ddof=1)) if len(values) > 1 else "", min(values), max(values)]
+                    for label, values in strips]

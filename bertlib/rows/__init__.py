@@ -1,1 +1,0 @@
-"""Reads the rows and columns of CSV, TSV and JSON Lines files."""

@@ -1,0 +1,294 @@
+"""Keeps the best weights of a training in the directory best/ (--keep_best), and finds them for later
+commands.
+
+best/ is itself an output directory: it contains the weights, the files that describe the model, and run.json.
+The file best.json names the step, the metric and its value.
+
+If the process is killed at any moment, best/ contains either the earlier best weights or the new best
+weights: best.json is replaced atomically, after the weights are written and before earlier weights are
+removed.
+
+A killed training continues from its newest checkpoint. It then needs the weights that were the best ones at
+the step of this checkpoint, although better weights may have been found later. So these weights are also kept
+in best/ until the training ends. Their value is in the table of the evaluations.
+"""
+
+import os
+import re
+
+from absl import logging
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.graph import lazy_tensorflow as tf
+from bertlib.runs import output_files
+from bertlib.system import files
+
+DIRECTORY, FILE = "best", "best.json"
+BEST, LAST = "best", "last"  # values of --weights
+DEV_DATA = "development data"  # the name of the development set in an entry of "changes" in run.json
+# The form of best.json. Step and value are null as long as there are no best weights.
+_FORM = {"metric": str, "first_step": int, "step": (int, None), "value": (int, float, None)}
+# A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher
+# value is better.
+_LOWER_IS_BETTER = ("loss", "perplexity", "mae", "rmse", "error")
+# Beginnings of the names of metrics that end with a label.
+_OF_LABELS = ("eval_f1_", "eval_precision_", "eval_recall_", "eval_auc_", "eval_support_")
+
+
+def is_lower_better(metric):
+    """Returns whether a lower value of a metric is better, according to the last word of its name. The last
+    word of a metric of one label, such as eval_f1_LABEL, is the label, and a higher value is better."""
+    return not metric.startswith(_OF_LABELS) and metric.rpartition("_")[2] in _LOWER_IS_BETTER
+
+
+def choose_best(metric, values):
+    """Returns the best (step, value) of a list; None if the list is empty. Among equal values, the value of
+    the earliest step is the best. The list must not contain values that are NaN or infinite."""
+    sign = -1 if is_lower_better(metric) else 1
+    return max(values, key=lambda item: (sign * item[1], -item[0]), default=None)
+
+
+def _first_comparable_step(record):
+    """Returns the first step whose evaluation used the same development set as the current evaluations. If
+    the development set has changed, values of earlier steps cannot be compared with new values.
+
+    Args:
+      record: see `output_files.read_record`; None if there is no record.
+    """
+    return max((change["step"] + 1 for change in (record or {}).get("changes", ())
+                if DEV_DATA in (change.get("changed") or ()) and type(change.get("step")) is int), default=0)
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+def read(directory):
+    """Returns the description of the best weights of a training.
+
+    Args:
+      directory: the output directory of the training.
+
+    Returns:
+      dict, the content of best.json, and "checkpoint", the path of the weights. "training" is the start time
+      of the training, as in run.json. The best evaluation was chosen among the evaluations of step
+      "first_step" and of later steps. The result is None if best/ contains no weights.
+
+    Raises:
+      ValueError, OSError: best/ is damaged.
+    """
+    path = os.path.join(directory, DIRECTORY)
+    content = _read_description(path)
+    if content is None or content["step"] is None:
+        return None
+    return {**content, "checkpoint": os.path.join(path, f"model.ckpt-{content['step']}")}
+
+
+def _read_description(path):
+    """Returns the content of best.json in a directory as a dict; None if the file is missing.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    name = os.path.join(path, FILE)
+    if not files.exists(name):
+        return None
+    content = files.read_json_object(name)
+    if not files.has_form(content, _FORM):
+        raise ValueError(f"{name} is damaged. Restore the file, or move {path} to another place.")
+    return content
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+class BestWeights:
+    """Writes the directory best/ of a training. Only one process at a time may write best/.
+
+    `values` are always a list of (step, value of the metric), the evaluations in the table.
+
+    Attributes:
+      first_step: int. The best evaluation is chosen among the evaluations of this step and of later steps.
+    """
+
+    def __init__(self, directory, metric):
+        """Creates the object; writes nothing.
+
+        Args:
+          directory: the output directory of the training.
+          metric: name of the metric by which the best weights are chosen.
+
+        Raises:
+          ValueError: best/ belongs to another training, or is damaged.
+        """
+        self._directory, self._metric = directory, metric
+        self._path = os.path.join(directory, DIRECTORY)
+        self._record = output_files.read_record(directory) if files.is_directory(directory) else None
+        self._content = self._read_own()
+        self._first_comparable = _first_comparable_step(self._record)
+        is_same = self._content is not None and self._content["metric"] == metric
+        self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)
+
+    def _read_own(self):
+        """Returns the content of best.json; None if there is no best/."""
+        # A training that was killed before it wrote the first best.json leaves best.json.partial. A directory
+        # that contains nothing else counts as missing.
+        if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
+                f"{FILE}.partial"}:
+            return None
+        content = _read_description(self._path)
+        has_started = checkpoint_formats.latest_checkpoint(self._directory) and self._record is not None
+        if content is None or not has_started or content.get("training") != self._record["started"]:
+            raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
+                             "to another place, or use another --output_dir.")
+        return content
+
+    def choose(self, values):
+        """Returns the best (step, value) that counts; None if there is none. At step 0, the head is not
+        trained, so the value does not count."""
+        return choose_best(self._metric, [item for item in values if item[0] >= max(1, self.first_step)])
+
+    def plan(self, values, newest):
+        """Decides which weights are the best ones when a training starts or continues. Writes nothing. If the
+        best weights are lost, the following evaluations are not compared with the earlier ones: `first_step`
+        changes.
+
+        Args:
+          values: the evaluations up to the newest checkpoint.
+          newest: step of the newest checkpoint; None for a new training.
+
+        Returns:
+          (step, value, prefix): the step and the value of the best evaluation, and the prefix of the
+          checkpoint whose weights must be copied into best/. The prefix is None if best/ already contains
+          these weights. The result is None if there is no best evaluation yet.
+
+        Raises:
+          ValueError: best/ contains weights of a different evaluation than the best one in the table, whose
+            weights are no longer kept; or the table has no best evaluation.
+        """
+        best, published = self.choose(values), os.path.join(self._directory, "model.ckpt-{}")
+        if best and checkpoint_files.exists(self._weights(best[0])):
+            return *best, None
+        if best and checkpoint_files.exists(published.format(best[0])):
+            return *best, published.format(best[0])
+        kept, metric = map((self._content or {}).get, ("step", "metric"))
+        # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
+        # checkpoint are not needed, either: if the training was killed before it added their evaluation to
+        # the table, it evaluates this checkpoint again.
+        if kept is not None and (best or self.first_step <= kept < newest):
+            raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step {kept}, "
+                             f"the best weights by {metric}, but not the best weights up to step {newest} "
+                             f"by the {self._metric} in the table of the evaluations. Restore "
+                             f"learning_curve.tsv, pass --keep_best={metric}, or move {self._path} to "
+                             "another place. The training then chooses the best weights among the "
+                             f"evaluations of step {newest} and of later steps.")
+        if best is None:
+            return None
+        logging.warning("--keep_best=%s: the weights of the best evaluation, at step %d, are no longer kept. "
+                        "The best weights are chosen among the evaluations of step %d and of later steps.",
+                        self._metric, best[0], newest)
+        self.first_step = newest
+        best = self.choose(values)
+        return best and (*best, published.format(newest))
+
+    def restore(self, values, newest):
+        """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
+        checkpoint. As long as no evaluation counts, it keeps the best weights by an earlier development set.
+        For the arguments, see `plan`."""
+        best = self.plan(values, newest)
+        if best is None:
+            if any(step < self._first_comparable for step, _ in values):
+                logging.warning("--keep_best=%s: the evaluations up to step %d are not compared with later "
+                                "evaluations, because the development set has changed. %s is unchanged until "
+                                "the next evaluation.", self._metric, self._first_comparable - 1, self._path)
+            if self._content is None:
+                return
+            best = *(self._best_kept(values) or (None, None)), None
+        self._switch(*best, ())
+
+    def replace(self, step, value, checkpoint, values, newest):
+        """Makes the weights of a checkpoint the best ones. If the training is killed, it continues from its
+        newest checkpoint. So the weights that were the best ones at this checkpoint are kept, too.
+
+        Args:
+          step: step of the weights.
+          value: float, the metric.
+          checkpoint: prefix of the checkpoint. Its optimizer state is not copied.
+          values: all evaluations.
+          newest: step of the newest checkpoint of the training.
+        """
+        kept = self._best_kept([item for item in values if item[0] <= newest and item[0] != step])
+        self._switch(step, value, checkpoint, kept[:1] if kept else ())
+
+    def finish(self):
+        """Removes the earlier best weights, which are needed only if the training is killed. Call this method
+        at the end of the training."""
+        if self._content is not None:
+            self._remove_weights([self._content["step"]])
+
+    def _best_kept(self, values):
+        """Returns the best (step, value) whose weights are in best/; None if there is none."""
+        kept = [item for item in values if checkpoint_files.exists(self._weights(item[0]))]
+        return self.choose(kept) or choose_best(self._metric, kept)
+
+    def _weights(self, step):
+        return os.path.join(self._path, f"model.ckpt-{step}")
+
+    def _switch(self, step, value, checkpoint, kept):
+        """Makes the weights of a step the best ones. After the call, best/ contains only these weights and
+        those of the steps in `kept`.
+
+        Args:
+          step, value: the best evaluation; None if there is none.
+          checkpoint: prefix of the checkpoint whose weights are copied into best/; None if best/ contains the
+            weights.
+          kept: iterable of steps.
+        """
+        if self._content is None:
+            files.make_directories(self._path)
+            self._describe(None, None)  # from now on, best/ belongs to this training
+        self._write_model_files()
+        if checkpoint is not None:
+            opened = checkpoint_formats.open_checkpoint(checkpoint)
+            checkpoint_formats.write_tensorflow(
+                self._weights(step), opened, [*checkpoint_formats.weight_names(opened), "global_step"])
+        self._describe(step, value)
+        named = os.path.join(self._path, "checkpoint")
+        if step is not None:
+            name = os.path.basename(self._weights(step))
+            files.write_text(named,
+                             f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+        elif files.exists(named):
+            files.remove(named)
+        self._remove_weights([step, *kept])
+
+    def _describe(self, step, value):
+        """Writes best.json."""
+        better = "lower" if is_lower_better(self._metric) else "higher"
+        self._content = {"metric": self._metric, "step": step, "value": value, "better": better,
+                         "first_step": self.first_step, "training": self._record and self._record["started"]}
+        files.write_json(os.path.join(self._path, FILE), self._content)
+
+    def _write_model_files(self):
+        """Copies the files that describe the model and the training into best/."""
+        for name in (*output_files.NAMES, *output_files.MORE_NAMES):
+            source = os.path.join(self._directory, name)
+            if files.exists(source):
+                files.write_bytes(os.path.join(self._path, name), files.read_bytes(source))
+        if self._record is not None:
+            # Later commands use these two entries to warn of an unfinished training. In best/, the entries
+            # are null, so that the commands give no such warning for the best weights.
+            files.write_json(os.path.join(self._path, output_files.RECORD),
+                             {**self._record, "planned_steps": None, "finished_step": None})
+
+    def _remove_weights(self, kept_steps):
+        """Removes the weights of all steps that are not in `kept_steps`. Also removes incomplete files, which
+        an earlier process left when it was killed.
+
+        The index files are removed first. If this process is killed before it has removed the other files,
+        these files are never used, because they have no index file."""
+        found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
+                 for name in tf.gfile.ListDirectory(self._path)]
+        unused = [name for name, match in found
+                  if match and (match[2] or int(match[1]) not in kept_steps)]
+        for name in sorted(unused, key=lambda name: not name.endswith(".index")):
+            files.remove(os.path.join(self._path, name))

@@ -1,0 +1,168 @@
+"""Reads the trained model in an output directory, with its configuration, labels and tokenizer."""
+
+import os
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from bertlib.checkpoints.bert_config import BertConfig
+from bertlib.data import tables
+from bertlib.data.columns import parse_columns
+from bertlib.runs import best_weights, output_files, targets, tokenizer_files
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.system import files
+
+
+class ModelDirectory(NamedTuple):
+    """A trained model.
+
+    Attributes:
+      path: the directory.
+      kind: name of the target in run.json, see `bertlib.runs.targets`.
+      bert_config: a `modeling.BertConfig`.
+      checkpoint: path of the weights.
+      tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
+      labels: list of str in the order of the outputs, or None.
+      record: dict, the content of run.json.
+    """
+
+    path: str
+    kind: str
+    bert_config: Any
+    checkpoint: str
+    tokenizer: Any
+    labels: list | None
+    record: dict
+
+    def setting(self, name, default=None):
+        """Returns the value that a flag had in the training.
+
+        Args:
+          name: the flag.
+          default: the result if neither the record nor the table of flags has a value for the flag.
+        """
+        settings = self.record["settings"]
+        if name in settings:
+            return settings[name]
+        found = output_files.find_entries(name, self.target, self.record.get("command"))
+        return default if not found or found[0].default is None else found[0].default
+
+    @property
+    def target(self):
+        """What the model predicts: the class in `bertlib.runs.targets` with the name `kind`."""
+        return targets.find(self.kind)
+
+    @property
+    def task(self):
+        """The name of the task, such as "mrpc"."""
+        return self.record["task"]
+
+    @property
+    def processor(self):
+        """The processor of the task. None in two cases: the model was trained on the user's own data, or it
+        is neither a classifier nor a regression model."""
+        return self.target.processor(self)
+
+    @property
+    def num_texts(self):
+        """The number of texts in an example of the training, 1 or 2; None if it is unknown."""
+        columns, module = self.setting("text_column"), self.record.get("task_module")
+        if module:
+            return module["texts"]
+        if columns:
+            return len(parse_columns(columns))
+        return self.processor.num_texts if self.processor else None
+
+    @property
+    def has_named_columns(self):
+        """True if the columns of the training file have names and no numbers, as in JSON Lines."""
+        return tables.is_json_lines(self.record.get("files", {}).get("train_file"))
+
+    @property
+    def max_seq_length(self):
+        """The largest number of tokens of an input."""
+        return self.record["settings"].get("max_seq_length", self.bert_config.max_position_embeddings)
+
+    @property
+    def do_lower_case(self):
+        """True if texts are lower-cased."""
+        return bool(self.record["do_lower_case"])
+
+
+def read(path, weights=best_weights.BEST):
+    """Returns the `ModelDirectory` of an output directory.
+
+    Args:
+      path: the directory.
+      weights: "last" for the weights of the newest checkpoint; "best" for the best weights. If the training
+        did not keep its best weights (--keep_best), "best" has the same meaning as "last".
+
+    Raises:
+      NotADirectoryError: the directory does not exist.
+      ValueError, OSError: a file of the training is missing or damaged.
+    """
+    if not files.is_directory(path):
+        raise NotADirectoryError(f"{path}: there is no such directory.")
+    opened = OutputDirectory(path).used(weights)
+    path, checkpoint, record = opened.path, opened.newest, opened.record
+    config = os.path.join(path, output_files.CONFIG)
+    missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
+               None if files.exists(config) else output_files.CONFIG)
+    if missing:
+        raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
+                         "this version. Pass another directory, or continue the training in this directory: "
+                         "the training writes missing files. To predict with a model of Hugging Face, pass "
+                         f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
+                         "as run_classifier.py.")
+    output_files.check_trained(record, checkpoint)
+    return describe(path, record, checkpoint)
+
+
+def describe(path, record, weights):
+    """Returns the `ModelDirectory` of a directory with run.json, bert_config.json and the vocabulary.
+
+    Args:
+      path: the directory.
+      record: see `output_files.read_record`.
+      weights: path of the weights.
+
+    Raises:
+      ValueError, OSError: a file is missing or damaged, or contradicts run.json.
+    """
+    output_files.check_vocabulary(path, record)
+    config = os.path.join(path, output_files.CONFIG)
+    bert_config = BertConfig.from_dict(files.read_json_object(config))
+    output_files.check_config(config, bert_config)
+    return ModelDirectory(path, record["task_type"], bert_config, weights,
+                          _tokenizer(path, record, bert_config), record["labels"], record)
+
+
+def _tokenizer(path, record, bert_config):
+    """Returns the tokenizer of an output directory.
+
+    Args:
+      path: the directory.
+      record: see `output_files.read_record`.
+      bert_config: a `modeling.BertConfig`.
+
+    Raises:
+      ValueError: there is no vocabulary, or the vocabulary does not fit the model.
+    """
+    tokenizer_settings = tokenizer_files.read([path])
+    lower, _ = tokenizer_settings.options.get("do_lower_case", (record["do_lower_case"], None))
+    if lower is None:  # a pre-training on records without a manifest does not know the letter case
+        lower = True
+        logging.warning("%s does not name the letter case of the training. Texts are converted to lower "
+                        "case, which is the default of all commands. If the model is cased, write "
+                        "\"do_lower_case\": false into %s.", os.path.join(path, output_files.RECORD),
+                        os.path.join(path, tokenizer_files.CONFIG))
+    vocabulary, pieces = (os.path.join(path, name)
+                          for name in (output_files.VOCABULARY, output_files.SENTENCE_PIECES))
+    has_pieces = files.exists(pieces)
+    if not (has_pieces or files.exists(vocabulary)):
+        raise ValueError(f"{path} contains neither {output_files.VOCABULARY} nor "
+                         f"{output_files.SENTENCE_PIECES}, because the model was trained on TFRecords, not "
+                         f"on text. Copy the vocabulary of these records to {path}.")
+    return tokenizer_files.create_tokenizer(
+        tokenizer_settings, pieces if has_pieces else vocabulary, has_pieces, lower,
+        record["settings"].get("protect_special_tokens"), bert_config.vocab_size)

@@ -1,0 +1,157 @@
+"""Opens an output directory. `OutputDirectory` answers the questions about the training in a directory: which
+checkpoint is the newest, which weights are the best, and what does run.json say?"""
+
+import functools
+import os
+
+from absl import logging
+import numpy as np
+
+from bertlib.checkpoints import checkpoint_formats, metrics_history
+from bertlib.runs import best_weights, output_files
+from bertlib.system import files
+
+
+class OutputDirectory:
+    """The files of an output directory, as they were when they were first asked for.
+
+    Each attribute is read once. Another process may write into the directory at the same time, so a run that
+    asks twice gets the same answer. To read the files again, open the directory again.
+
+    Attributes:
+      path: str, the directory; None if a command has no output directory. Then there are no files.
+    """
+
+    def __init__(self, path):
+        self.path = path
+
+    def join(self, name):
+        """Returns the path of a file in the directory."""
+        return os.path.join(self.path, name)
+
+    @functools.cached_property
+    def newest(self):
+        """Prefix of the newest checkpoint; None if there is no checkpoint."""
+        return checkpoint_formats.latest_checkpoint(self.path) if self.path else None
+
+    @functools.cached_property
+    def step(self):
+        """int, the step of the newest checkpoint; None if there is no checkpoint."""
+        return checkpoint_formats.read_global_step(self.newest) if self.newest else None
+
+    @functools.cached_property
+    def record(self):
+        """dict, the content of run.json; None if there is no run.json. See `output_files.read_record` for the
+        errors."""
+        return output_files.read_record(self.path) if self.path and files.is_directory(self.path) else None
+
+    @property
+    def trained_record(self):
+        """The record of the training whose checkpoints the directory contains; None without a checkpoint."""
+        return self.record if self.newest else None
+
+    @property
+    def record_path(self):
+        """Path of run.json."""
+        return self.join(output_files.RECORD)
+
+    @functools.cached_property
+    def best(self):
+        """The description of the best weights, see `best_weights.read`; None if the training keeps none.
+
+        The value is also None if best/ was written by a different training than the one in run.json, or if
+        the weights were chosen by another metric.
+        """
+        metric = self.record["settings"].get("keep_best") if self.record else None
+        best = best_weights.read(self.path) if metric else None
+        if best is None or best["metric"] != metric or best.get("training") != self.record.get("started"):
+            return None
+        return best
+
+    @functools.cached_property
+    def labels(self):
+        """list of str, the labels in labels.txt; None if there is no such file."""
+        return output_files.read_labels(self.path) if self.path else None
+
+    @property
+    def history(self):
+        """The `metrics_history.MetricsHistory` of the training."""
+        return metrics_history.MetricsHistory(self.path)
+
+    def results(self, name="eval_results"):
+        """Returns the results of an evaluation in NAME.json, {metric: value}; None if there are none."""
+        path = self.join(f"{name}.json")
+        return files.read_json_object(path) if files.exists(path) else None
+
+    def write_results(self, name, metrics, combined):
+        """Writes the results of an evaluation. The metrics are sorted by name.
+
+        Args:
+          name: name of the two files.
+          metrics: {name of a metric: number or array}. NAME.txt has a line "name = value" for each metric.
+          combined: {name: number, array, or dict of numbers} for NAME.json. NaN and infinite numbers become
+            null.
+
+        Returns:
+          str, the lines of NAME.txt, indented.
+        """
+        lines = [f"{metric} = {value.tolist() if np.ndim(value) else value}"
+                 for metric, value in sorted(metrics.items())]
+        files.write_text(self.join(f"{name}.txt"), "".join(line + "\n" for line in lines))
+        text = files.json_text(dict(sorted(combined.items())), indent=2, ensure_ascii=False)
+        files.write_text(self.join(f"{name}.json"), text + "\n")
+        return "\n".join(f"  {line}" for line in lines)
+
+    def used(self, weights):
+        """Returns the `OutputDirectory` of the weights that a command without training uses.
+
+        It is best/ if `weights` is "best" and the training kept its best weights. In this case, the choice is
+        logged. In all other cases, it is this directory.
+
+        Args:
+          weights: value of --weights, "best" or "last".
+
+        Raises:
+          ValueError: `weights` has another value, or a file is damaged.
+        """
+        if weights not in (best_weights.BEST, best_weights.LAST):
+            raise ValueError(f"weights={weights!r} is unknown. Pass {best_weights.BEST!r} or "
+                             f"{best_weights.LAST!r}.")
+        if weights == best_weights.LAST or self.best is None:
+            return self
+        logging.info("Weights: %s, the best weights of the training (%s = %s at step %d). Pass --weights=%s "
+                     "to use the last weights.", self.best["checkpoint"], self.best["metric"],
+                     self.best["value"], self.best["step"], best_weights.LAST)
+        return OutputDirectory(self.join(best_weights.DIRECTORY))
+
+    def write_record(self, record):
+        """Writes run.json. If the process is killed, either the old file or the complete new file exists."""
+        files.write_json(self.record_path, record)
+
+    def mark_finished(self):
+        """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
+        method only if the training was neither killed nor terminated."""
+        if self.record is not None and self.record["finished_step"] != (self.step or 0):
+            self.write_record({**self.record, "finished_step": self.step or 0})
+
+
+def find_training(path):
+    """Returns the `OutputDirectory` of the training that saved a checkpoint; None if no training saved it.
+
+    Args:
+      path: value of --init_checkpoint; None or "" without this flag.
+    """
+    if not path or not is_training_checkpoint(path):
+        return None
+    return OutputDirectory(checkpoint_formats.directory_of_checkpoint(path))
+
+
+def is_training_checkpoint(path):
+    """Returns whether a path names a checkpoint that a training saved. If so, the run.json in the same
+    directory describes this checkpoint."""
+    try:
+        checkpoint = checkpoint_formats.open_checkpoint(path)
+    except (OSError, ValueError):
+        return False  # other checks report the unreadable checkpoint
+    # The directory may also contain a published or converted checkpoint, which run.json does not describe.
+    return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"

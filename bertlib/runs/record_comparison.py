@@ -1,0 +1,213 @@
+"""Decides, from a stored record and the record of a run, what the run may do in an output directory.
+
+All functions are pure: they read no files and log nothing.
+"""
+
+import dataclasses
+import json
+
+from bertlib.runs import best_weights, environment, output_files
+
+# Names of the flags that affect which weights of a training are kept as the best ones, and whether the
+# training ends early. Later commands do not inherit their values.
+EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
+# Fields that describe the first session of a training. A later session does not change these fields, even if
+# its settings differ.
+_OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
+                     "code", "environment")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What a run may do in a directory. A difference is {name of a value: [old value, new value]}.
+
+    Attributes:
+      trains: whether the run has steps to train.
+      refused: differences for which the run cannot continue the training. If there are any, the other
+        attributes have no meaning.
+      changed: all other differences.
+      evaluations: changed settings of the evaluations of a training that has no steps left. Even then,
+        --keep_best decides which weights later commands use. Empty if the settings have no effect.
+      dev_data: [old value, new value] if the run, which does not train, evaluates other development data than
+        the training; otherwise None.
+      record: the record to write; None if the stored record stays.
+    """
+
+    trains: bool
+    refused: dict = dataclasses.field(default_factory=dict)
+    changed: dict = dataclasses.field(default_factory=dict)
+    evaluations: dict = dataclasses.field(default_factory=dict)
+    dev_data: list | None = None
+    record: dict | None = None
+
+
+def compare(stored, now, step, last_step, trains):
+    """Compares a run with the training in its output directory.
+
+    Args:
+      stored: the record of the training; None if there is no record.
+      now: the record of the run, see `run_record.describe`.
+      step: step of the newest checkpoint in the directory; None if there is no checkpoint.
+      last_step: the step at which the run ends.
+      trains: whether the run trains.
+
+    Returns:
+      a `Decision`.
+    """
+    if step is None:
+        return Decision(trains, record=now if trains else None)
+    trains_on = trains and step < last_step
+    if stored is None:
+        return Decision(trains_on, record={**now, "from_step": step} if trains_on else None)
+    refused, changed = differences(stored, now, trains)
+    if refused:
+        return Decision(trains_on, refused)
+    dev_data, evaluations, record = None, {}, None
+    if not trains_on:
+        dev_data = changed.pop(best_weights.DEV_DATA, None)
+    if trains and not trains_on:
+        evaluations = {name: changed.pop(name) for name in EVALUATIONS if name in changed}
+        before = stored["settings"].get("keep_best")
+        if before is None and evaluations.get("keep_best", [None, None])[1] is None:
+            evaluations = {}  # no best weights are kept, neither before nor now
+        if evaluations:
+            values = {name: value for name, (_, value) in evaluations.items()}
+            record = {**stored, "settings": {**stored["settings"], **values},
+                      "changes": _with_change(stored, now, step, evaluations)}
+    if trains_on:
+        record = _continued(stored, now, step, changed)
+    return Decision(trains_on, {}, changed, evaluations, dev_data, record)
+
+
+def _continued(stored, now, step, changed):
+    """Returns the record of a training that goes on in a new session; None if the stored record stays."""
+    record = None
+    if changed:
+        first = {name: stored[name] for name in _OF_FIRST_SESSION}
+        record = {**now, **first, "changes": _with_change(stored, now, step, changed)}
+    sessions = stored.get("sessions", [])
+    other_environment = _changes_of_environment(stored, now)
+    if other_environment:
+        sessions = [*sessions, {"step": step, "at": now["started"], "changed": other_environment}]
+        record = record or stored
+    return {**record, "sessions": sessions} if record and sessions else record
+
+
+def _with_change(stored, now, step, changed):
+    """Returns the field "changes" of the stored record, with an additional entry."""
+    return [*stored["changes"], {"step": step, "at": now["started"], "changed": changed}]
+
+
+def differences(stored, now, training):
+    """Compares the record in the output directory with the record of the run.
+
+    Args:
+      stored: the record in the directory.
+      now: the record of the run, see `run_record.describe`.
+      training: whether the run trains.
+
+    Returns:
+      a pair of dicts {name: [old value, new value]}. The first dict contains the differences for which the
+      run is refused. The second dict contains all other differences.
+    """
+    records = stored, now
+
+    def differs(name):
+        """Returns whether both records have a value of this name, and the two values differ."""
+        return None not in (stored[name], now[name]) and stored[name] != now[name]
+
+    refused = {name: [record[name] for record in records]
+               for name in ("task", "task_type", "labels", "do_lower_case") if differs(name)}
+    if differs("vocabulary"):
+        refused["vocabulary"] = list(map(_vocabulary, records))
+    allowed = {}
+    modules = [record["task_module"] for record in records]
+    if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
+        allowed["task_module"] = [_with_fingerprint(module["name"], module) for module in modules]
+    if not training and "task" in refused and "labels" not in refused:
+        # A model may be evaluated on the data of another task if both tasks have the same labels.
+        allowed["task"] = refused.pop("task")
+    if differs("dev_data") and "task" not in allowed:
+        allowed[best_weights.DEV_DATA] = [_data(record["dev_data"]) for record in records]
+    config = _changed_values(stored["bert_config"], now["bert_config"])
+    for name in sorted(output_files.CONFIG_KEYS & set(config)):
+        if name not in output_files.TRAINING_CONFIG_KEYS:
+            refused[name] = config[name]
+        elif training:
+            allowed[name] = config[name]
+    if not training:
+        return refused, allowed
+    settings = {"num_replicas": 1, **stored["settings"]}, now["settings"]
+    allowed.update(_changed_values(*settings))
+    # If both runs have the same total number of micro-batches, their results are the same. For example, one
+    # replica with two micro-batches gives the same result as two replicas that have one micro-batch each. So
+    # changes of the two flags below are not reported.
+    before, after = map(_count_micro_batches, settings)
+    if before is not None and before == after:
+        for name in ("gradient_accumulation_steps", "num_replicas"):
+            allowed.pop(name, None)
+    starts = [record["init_checkpoint"] or {"path": None, "fingerprint": None} for record in records]
+    compared = "fingerprint" if all(start["fingerprint"] for start in starts) else "path"
+    if starts[0][compared] != starts[1][compared]:
+        allowed["init_checkpoint"] = [_with_fingerprint(start["path"], start) for start in starts]
+    if differs("train_data"):
+        allowed["training data"] = [_data(record["train_data"]) for record in records]
+    return refused, {**allowed, **_changed_values(stored["versions"], now["versions"])}
+
+
+def _changed_values(before, after):
+    """Returns {name: [old value, new value]} for the values in both dicts that differ."""
+    return {name: [before[name], value] for name, value in after.items()
+            if name in before and before[name] != value}
+
+
+def _changes_of_environment(stored, now):
+    """Returns the changes of the environment since the last session of a training, as a dict. Each key is the
+    name of a value that has changed, and its entry is the list [old value, new value]."""
+    before, after = environment.flatten(stored), environment.flatten(now)
+    for session in stored.get("sessions", []):
+        before.update({name: values[-1] for name, values in session["changed"].items()
+                       if isinstance(values, list) and values})
+    names = sorted({*before, *after})
+    return {name: [before.get(name), after.get(name)] for name in names
+            if before.get(name) != after.get(name)}
+
+
+def _count_micro_batches(settings):
+    """Returns the number of micro-batches of all replicas in a step; None if this number depends on free
+    memory or on the number of tokens."""
+    count = settings.get("gradient_accumulation_steps")
+    if count == 0 or count is None and settings.get("tokens_per_micro_batch"):
+        return None
+    return (count or 1) * settings.get("num_replicas", 1)
+
+
+def _with_fingerprint(name, start):
+    return f"{name} ({start['fingerprint'][:8]})" if start["fingerprint"] else name
+
+
+def _vocabulary(record):
+    paths = record["files"]
+    return _with_fingerprint(paths.get("vocab_file") or paths.get("spm_model_file"),
+                             {"fingerprint": record["vocabulary"]})
+
+
+def _data(data):
+    counts = ", ".join(f"{value} {name}" for name, value in data.items() if name != "fingerprint")
+    return _with_fingerprint(counts, data)
+
+
+def dev_paths(record):
+    """Returns the paths of the development data, a list. Without --eval_file, a pre-training evaluates
+    --input_file."""
+    paths = record["files"]
+    return [paths.get(name) for name in ("data_dir", "dev_file", "predict_file")] + [
+        paths.get("eval_file") or paths.get("input_file")]
+
+
+def describe(differences):
+    """Returns differences as a text for messages."""
+    def text(value):
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return "; ".join(f"{name}: {text(old)} -> {text(new)}" for name, (old, new) in differences.items())

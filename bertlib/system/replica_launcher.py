@@ -1,0 +1,426 @@
+"""Starts the replicas of a run on this machine, and waits for their end. This module does not import
+TensorFlow.
+
+A replica is a separate process that runs the same command. The environment variable BERT_REPLICA describes
+the replica; see `replica_group`. GPUs and CPU cores are divided among the replicas. Replica 0 uses the stdin,
+stdout and stderr of the launcher. The launcher forwards SIGTERM, SIGHUP and Ctrl-C to the replicas. When a
+replica fails, the other replicas end by themselves. The launcher kills replicas that do not end by
+themselves.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import logging
+
+from bertlib.system import (
+    child_processes,
+    gpu_libraries,
+    network_namespace,
+    replica_group,
+    replica_meeting,
+    terminal,
+    workers,
+)
+from bertlib.system.child_processes import Outcome
+
+_POLL_SECONDS = 0.05
+# Number of lines of a replica's log that are shown after its failure.
+_LOG_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Describes the replicas to start on this machine.
+
+    Attributes:
+      local_count: number of replicas on this machine. Each other machine has the same number.
+      timeout: seconds within which all replicas must end after one replica has failed.
+      max_restarts: largest number of restarts of all replicas after failures.
+      cluster: a `cluster.Cluster` of several machines; None for this machine alone.
+      patience: number of seconds that the launcher waits for the end of the other replicas after one replica
+        has failed. After this time, the replicas that still run get SIGTERM. The launcher then waits for a
+        third of `patience`. Replicas that still run after this second wait get SIGKILL. If the failed
+        replica named another replica as the cause, the named replica gets SIGKILL earlier: a third of
+        `patience` after the failure.
+      afterwards: sentence that is added to a message about a replica that was killed or lost.
+      command: the command line, the interpreter first.
+      namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
+        process. It must be None if the run has several machines.
+    """
+
+    local_count: int
+    timeout: float
+    max_restarts: int = 0
+    cluster: object = None
+    patience: float = 15.0
+    afterwards: str = ""
+    command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
+    namespace: object = None
+
+
+# --- GPUs and cores of this machine ----------------------------------------------------------------------
+
+
+def count_here(asked, environment=os.environ):
+    """Returns the number of replicas on this machine.
+
+    Args:
+      asked: the value of --num_replicas; 0 for one replica on each GPU that TensorFlow can use. If there is
+        no such GPU, 0 means one replica on the CPU.
+
+    Raises:
+      ValueError: the machine has GPUs, but fewer than `asked`.
+    """
+    gpus = gpu_libraries.visible_gpus(environment)
+    if gpus and asked > len(gpus):
+        named = environment.get("CUDA_VISIBLE_DEVICES")
+        visible = "" if named is None else f" that CUDA_VISIBLE_DEVICES={named} shows"
+        raise ValueError(f"--num_replicas={asked} needs {asked} GPUs, but this machine has only "
+                         f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
+                         "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
+    if asked == 0 and gpus and gpu_libraries.missing_libraries():
+        # TensorFlow cannot use the GPUs. If one replica for each GPU were started, all of them would run on
+        # the CPU. So only one replica is started.
+        return 1
+    return asked or max(1, len(gpus))
+
+
+def _environment(plan, local_index, spec):
+    """Returns the environment variables of a replica with the description `spec`."""
+    changes = {replica_group.VARIABLE: json.dumps(spec)}
+    gpus = gpu_libraries.visible_gpus()
+    if gpus:
+        changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
+    if plan.local_count > 1:
+        threads = max(1, workers.available_cores() // plan.local_count)
+        counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
+                  # At least two threads are needed. A single thread would always run the op that became
+                  # ready last, and the backward pass keeps making new ops ready. So sums over replicas would
+                  # wait until the end of the backward pass.
+                  "TF_NUM_INTEROP_THREADS": max(2, threads)}
+        changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
+    return {**os.environ, **changes}
+
+
+def listen(cluster):
+    """Returns the socket that listens at the first address of a `cluster.Cluster`; None on another machine.
+
+    Raises:
+      OSError: another process already listens at this port.
+    """
+    if cluster.index != 0:
+        return None
+    host, port = cluster.coordinator
+    try:
+        return replica_meeting.listener(host, port)
+    except OSError as error:
+        raise OSError(f"This machine cannot listen at port {port}, which TF_CONFIG names ({error.strerror}). "
+                      "Another job on this machine may still use the port: end that job, or name another "
+                      "port in TF_CONFIG on all machines.") from error
+
+
+# --- The replicas ----------------------------------------------------------------------------------------
+
+
+class _Replica(child_processes.Child):
+    """Describes the process of a replica on this machine.
+
+    Attributes:
+      index: index among all replicas of the run.
+      log: file of the replica's log; None for replica 0.
+      ended_here: whether the launcher ended the process.
+    """
+
+    def __init__(self, index, log, command, environment, **options):
+        # The process itself notices the end of the launcher; see `replica_group`.
+        super().__init__(command, environment, ends_with_caller=False, **options)
+        self.index, self.log, self.ended_here = index, log, False
+        self._asks_at = self._kills_at = math.inf
+
+    def __str__(self):
+        return f"replica {self.index} (process {self.process.pid})"
+
+    @property
+    def failed(self):
+        """Returns whether the process, which has ended, had an exit code other than 0."""
+        return self.outcome.exit_code != 0
+
+    @property
+    def was_asked(self):
+        """Returns whether the process was ended from outside, by SIGTERM, SIGHUP or SIGINT. Returns False if
+        the launcher itself decided to end the process."""
+        return self.outcome.outcome == "stopped" and not self.ended_here
+
+    @property
+    def is_at_fault(self):
+        """Returns whether the process failed by itself. A failure does not count if it was caused by a
+        request from outside (see `was_asked`), by another replica or by the launcher."""
+        return self.failed and not self.was_asked and (
+            self.outcome.replica == self.index if self.outcome.message else not self.ended_here)
+
+    def limit(self, asks_at, kills_at):
+        """Sets the time at which the process gets SIGTERM and the time at which it gets SIGKILL. If a signal
+        already has a time, the smaller of the old and the new time counts."""
+        self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
+
+    def press(self, now):
+        """Sends SIGTERM or SIGKILL to the process when the time for this signal is reached; see `limit`."""
+        if now >= self._kills_at:
+            self.ended_here = True
+            self.process.kill()
+        elif now >= self._asks_at:
+            self._asks_at, self.ended_here = math.inf, True
+            self.process.terminate()
+
+
+def _start(plan, attempt, listener, key, directory):
+    """Starts the replicas of this machine; yields a `_Replica` for each."""
+    place = plan.cluster
+    command = plan.namespace.wrap_command(plan.command) if plan.namespace else plan.command
+    first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
+    for number in range(plan.local_count):
+        index = first + number
+        log = os.path.join(directory, f"log-{index}") if index else None
+        spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
+                "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
+                "coordinator": place.coordinator if place else listener.getsockname(),
+                "listener": None if index else listener.fileno(), "key": key, "timeout": plan.timeout,
+                "launcher": os.getpid(), "log": log, "attempt": attempt}
+        with open(log, "ab") if log else contextlib.nullcontext() as output:
+            yield _Replica(index, log, command, _environment(plan, number, spec), stdout=output,
+                           stderr=output, stdin=subprocess.DEVNULL if index else None,
+                           pass_fds=[] if index else [listener.fileno()])
+
+
+def _wait(plan, replicas, signals):
+    """Waits until all replicas have ended. Until then, forwards signals, and ends replicas that do not end
+    in time."""
+    seen = set()
+    while running := [replica for replica in replicas if replica.runs()]:
+        now = time.monotonic()
+        if signals.forward(running):
+            for replica in running:
+                replica.limit(math.inf, now + plan.timeout)
+        for replica in set(replicas) - set(running) - seen:
+            seen.add(replica)
+            _limit_others(plan, replica, running, now, signals)
+        for replica in running:
+            replica.press(now)
+        time.sleep(_POLL_SECONDS)
+
+
+def _limit_others(plan, ended, running, now, signals):
+    """Sets the times at which the launcher ends the replicas that still run (`running`). Call this function
+    when a replica (`ended`) has ended."""
+    last = plan.patience / 3
+    for replica in running:
+        if ended.was_asked or ended.index == 0 and not ended.failed:
+            # The running replica gets no SIGTERM, but it gets SIGKILL if it still runs after the timeout.
+            # There are two cases. If a signal asked the replicas to end (`was_asked`), replica 0 may need the
+            # time to save a checkpoint. If replica 0 has ended with success, the other replicas have nothing
+            # left to do, so SIGKILL does no harm.
+            replica.limit(math.inf, now + plan.timeout)
+        elif ended.failed and not signals:
+            replica.limit(now + plan.patience, now + plan.patience + last)
+            if ended.outcome.replica == replica.index:
+                replica.limit(math.inf, now + last)
+
+
+# --- The result of a run ---------------------------------------------------------------------------------
+
+
+def _end_of(replicas, signals, afterwards):
+    """Returns the `Outcome` of a run whose replicas have all ended."""
+    failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
+    if not failed:
+        return replicas[0].outcome
+    faults = [replica for replica in failed if replica.is_at_fault]
+    if faults:
+        named = [replica.outcome.replica for replica in failed]
+        # If several replicas are at fault, choose the replica that is named most often as the cause. Among
+        # replicas that are named equally often, choose the replica that ended first.
+        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
+    asked = [replica for replica in failed if replica.was_asked]
+    if asked or signals:
+        # The run ends with the message of one replica. The message of replica 0 is the best one: replica 0
+        # saves the checkpoints, so its message says which results are kept. The sorting puts the replicas
+        # that have reported an outcome first, and among them the replica with the lowest index.
+        asked.sort(key=lambda replica: (replica.outcome.replica is None, replica.index))
+        return asked[0].outcome if asked else child_processes.stopped_by(signals[0])
+    return _lost(failed, afterwards)
+
+
+def _fault(fault, failed, afterwards):
+    """Returns the `Outcome` of a run that ended because a replica failed.
+
+    Args:
+      fault: the `_Replica` that failed by itself.
+      failed: list of all `_Replica`s of this machine that failed for any reason.
+      afterwards: a sentence for the end of the message, or "".
+    """
+    message = fault.outcome.message
+    if not message:
+        return Outcome("failed", max(1, fault.process.returncode),
+                       f"{_in_words(fault)} {afterwards}".rstrip(), replica=fault.index)
+    others = [replica.outcome.message for replica in failed if replica is not fault]
+    # The message does not name the replica in two cases: it is replica 0, or another replica has the same
+    # message.
+    if fault.index and message not in others:
+        message = f"replica {fault.index}: {message}"
+    return fault.outcome._replace(message=message)
+
+
+def _in_words(replica):
+    code, more = replica.process.returncode, "."
+    if code >= 0:
+        more = f" and without a message{'; the end of its log is above' if replica.log else ''}."
+    elif code == -signal.SIGKILL:
+        more = ". If nobody killed it, the machine ran out of memory."
+    return f"{replica} {child_processes.describe_end(code)}{more}"
+
+
+def _lost(failed, afterwards):
+    """Returns the `Outcome` of a run in which no replica of this machine failed by itself.
+
+    Args:
+      failed: list of the `_Replica`s of this machine that failed because of another replica, or because the
+        launcher killed them.
+      afterwards: a sentence for the end of the message, or "".
+    """
+    message = next((replica.outcome.message for replica in failed
+                    if replica.outcome.message and not replica.ended_here),
+                   f"{failed[0]} did not end when the other replicas ended, so it was killed.")
+    return Outcome("failed", 1, f"{message} {afterwards}".rstrip())
+
+
+def _show_log(replicas):
+    """Prints the end of the log of a failed replica if the user has not yet seen why the replica failed.
+
+    The user has not seen the reason if the replica failed without a message, or if the traceback is only in
+    the replica's log. If replica 0 also failed by itself, its traceback was already shown. In this case, the
+    tracebacks of other replicas are not printed.
+    """
+    was_seen = any(replica.index == 0 and replica.is_at_fault for replica in replicas)
+    for replica in replicas:
+        says_more = replica.is_at_fault and (
+            replica.outcome.has_traceback and not was_seen if replica.outcome.message
+            else replica.process.returncode != -signal.SIGKILL)
+        if says_more and replica.log and os.path.exists(replica.log):
+            with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
+                lines = collections.deque(file, maxlen=_LOG_LINES)
+            # After `keep_log`, this path is a link to the log in the output directory.
+            place = f", {os.readlink(replica.log)}" if os.path.islink(replica.log) else ""
+            end = f"The end of the log of {replica}{place}:\n{''.join(lines).rstrip()}"
+            print(terminal.printable(end), file=sys.stderr, flush=True)
+            return
+
+
+# --- Launching -------------------------------------------------------------------------------------------
+
+
+def launch(asked, timeout, max_restarts, machines, open_ports, arguments, log, afterwards=""):
+    """Starts the replicas of this machine, and waits until they have ended.
+
+    Args:
+      asked: see `count_here`.
+      timeout, max_restarts, afterwards: see `Plan`.
+      machines: the `cluster.Cluster`, or None.
+      open_ports, arguments: see `network_namespace.for_replicas`.
+      log: see `run`.
+
+    Returns:
+      an `Outcome`; None if this process does the work itself, because it would be the only replica.
+
+    Raises:
+      ValueError: the machine has fewer GPUs than `asked`, or the ports cannot be closed although `open_ports`
+        is False.
+      OSError: see `run`.
+    """
+    count, several = count_here(asked), machines if machines and len(machines.addresses) > 1 else None
+    if count == 1 and several is None:
+        return None
+    with network_namespace.for_replicas(several, open_ports, arguments, logging.warning) as namespace:
+        plan = Plan(count, timeout, max_restarts, several, afterwards=afterwards, namespace=namespace)
+        return run(plan, log)
+
+
+def _run_once(plan, attempt, listener, key, signals):
+    """Starts the replicas and waits for their end; returns their `Outcome`."""
+    replicas = []
+    with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory:
+        try:
+            for replica in _start(plan, attempt, listener, key, directory):
+                replicas.append(replica)
+            _wait(plan, replicas, signals)
+        finally:
+            for replica in replicas:
+                if replica.runs():
+                    replica.kill()
+        _show_log(replicas)
+        return _end_of(replicas, signals, plan.afterwards)
+
+
+@contextlib.contextmanager
+def _listeners(plan):
+    """Returns a context manager that listens at the ports of a plan. It yields the socket at which replica 0
+    listens. On a machine without replica 0, it yields None."""
+    if plan.cluster:
+        with listen(plan.cluster) or contextlib.nullcontext() as listener:
+            yield listener
+        return
+    # The replicas of one machine meet at a Unix socket.
+    with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory, \
+            socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(os.path.join(directory, "socket"))
+        except OSError as error:  # the path of a Unix socket can have at most 107 bytes
+            raise OSError(f"The replicas cannot meet in {directory}: {error}. Set the environment variable "
+                          "TMPDIR to a local directory with a short path.") from error
+        listener.listen(128)
+        yield listener
+
+
+def run(plan, log):
+    """Runs the replicas of this machine. After a failure, restarts them if another attempt may succeed.
+
+    Replicas are restarted if a replica was killed, crashed or was lost, or if its outcome is "failed". After
+    other errors, such as invalid flags, the replicas are not restarted.
+
+    Args:
+      plan: a `Plan`.
+      log: function (message) -> None that logs the message.
+
+    Returns:
+      an `Outcome`.
+
+    Raises:
+      OSError: the port is used by another process, the replicas cannot meet, or no process can be started.
+    """
+    with _listeners(plan) as listener, child_processes.noted_signals() as signals:
+        key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
+        if plan.cluster and plan.cluster.index:
+            first = plan.cluster.index * plan.local_count
+            indices = ", ".join(str(first + number) for number in range(plan.local_count))
+            log(f"Starting replica {indices} of {plan.local_count * len(plan.cluster.addresses)}. If the "
+                "command has an output directory, the output of these replicas is written to logs in the "
+                "folder replicas/ of this directory.")
+        attempt = 0
+        while True:
+            outcome = _run_once(plan, attempt, listener, key, signals)
+            if signals or outcome.outcome != "failed" or attempt >= plan.max_restarts:
+                return outcome
+            attempt += 1
+            failure = outcome.message.removesuffix(plan.afterwards).rstrip()
+            log(f"{failure} All replicas are started again: {attempt} of --max_restarts={plan.max_restarts}.")

@@ -1,0 +1,201 @@
+"""Reads questions with several endings, such as SWAG, and converts them to features.
+
+A row contains a sentence (sent1), the start of the next sentence (sent2), several possible endings of the
+next sentence (ending0, ending1, …), and the number of the right ending (label). The model reads one sequence
+for each ending: sent1 as the first text, and sent2 together with the ending as the second text (Devlin et al.
+2019, section 4.4).
+"""
+
+import re
+
+from bertlib.data import columns, example_encoding, features_cache, record_files
+from bertlib.system import files, fingerprints, workers
+from bertlib.tasks.classification import classifier_features, row_examples
+
+# Smallest and largest number of endings of a question, and the number of endings in SWAG.
+MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
+_SENTENCES = ("sent1", "sent2")
+_ENDING = re.compile("ending[0-9]+", re.IGNORECASE)
+
+
+def column_names(num_choices):
+    """Returns the usual names of the columns with the texts of a question, a tuple of str."""
+    return (*_SENTENCES, *(f"ending{index}" for index in range(num_choices)))
+
+
+def label_names(num_choices):
+    """Returns the names of the endings in tables and answers. The name of an ending is its number, from 0, as
+    in SWAG."""
+    return [str(index) for index in range(num_choices)]
+
+
+def labels_of_columns(names):
+    """Returns the names of the endings among the texts of a question, or among the names of their columns;
+    see `column_names` and `label_names`."""
+    return label_names(max(0, len(names) - len(_SENTENCES)))
+
+
+def unread_ending(names, found):
+    """Returns an error message if the file has a column of endings that would not be read; None if all
+    columns of endings are read.
+
+    For example, if a file has the columns ending0, ending1 and ending3, but no ending2, only ending0 and
+    ending1 would be read.
+
+    Args:
+      names: list of str, the names of all columns in the file.
+      found: sequence of str, the names of the columns that are read; see `column_names`.
+    """
+    unread = [name for name in names if _ENDING.fullmatch(name) and name not in found]
+    if not unread:
+        return None
+    read = ", ".join(found[len(_SENTENCES):])
+    return (f"the endings {read} can be read, but not the column {unread[0]!r}. The endings have the numbers "
+            "from 0 without gaps and repetitions, and not more than in the training. Correct the names of "
+            "the columns, or name the columns with --text_column.")
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+class QuestionReader(row_examples.ExampleReader):
+    """Reads questions from CSV, TSV or JSON Lines. The texts of a `row_examples.Row` are sent1, sent2 and the
+    endings; see `split_texts`. The label is one of `label_names`."""
+
+    # A test file of the Hugging Face Hub's copy of SWAG has the label -1 in each row.
+    no_label = (*row_examples.ExampleReader.no_label, "-1", -1)
+
+    def __init__(self, setting, skip_bad_lines=False, by_name=lambda flag: False):
+        """Creates a reader.
+
+        Args:
+          setting: function that takes (name of a flag, default) and returns the value of the flag. It is
+            called for the flags that describe the columns, such as "text_column".
+          skip_bad_lines: see `faults.FileFaults`.
+          by_name: see `columns.column_arguments`.
+
+        Raises:
+          ValueError: --text_column names too few columns.
+        """
+        super().__init__("multiple_choice", **columns.column_arguments(setting, by_name),
+                         skip_bad_lines=skip_bad_lines)
+        self.find_problem = unread_ending
+        if self.text is None:
+            self.choices = [column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)]
+        elif len(self.text) < len(column_names(MIN_CHOICES)):
+            raise ValueError(f"--text_column names {len(self.text)} columns. Name the column of the first "
+                             "sentence, the column of the start of the next sentence, and at least "
+                             f"{MIN_CHOICES} columns of endings.")
+
+    def read(self, path, needs_labels=True):
+        """Returns the `row_examples.Split` of a file; see `ExampleReader.read`. If `needs_labels` is false, a
+        file whose labels are all empty has no labels."""
+        return super().read(path, needs_labels, label_names(MAX_CHOICES), _find_problem)
+
+
+def _find_problem(row, label):
+    """Returns an error message if a label is not the number of an ending in a `columns.TextRow`."""
+    names = labels_of_columns(row.texts)
+    return None if label in names else (f"the label is {label!r:.80}, but it should be the number of the "
+                                        f"right ending, from 0 to {names[-1]}.")
+
+
+def split_texts(row):
+    """Returns (sent1, sent2, list of the endings) of a `row_examples.Row`."""
+    sent1, sent2, *endings = row.texts
+    return sent1, sent2, endings
+
+
+def count_endings(split):
+    """Returns the number of endings of each question in a `row_examples.Split`."""
+    return len(labels_of_columns(split.rows[0].texts))
+
+
+# --- Features --------------------------------------------------------------------------------------------
+
+
+def feature_fields(seq_length, num_choices=SWAG_CHOICES):
+    """Returns the fields of a stored question. `record_files` writes these fields, and `input_pipeline` reads
+    them.
+
+    Args:
+      seq_length: int, F, number of tokens in a sequence, including padding.
+      num_choices: int, C, number of sequences of a question.
+
+    Returns:
+      list of `example_encoding.Field`: input_mask, input_ids and segment_ids [C, F], and label_ids, a scalar.
+    """
+    return [*example_encoding.token_fields((num_choices, seq_length)),
+            example_encoding.Field("label_ids", "int64", (), (0, num_choices - 1))]
+
+
+def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
+    """Converts a question to the sequences that the model reads.
+
+    Args:
+      sent1, sent2, endings: the texts of a question.
+      max_seq_length: int, largest number of tokens of a sequence. Longer sequences are truncated; see
+        `classifier_features.cut_into_windows`.
+      tokenizer: a tokenizer of `tokenization`.
+
+    Returns:
+      (sequences, longest). `sequences` is a list with a dict for each ending. The keys are "input_ids",
+      "input_mask" and "segment_ids". Each value is a list of int without padding. `longest` is the number of
+      tokens of the longest sequence before truncation.
+    """
+    sequences, sizes = [], []
+    for ending in endings:
+        example = classifier_features.InputExample("question", sent1, f"{sent2} {ending}")
+        (window,), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
+        sizes.append(size)
+        sequences.append(classifier_features.make_sequences(*window, tokenizer))
+    return sequences, max(sizes)
+
+
+class _Converter:
+    """Converts a `row_examples.Row` to a pair: the serialized `tf.train.Example`, and the number of tokens of
+    its longest sequence before truncation. Worker processes call this object."""
+
+    def __init__(self, max_seq_length, num_choices, tokenizer):
+        self._length, self._tokenizer = max_seq_length, tokenizer
+        self._fields = feature_fields(max_seq_length, num_choices)
+
+    def __call__(self, question):
+        sequences, longest = make_sequences(*split_texts(question), self._length, self._tokenizer)
+        row = {"label_ids": int(question.label or 0)}
+        for name in example_encoding.SEQUENCES:
+            row[name] = [value for sequence in sequences for value in
+                         sequence[name] + [0] * (self._length - len(sequence[name]))]
+        return example_encoding.encode_example(self._fields, row), longest
+
+
+def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=None):
+    """Writes the features of a file to a TFRecord file. The TFRecord file appears only when it is complete.
+
+    Args:
+      file: a `row_examples.Split`. If a question has no label, 0 is written as its label_ids.
+      max_seq_length, tokenizer: see `make_sequences`.
+      path: the TFRecord file.
+      num_workers: number of processes; 0 for one process per core. The results do not depend on this number.
+      cache: directory of a cache of features, see `features_cache`; None for no cache.
+
+    Returns:
+      list of int: for each question, the number of tokens of its longest sequence before truncation.
+    """
+    num_choices = count_endings(file)
+
+    def convert(partial):
+        lengths = []
+
+        def records():
+            convert_one = _Converter(max_seq_length, num_choices, tokenizer)
+            converted = workers.ordered_map(convert_one, file.rows, num_workers)
+            for record, length in files.with_progress(converted, len(file.rows), "Converting question"):
+                lengths.append(length)
+                yield record
+
+        record_files.write_serialized(partial, records())
+        return lengths
+
+    questions = fingerprints.hash_texts((*row.texts, row.label) for row in file.rows)
+    return features_cache.write(path, cache, [max_seq_length, num_choices, tokenizer, questions], [], convert)

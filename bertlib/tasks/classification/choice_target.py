@@ -1,0 +1,86 @@
+"""What a model for multiple choice predicts: a score for each ending. And how it answers."""
+
+import numpy as np
+
+from bertlib.data.prediction_tables import Scored
+from bertlib.runs import entries, targets
+from bertlib.tasks import answers
+from bertlib.tasks.classification import choice_data, choice_metrics
+
+
+def create_head(num_choices=1):
+    """Returns the `choice_head.Choice`. The head is imported when a graph is built."""
+    # This module loads no TensorFlow.
+    from bertlib.tasks.classification import choice_head
+    return choice_head.Choice(num_choices)
+
+
+class Endings(targets.Target):
+    """The target of models that choose one of several endings."""
+
+    name = usual_answers = "multiple_choice"
+    title, planned = "multiple choice", "swag"
+    variables = ("cls/multiple_choice/output_weights",)
+    architecture = "BertForMultipleChoice"
+    fractions = "eval_accuracy"
+    more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
+                                     most=choice_data.MAX_CHOICES),)
+
+    @classmethod
+    def planned_model(cls):
+        return create_head(choice_data.SWAG_CHOICES), choice_data.feature_fields
+
+    @classmethod
+    def score_table(cls, table):
+        # A label is only the position of the right ending in the list of endings. So metrics that are
+        # computed for each label, such as F1, have no meaning.
+        is_right = np.array([str(row["label"]) == str(row["prediction"]) for row in table.rows])
+        return Scored({"eval_accuracy": lambda rows: 100 * float(is_right[rows].mean())}, is_right.tolist(),
+                      len(is_right), "rows")
+
+
+class ChosenEnding(answers.Answers):
+    """Answers with {"label", "ending", "probabilities": {label: probability}}. The label is the number of the
+    chosen ending, as a str. The label of the first ending is "0"."""
+
+    refuses_more = True
+    required = len(choice_data.column_names(choice_data.MIN_CHOICES))
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.fields = choice_data.column_names(model.setting("num_choices"))
+
+    @property
+    def head(self):
+        return create_head()
+
+    def windows(self, *texts, **by_name):
+        names = self.fields[:len(texts)]
+        if len(texts) > len(self.fields) or set(names) & set(by_name) or set(by_name) - set(self.fields):
+            raise TypeError(f"the texts of a question are {', '.join(self.fields)}. Pass each text once, in "
+                            "this order or by name.")
+        values = {**dict(zip(names, texts)), **by_name}
+        given = [name for name in self.fields if values.get(name) is not None]
+        if given != list(self.fields[:len(given)]) or len(given) < self.required:
+            missing = next(name for name in self.fields if name not in given)
+            raise ValueError(f"{missing} is missing: a question needs sent1, sent2 and at least "
+                             f"{choice_data.MIN_CHOICES} endings.")
+        sent1, sent2, *endings = (answers.text(name, values[name]) for name in given)
+        sequences, _ = choice_data.make_sequences(sent1, sent2, endings, self._model.max_seq_length,
+                                                  self._model.tokenizer)
+        return sequences, endings
+
+    def postprocess(self, outputs, details):
+        endings = details
+        probabilities = choice_metrics.probabilities([output["scores"] for output in outputs])
+        best = int(probabilities.argmax())
+        labels = choice_data.label_names(len(endings))
+        return {"label": labels[best], "ending": endings[best],
+                "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
+
+    def columns_of_answers(self):
+        return choice_data.labels_of_columns(self.fields)
+
+    @staticmethod
+    def find_unread(names, found):
+        return choice_data.unread_ending(names, found)

@@ -1,0 +1,163 @@
+"""Contains the task of run_swag.py: chooses the right one of several endings of a text."""
+
+from absl import logging
+
+from bertlib.data import columns, tables
+from bertlib.data.prediction_rows import PredictedRow
+from bertlib.runs import checks, run_record
+from bertlib.runs.settings import require_file
+from bertlib.system import terminal
+from bertlib.tasks import results, split_data, task
+from bertlib.tasks.classification import (
+    choice_data,
+    choice_metrics,
+    choice_report,
+    choice_target,
+    classifier_features,
+)
+
+# {split: possible names of its file in --data_dir, without the file extension}.
+_FILES = {"train": ("train",), "dev": ("val", "dev"), "test": ("test",)}
+# The sample is small, so the training needs more epochs and a higher learning rate than with other data.
+_SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_rate": 1e-4}
+
+
+class MultipleChoice(task.Task):
+    """Chooses the right one of several endings of a text. The data of a split are a `row_examples.Split` of
+    questions, see `choice_data.QuestionReader`."""
+
+    command, noun, title = "run_swag.py", "question", "Questions of the development file"
+    shown = {"eval_accuracy": "accuracy"}
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self._lengths = {}  # the numbers of tokens of the questions of each split
+
+    # --- Flags
+
+    def resolve(self):
+        self.resolve_splits("swag", _SAMPLE_DEFAULTS, lambda split: [[
+            name + ending + packed for name in _FILES[split] for ending in tables.ENDINGS
+            for packed in ("", ".gz")]])
+
+    def load_model(self):
+        super().load_model()
+        checks.check_segments(self.config, "each input is a sentence and an ending")
+
+    # --- Files and data
+
+    def read(self):
+        settings = self.settings
+        for split in split_data.needed(settings):
+            # Each question of the test file needs a prediction. So a bad line in the test file is always an
+            # error, even with --skip_bad_lines. None: the error does not advise this flag.
+            reader = choice_data.QuestionReader(lambda name, _: getattr(settings, name),
+                                                None if split == "test" else settings.skip_bad_lines,
+                                                run_record.columns_by_name(settings))
+            file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
+            self.skipped += reader.skipped
+            file = file._replace(rows=self.draw(split, file.rows, lambda row: [*row.texts, int(row.label)]))
+            self.data[split] = file
+            logging.info("%s: %s with %d endings%s.", file.path,
+                         terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
+                         "" if file.is_labelled else ", without labels")
+        self._compare_numbers_of_endings()
+        self.warn_of_unknown_tokens({split: file.rows for split, file in self.data.items()},
+                                    lambda row: row.texts)
+
+    def _compare_numbers_of_endings(self):
+        """Logs a warning for each file whose questions have more or fewer endings than the training
+        questions."""
+        record = self.settings.trained and self.settings.trained.record
+        trained = (choice_data.count_endings(self.data["train"]) if "train" in self.data
+                   else record and record["settings"].get("num_choices"))
+        for file in self.data.values():
+            number = choice_data.count_endings(file)
+            if trained and number != trained:
+                logging.warning("%s: the questions have %d endings, and those of the training have %d. A "
+                                "random choice has an accuracy of %.2f on this file, and of %.2f on the "
+                                "training data.", file.path, number, trained, 1 / number, 1 / trained)
+
+    # --- The model
+
+    target = choice_target.Endings
+
+    def create_head(self):
+        return choice_target.create_head(choice_data.count_endings(self._first_file))
+
+    def fields(self, seq_length, split="train"):
+        return choice_data.feature_fields(seq_length, choice_data.count_endings(
+            self.data.get(split, self._first_file)))
+
+    def num_examples(self):
+        return len(self.data["train"].rows) if "train" in self.data else 0
+
+    @property
+    def _first_file(self):
+        return next(iter(self.data.values()))
+
+    def describe(self):
+        return {"task": "swag", "num_choices": choice_data.count_endings(self._first_file),
+                **split_data.describe(self.settings, lambda: len(self.data["dev"].rows))}
+
+    # --- The run
+
+    def write_features(self, split, path):
+        settings, file = self.settings, self.data[split]
+        lengths = choice_data.write_features(file, settings.max_seq_length, self.tokenizer, path,
+                                             settings.num_workers, settings.features_cache)
+        log = logging.warning if max(lengths) > settings.max_seq_length else logging.info
+        log("%s: %s", file.path, classifier_features.describe_lengths(
+            lengths, "question", settings.max_seq_length))
+        self._lengths[split] = lengths
+
+    def predict(self, split, inference):
+        """Returns (list with the prediction for each question, scores). For a prediction, see
+        `choice_head.Choice`. The scores are None if the split has no labels."""
+        outputs = list(inference.rows())
+        if not self.data[split].is_labelled:
+            return outputs, None
+        metrics = choice_metrics.evaluate([int(row.label) for row in self.data[split].rows],
+                                          [output["scores"] for output in outputs],
+                                          [output["loss"] for output in outputs])
+        return outputs, {**metrics, "global_step": inference.step}
+
+    def write(self, split, inference):
+        settings, file = self.settings, self.data[split]
+        logging.info("Choosing endings for the %d questions of %s.", len(file.rows), file.path)
+        outputs, scores = self.predict(split, inference)
+        warning = choice_metrics.equal_scores_warning([output["scores"] for output in outputs])
+        if warning:
+            logging.warning("%s: %s", file.path, warning)
+        if scores:
+            results.write_metrics(settings, split, task.SCORES[split], scores)
+        rows = predicted_rows(file, outputs, self._lengths[split])
+        self.write_table(task.TABLES[split], rows)
+        if split == "dev":
+            results.write_report(self, task.REPORT, "Multiple choice", scores, file.path,
+                                 choice_report.write_report, rows)
+
+
+def predicted_rows(file, outputs, lengths):
+    """Returns the list of the `PredictedRow`s of a file. The labels, the predictions and the keys of the
+    probabilities are names from `choice_data.label_names`.
+
+    `outputs` and `lengths` have one element for each row of `file`, in the order of the rows.
+
+    Args:
+      file: a `row_examples.Split`.
+      outputs: list of {name: array}, the predictions of `choice_head.Choice`.
+      lengths: list of int, see `choice_data.write_features`.
+    """
+    names = choice_data.label_names(choice_data.count_endings(file))
+    read_fields, rows = columns.FieldReader(file.names), []
+    for row, output, length in zip(file.rows, outputs, lengths, strict=True):
+        # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
+        # 0.10000000149.
+        numbers = [float(str(value)) for value in choice_metrics.probabilities(output["scores"])]
+        prediction, is_labelled = names[int(output["scores"].argmax())], row.label is not None
+        rows.append(PredictedRow(
+            row.line, read_fields(row.values), row.texts, row.label, prediction, dict(zip(names, numbers)),
+            row.label == prediction if is_labelled else None,
+            float(str(output["loss"])) if is_labelled else None, length))
+    return rows

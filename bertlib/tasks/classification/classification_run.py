@@ -1,0 +1,234 @@
+"""Finds the source of a run's examples: a known task, the user's own data, or a task module. Reads the
+examples."""
+
+import contextlib
+import copy
+import os
+import re
+
+from absl import logging
+
+from bertlib.runs import output_files, run_record, targets
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.runs.settings import PHASES, require_data_dir, sample_path
+from bertlib.tasks import split_data
+from bertlib.tasks.classification import classifier_data, custom_task, dev_split, row_examples, task_module
+from bertlib.tasks.classification.classifier_data import DataProcessor
+from bertlib.tasks.classification.classifier_features import check_examples
+
+
+def find_source(settings, suffix=""):
+    """Returns the `custom_task.Source` for --task_name, for --task_module or for the user's own data.
+
+    Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
+    whose values are in the record of the training; and --data_dir, whose default is the directory of this
+    project's sample of the task.
+
+    Args:
+      settings: a `Settings`.
+      suffix: suffix of the default --output_dir.
+
+    Raises:
+      ValueError, OSError: a flag is invalid, or has no default for this task.
+    """
+    if task_module.is_given(settings):
+        source = _load_module(settings, suffix)
+    elif custom_task.is_given(settings):
+        source = custom_task.read(settings, suffix)
+    else:
+        processor = _known_task(settings, suffix)
+        source = custom_task.Source(processor, _create_target(settings, processor))
+    if settings.is_given("xnli_language") and not isinstance(source.processor, classifier_data.XnliProcessor):
+        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task XNLI. "
+                         "Leave the flag out.")
+    return source
+
+
+def _load_module(settings, suffix):
+    """Returns the `custom_task.Source` for --task_module."""
+    processor, content, recorded = task_module.load(settings)
+    is_default = settings.output_dir is None
+    if is_default:
+        settings.set_default("output_dir", custom_task.default_directory(settings.task_module, suffix))
+    settings.task_name, settings.task_type = task_module.TASK, processor.task_type
+    custom_task.choose_phases(settings, lambda split: _provides(processor, split))
+    run_record.inherit_settings(settings, *row_examples.TASK_TYPES, without=("task_name", "task_type"))
+    if settings.data_dir is not None:
+        require_data_dir(settings.data_dir)
+    if is_default:
+        custom_task.refuse_other_file(settings, "task_module", lambda record: (
+            recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
+    return custom_task.Source(processor, _create_target(settings, processor), {"task_module": recorded},
+                  {output_files.TASK_MODULE: content})
+
+
+def _provides(processor, split):
+    """Returns whether a class has the method that returns the examples of a set, or declares its file."""
+    method = f"get_{split}_examples"
+    return getattr(type(processor), method) is not getattr(DataProcessor, method) or split in processor.files
+
+
+def _known_task(settings, suffix):
+    """Returns the processor of --task_name. Sets flags that were not given; see `find_source`."""
+    settings.choose_phases()
+    if settings.output_dir is None and settings.task_name:
+        settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
+    run_record.inherit_settings(settings, *row_examples.TASK_TYPES)
+    if settings.task_name == row_examples.TASK:
+        raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
+                         "Name a file with --dev_file or --test_file.")
+    if settings.task_name == task_module.TASK:
+        raise ValueError("The model was trained with a --task_module. Pass this module: the training stored "
+                         f"a copy in {settings.trained.path}/{output_files.TASK_MODULE}. "
+                         "The module is executed, so read it first if you do not trust its origin.")
+    if not settings.task_name:
+        why = "" if settings.do_train or settings.output_dir is None else (
+            f", because --output_dir={settings.output_dir} contains no training of a classifier with a "
+            f"{output_files.RECORD}")
+        known = ", ".join(sorted(classifier_data.PROCESSORS))
+        raise ValueError(f"--task_name is required{why}; known tasks: {known}. Or name your own data with "
+                         "--train_file, or pass the Python file of your own task as --task_module.")
+    try:
+        processor = classifier_data.get_processor(settings.task_name)
+    except ValueError as error:
+        raise ValueError(f"--task_name: {error}") from error
+    if isinstance(processor, classifier_data.XnliProcessor):
+        processor.language = settings.xnli_language
+    if settings.data_dir is None:
+        sample = sample_path(settings.task_name.upper())
+        if not os.path.isdir(sample):
+            raise ValueError("--data_dir is required: this project contains a sample of MRPC, but not of "
+                             f"{settings.task_name}.")
+        run_record.refuse_sample(settings, sample, "--data_dir")
+        settings.set_default("data_dir", sample,
+                             "a small sample made for this repository, not the real corpus")
+    require_data_dir(settings.data_dir)
+    return processor
+
+
+def _create_target(settings, processor):
+    """Returns the target of a task's model, after checking what the processor declares.
+
+    Raises:
+      ValueError: the type of the task or a metric is unknown; the processor returns no label, returns a label
+        twice, or returns a label that cannot be written into files; or a flag is not for this type of task.
+    """
+    declared, name = task_declaration(processor), type(processor).__name__
+    if declared.task_type not in row_examples.TASK_TYPES:
+        raise ValueError(f"{name}.task_type is {declared.task_type!r}. It must be one of "
+                         f"{', '.join(row_examples.TASK_TYPES)}.")
+    kind = targets.find(declared.task_type)
+    if declared.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
+        declared.metrics = tuple(kind.metric_names)[:2]
+    unknown = [metric for metric in declared.metrics if metric not in kind.metric_names]
+    if unknown:
+        raise ValueError(f"{name}.metrics contains {', '.join(unknown)}, but the task type {kind.name} has "
+                         f"only these metrics: {', '.join(kind.metric_names)}. Declare only metrics from "
+                         "this list.")
+    if kind.is_score:
+        return custom_task.create_target(settings, kind, None)
+    labels = ()
+    with contextlib.suppress(NotImplementedError):
+        labels = processor.get_labels() or ()
+    names = [label for label in labels if isinstance(label, str) and label.strip() and label.isprintable()]
+    if isinstance(labels, str) or not names or len(set(names)) < len(labels):
+        raise ValueError(f"{name}.get_labels() returns {labels!r:.200}. It must return a list that contains "
+                         "each label of the task exactly once. A label is a text without control characters.")
+    return custom_task.create_target(settings, kind, names)
+
+
+def read_examples(settings, processor, target):
+    """Reads and checks the examples that the phases of the run need.
+
+    Args:
+      settings: a `Settings`.
+      processor: the processor of the task.
+      target: the target of the task's model.
+
+    Returns:
+      (examples, whether the test set has labels). The examples are {name of a set: list of `InputExample`}.
+      The sets are "train", "dev", "test" and additional sets such as "dev_mismatched". An example of a test
+      set without labels has the default label of the target.
+    """
+    examples, labels = {}, None
+    for split, phase in zip(("train", "dev", "test"), PHASES):
+        if getattr(settings, phase):
+            examples.update(_examples_of_sets(settings, processor, split))
+    if settings.do_predict:
+        labels = processor.get_test_labels(settings.data_dir)
+        if labels is not None and len(labels) != len(examples["test"]):
+            raise ValueError(f"{type(processor).__name__}.get_test_labels returns {len(labels)} labels, but "
+                             f"get_test_examples returns {len(examples['test'])} examples. It must return a "
+                             "label for each example, or None.")
+    for name, rows in examples.items():
+        if name.startswith("test"):
+            known = labels if name == "test" and labels is not None else [target.default_label] * len(rows)
+            rows = list(map(_with_label, rows, known))
+        check_examples(rows, target)
+        examples[name] = split_data.draw_examples(settings, name, rows, dev_split.row_digest)
+    if settings.do_train and settings.max_train_examples and (
+            len({str(example.label) for example in examples["train"]}) < 2):
+        raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
+                         "same label, so there is nothing to learn. Pass a larger number.")
+    return examples, labels is not None
+
+
+def _with_label(example, label):
+    """Returns a copy of an example with another label. The example itself is not changed, because a user's
+    processor may return the same object in several sets."""
+    copied = copy.copy(example)
+    copied.label = label
+    return copied
+
+
+def _examples_of_sets(settings, processor, split):
+    """Returns the examples of a split, such as "dev", and of its additional sets, such as "dev_mismatched".
+
+    Returns:
+      {name of the set: list of `InputExample`}.
+    """
+    try:
+        examples = {split: list(getattr(processor, f"get_{split}_examples")(settings.data_dir))}
+    except NotImplementedError:
+        raise ValueError(f"{task_declaration(processor).name or settings.task_name} has no {split} examples. "
+                         "If the task is for prediction only, pass --do_predict=true as the only phase, and "
+                         "name a trained model with --init_checkpoint or --output_dir.") from None
+    if not examples[split]:
+        raise ValueError(f"{type(processor).__name__}.get_{split}_examples returns no examples.")
+    for name in () if split == "train" else task_declaration(processor).further_sets:
+        further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
+        if further is None:
+            logging.info("No %s examples in %s: the set is skipped.", name, settings.data_dir)
+        else:
+            examples[f"{split}_{name}"] = further
+    return examples
+
+
+def list_files(settings, declared):
+    """Returns the data files of a run, as {name of a flag: list of paths}. `declared` is the result of
+    `task_declaration`."""
+    if settings.data_dir is None:
+        return custom_task.list_files(settings)
+    names = [name for names in declared.file_names().values() for name in names]
+    return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
+
+
+def task_declaration(processor):
+    """Returns the object that declares the properties of a task, such as its type. For a processor that is
+    derived from `DataProcessor`, this is the processor itself. For any other processor, it is an object with
+    the defaults."""
+    return processor if isinstance(processor, DataProcessor) else DataProcessor()
+
+
+def task_suffix(settings):
+    """Returns the suffix of the names of result files, before the extension.
+
+    If --results_dir contains the training of a different task, the suffix is the name of this run's task,
+    such as "_ax". So the run does not overwrite the result files of that training. In all other cases, the
+    suffix is empty.
+    """
+    record = None if settings.do_train else OutputDirectory(settings.results_dir).record
+    task = settings.task_name.lower()
+    if record is None or record["task"] == task:
+        return ""
+    return "_" + re.sub(r"\W+", "_", task)

@@ -1,0 +1,368 @@
+"""Reads the user's own data for a classification or regression (--train_file, --dev_file, --test_file), and
+determines the labels."""
+
+from collections.abc import Sequence
+import os
+from typing import NamedTuple
+
+from absl import logging
+
+from bertlib.data import tables, text_keys
+from bertlib.data.columns import check_header_flag
+from bertlib.runs import output_files, run_record, targets
+from bertlib.runs.settings import PHASES, require_file
+from bertlib.system import files
+from bertlib.tasks import head_labels, split_data
+from bertlib.tasks.classification import dev_split, row_examples, text_targets
+
+_FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+_PHASE_OF = dict(zip(_FILES, PHASES))
+_FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
+          "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
+_MAX_LISTED = 30
+
+
+class Source(NamedTuple):
+    """The source of a run's examples.
+
+    Attributes:
+      processor: the processor of the task.
+      target: the target of the task's model, see `text_targets`.
+      recorded: {name of a field of run.json: value} that describe the source.
+      files: {name: content in bytes} of files that a training writes to its output directory.
+      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
+    """
+
+    processor: object
+    target: object
+    recorded: dict = {}  # noqa: RUF012
+    files: dict = {}  # noqa: RUF012
+    skipped: Sequence = ()
+
+
+def is_given(settings):
+    """Returns whether the command line contains flags for the user's own data.
+
+    Raises:
+      ValueError: the command line contains flags for the user's own data and also --task_name.
+    """
+    names = given_flags(settings)
+    if names and settings.task_name:
+        raise ValueError(f"--{names[0]} is for your own data, but --task_name={settings.task_name} is a "
+                         "known task with fixed files. Leave one of these two flags out.")
+    return bool(names)
+
+
+def given_flags(settings):
+    """Returns the names of the flags on the command line that belong to the user's own data."""
+    return [name for name in _FLAGS if settings.is_given(name)]
+
+
+def read(settings, suffix=""):
+    """Reads and checks the user's files.
+
+    Sets flags that were not given: the phases, --output_dir, --text_column, --label_column, and the flags
+    whose values are in the record of the training.
+
+    Args:
+      settings: a `Settings`.
+      suffix: suffix of the default --output_dir.
+
+    Returns:
+      the `Source`.
+
+    Raises:
+      ValueError, OSError: flags contradict each other, or a file cannot be used.
+    """
+    _check_files(settings)
+    settings.task_name = row_examples.TASK
+    is_default = settings.output_dir is None
+    if is_default:
+        first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
+        settings.set_default("output_dir", default_directory(first, suffix))
+    choose_phases(settings, lambda split: _has_file(settings, split))
+    for split, phase in _PHASE_OF.items():
+        if getattr(settings, phase) and not _has_file(settings, split):
+            other = " or --dev_fraction" if split == "dev" else ""
+            raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
+    record = settings.trained and settings.trained.record
+    run_record.inherit_settings(settings, *row_examples.TASK_TYPES, without=("task_name", "dev_fraction"))
+    kind = targets.find(settings.task_type)
+    reader = row_examples.create_reader(
+        settings.task_type, lambda name, default: getattr(settings, name, default),
+        run_record.columns_by_name(settings))
+    _check_flags(settings, kind, reader)
+    splits, labels, stored_rows = _read(settings, kind, reader, record)
+    for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
+        if getattr(settings, name) is None and columns:
+            settings.set_default(name, ",".join(map(str, columns)))
+    target = create_target(settings, kind, labels)
+    for name, split in splits.items():
+        _describe(f"{name}, {split.path}", split, target)
+    processor = row_examples.CustomProcessor(splits, target)
+    if is_default:
+        refuse_other_file(settings, "train_file", lambda record: (
+            run_record.describe_examples(split_data.draw_examples(
+                settings, "train", processor.get_train_examples(None), dev_split.row_digest))
+            == record["train_data"]))
+    recorded, contents = {}, {}
+    if stored_rows:
+        recorded["dev_rows"] = stored_rows.recorded
+        contents[output_files.DEV_ROWS] = stored_rows.content.encode()
+    return Source(processor, target, recorded, contents, reader.skipped)
+
+
+def list_files(settings):
+    """Returns the paths of the user's files as a dict {name of the flag: list with one path}."""
+    return {name: [getattr(settings, name)] for name in (*_FILES.values(), "label_file")
+            if getattr(settings, name)}
+
+
+# --- Shared with task modules ----------------------------------------------------------------------------
+
+
+def default_directory(path, suffix):
+    """Returns the default --output_dir of a run, which is named after a file of the user."""
+    name = os.path.basename(path)
+    name = name[:-len(".gz")] if name.lower().endswith(".gz") else name
+    return files.path_beside(os.path.join("output", os.path.splitext(name)[0]), suffix)
+
+
+def choose_phases(settings, has_examples):
+    """If no phase was given, turns on each phase that has examples.
+
+    Args:
+      settings: a `Settings`.
+      has_examples: function that takes "train", "dev" or "test".
+    """
+    if not any(settings.is_given(phase) for phase in PHASES):
+        for split, phase in _PHASE_OF.items():
+            if has_examples(split):
+                settings.set_default(phase, True)
+    settings.choose_phases()
+
+
+def create_target(settings, kind, labels):
+    """Returns the target of a run, see `text_targets`.
+
+    Args:
+      settings: a `Settings`. A multi-label target contains the values of --threshold and --label_separator.
+      kind: class of the target.
+      labels: list of str; None for a regression.
+
+    Raises:
+      ValueError: a flag is not for this type of task, or a label contains the separator of labels.
+    """
+    if not kind.is_multilabel:
+        for name in filter(settings.is_given, ("threshold", "label_separator")):
+            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
+                             f"--task_type={kind.name}. Leave --{name} out.")
+        return text_targets.create_target(labels)
+    for label in labels:
+        if settings.label_separator in label:
+            raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
+                             "separates labels. Pass another --label_separator.")
+    return kind(labels, settings.threshold, settings.label_separator)
+
+
+def refuse_other_file(settings, flag, is_same):
+    """Checks that the default --output_dir contains no training on a different file. The default directory
+    is named after a file, so two files of the same name have the same default directory.
+
+    Args:
+      settings: a `Settings`.
+      flag: name of the flag with the file.
+      is_same: function that takes the record of the training. It returns whether the content was the same.
+
+    Raises:
+      ValueError: the default --output_dir contains a training on a different file.
+    """
+    record, path = settings.directory.trained_record, getattr(settings, flag)
+    trained = settings.do_train and record and record.get("files", {}).get(flag)
+    if trained and trained != os.path.abspath(path) and not is_same(record):
+        raise ValueError(f"--{flag}={path}: the default output directory, {settings.output_dir}, already "
+                         f"contains a training on a different file, {trained}. Name another directory with "
+                         f"--output_dir. To continue that training with {path}, pass "
+                         f"--output_dir={settings.output_dir}.")
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
+def _check_files(settings):
+    """Raises a ValueError if no flag names a file, or if --dev_fraction contradicts another flag."""
+    if settings.dev_fraction is not None and settings.dev_file:
+        raise ValueError("--dev_file and --dev_fraction exclude each other: the development examples are "
+                         "either in a separate file or taken out of the training file. Leave one of these "
+                         "two flags out.")
+    if settings.dev_fraction is not None and not settings.train_file:
+        raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
+    if not any(getattr(settings, name) for name in _FILES.values()):
+        raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
+                         "known task, pass --task_name instead.")
+
+
+def _has_file(settings, split):
+    """Returns whether flags name the examples of a set. If the run continues a training, sets --dev_fraction
+    to the value in that training; this depends on --do_train."""
+    if split == "dev":
+        dev_split.take_fraction(settings)
+        if settings.dev_fraction is not None:
+            return True
+    return bool(getattr(settings, _FILES[split]))
+
+
+def _check_flags(settings, kind, reader):
+    """Raises a ValueError if flags exclude each other.
+
+    Args:
+      settings: a `Settings`.
+      kind: class of the target.
+      reader: the `row_examples.ExampleReader` with the values of the flags.
+    """
+    if settings.data_dir is not None:
+        raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
+                         "--train_file, --dev_file and --test_file instead.")
+    if settings.label_file and kind.is_score:
+        raise ValueError("--label_file: a regression predicts numbers and has no labels. Leave the flag out.")
+    if len(reader.text or ()) > 2:
+        raise ValueError(f"--text_column={settings.text_column} names {len(reader.text)} columns, but an "
+                         "example has only one or two texts. Name one or two columns.")
+    if len(reader.label or ()) > 1 and not kind.is_multilabel:
+        raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
+                         f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
+    named = [getattr(settings, name) for name in _FILES.values() if getattr(settings, name)]
+    if (settings.is_given("delimiter") and reader.delimiter not in (None, "\t")
+            and all(tables.format_from_name(path) == "tsv" for path in named)):
+        raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "
+                         f"by tabs. Leave the flag out, or rename {named[0]} so that its name ends in .csv.")
+    check_header_flag(reader.header, None if reader.text is None else [
+        *reader.text, *(reader.label or ())], "--text_column and --label_column")
+
+
+# --- Files -----------------------------------------------------------------------------------------------
+
+
+def _read(settings, kind, reader, record):
+    """Reads the files that the phases need.
+
+    Args:
+      settings: a `Settings`.
+      kind: class of the target.
+      reader: see `row_examples.create_reader`.
+      record: the record of the training that saved the weights, or None.
+
+    Returns:
+      three values: a dict {"train", "dev" or "test": `row_examples.Split`}; the labels; and the
+      `dev_split.DevRows` or None.
+    """
+    # Only a file of labels has the order of multi-hot lists. Other labels are sorted.
+    is_ordered = bool(settings.label_file or not settings.do_train and record
+                      and record.get("files", {}).get("label_file"))
+
+    def read(flag, needs_labels=True):
+        return reader.read(require_file(settings, flag), needs_labels=needs_labels, known=labels,
+                           is_ordered=is_ordered, find_problem=(
+                               row_examples.label_checker(labels, source) if labels else None))
+
+    splits, stored_rows = {}, None
+    takes_out = settings.dev_fraction is not None and not settings.dev_file
+    labels, source = (None, None) if kind.is_score else _labels_before_reading(settings, record)
+    if settings.do_train or settings.do_eval and takes_out:
+        splits["train"] = read("train_file")
+    train = splits.get("train")
+    if labels is None and not kind.is_score:
+        if train is None:
+            raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no "
+                             "training with labels. Pass the --output_dir of a training, or pass a file of "
+                             "labels as --label_file.")
+        labels = list(row_examples.count_labels(train.rows))
+        source = f"the labels in --train_file={settings.train_file}"
+    if settings.do_train:
+        row_examples.check_several_labels(train)
+        row_examples.check_distinguishable(labels or (), settings.label_file, train)
+    if settings.do_eval and not takes_out:
+        splits["dev"] = read("dev_file")
+    if settings.do_predict:
+        splits["test"] = read("test_file", needs_labels=False)
+    _warn_of_shared_examples(train, splits)
+    if train is not None and settings.dev_fraction is not None:
+        parts, stored_rows = dev_split.split_training_file(settings, train)
+        splits["train"] = parts.train
+        if settings.do_eval and takes_out:
+            splits["dev"] = parts.dev
+    if not settings.do_train:
+        splits.pop("train", None)
+    elif train is not None:
+        # Only tables of predictions need the values of all columns. A table of predictions contains no
+        # training examples, so the values of the training examples are removed to save memory.
+        splits["train"] = row_examples.without_values(splits["train"])
+    return splits, labels, stored_rows
+
+
+def _warn_of_shared_examples(train, splits):
+    """Warns if the development file or the test file contains examples of the training file."""
+    others = {name: split for name, split in splits.items() if name != "train"}
+    if train is None or not others:
+        return
+    trained = {dev_split.text_key_of_row(row) for row in train.rows}
+    for name, split in others.items():
+        shared = [row for row in split.rows if dev_split.text_key_of_row(row) in trained]
+        if shared:
+            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s. "
+                            "(Letter case, white space and the order of two texts were ignored.) The first "
+                            "of these examples is in line %d. The metrics will say little about new texts. "
+                            "Remove these examples from one of the two "
+                            "files.", name, split.path, len(shared), len(split.rows), train.path,
+                            shared[0].line)
+
+
+def _labels_before_reading(settings, record):
+    """Returns the labels of a task with labels, if they are known before the training file is read.
+
+    Returns:
+      a pair: the labels in the order of the model's outputs, and a text that names the source of the labels.
+      The pair is (None, None) if the training file determines the labels.
+
+    Raises:
+      ValueError, FileNotFoundError: the file of the labels is missing or has an error.
+    """
+    if settings.label_file:
+        path = require_file(settings, "label_file")
+        return row_examples.read_labels(path), f"the labels in --label_file={path}"
+    if not settings.do_train and record and record["labels"]:
+        return record["labels"], f"the labels of the training in {settings.trained.path}"
+    named = None if settings.do_train else head_labels.labels_of_weights(settings)
+    if named:
+        return named, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
+    return None, None
+
+
+def _describe(name, split, target):
+    """Logs the number of examples in total and for each label. Warns if labels look misspelled. Also warns if
+    there are very many labels, because --label_column or --task_type is then probably wrong."""
+    if not split.is_labelled:
+        logging.info("%s: %d examples, without labels.", name, len(split.rows))
+        return
+    if target.labels is None:
+        scores = [row.label for row in split.rows]
+        logging.info("%s: %d examples, scores from %g to %g.", name, len(scores), min(scores), max(scores))
+        return
+    counts = {**dict.fromkeys(target.labels, 0), **row_examples.count_labels(split.rows)}
+    listed = [f"{label} {counts[label]}" for label in target.labels[:_MAX_LISTED]]
+    more = len(target.labels) - len(listed)
+    logging.info("%s: %d examples: %s%s.", name, len(split.rows), ", ".join(listed),
+                 f" and {more} more labels" if more else "")
+    for group in row_examples.similar_labels(target.labels):
+        logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
+                        "labels. If they have the same meaning, write all of them in the same way.", name,
+                        " and ".join(group))
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
+                        "%d times. If the label is misspelled, correct it in the file. Otherwise, ignore "
+                        "this warning.",
+                        name, rare, counts[rare], frequent, counts[frequent])
+    if target.takes_class_weights and target.size > max(10, len(split.rows) / 2):
+        logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
+                        "it with --label_column. If the labels are numbers, pass --task_type=regression.",
+                        name, target.size, len(split.rows))

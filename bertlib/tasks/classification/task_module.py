@@ -1,0 +1,151 @@
+"""Loads the Python file of --task_module, which contains a processor or a task of the user.
+
+A training with a processor stores a copy of the file as task_module.py in its output directory. An
+evaluation or a prediction in the same directory executes this copy, unless --task_module names a file. No
+other command executes the copy.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import traceback
+import types
+
+from absl import logging
+
+from bertlib.runs import output_files
+from bertlib.runs.settings import PHASES, require_file
+from bertlib.system import files, fingerprints
+from bertlib.tasks.classification import classifier_data, custom_task
+from bertlib.tasks.task import Task
+
+TASK = "task module"  # name of the task in run.json
+# Most flags for the user's own files cannot be combined with --task_module. The following flags can be
+# combined with it, because they describe labels and answers and not files.
+_SHARED_FLAGS = ("threshold", "label_separator")
+
+
+def is_given(settings):
+    """Returns whether the run uses a task module. If an evaluation or a prediction names no task, and
+    --output_dir contains a copy of a task module, sets --task_module to this copy.
+
+    Args:
+      settings: a `Settings`.
+
+    Raises:
+      ValueError: flags exclude each other; or --output_dir contains a training with a task module, and the
+        run would continue this training, but --task_module was not given.
+    """
+    others = [name for name in ("task_name", *custom_task.given_flags(settings))
+              if settings.is_given(name) and name not in _SHARED_FLAGS]
+    if settings.task_module:
+        if others:
+            raise ValueError(f"--task_module={settings.task_module} and --{others[0]} exclude each other: "
+                             "the module contains the task, its examples and its labels. Leave one of these "
+                             "two flags out.")
+        return True
+    record = None if others else settings.directory.trained_record
+    if not record or not record.get("task_module"):
+        return False
+    name = record["task_module"]["name"]
+    if settings.do_train or not any(getattr(settings, phase) for phase in PHASES):
+        raise ValueError(f"--output_dir={settings.output_dir} contains a training with --task_module={name}. "
+                         "To continue this training, pass --task_module. To use the trained model, pass "
+                         "--do_eval=true or --do_predict=true.")
+    settings.set_default("task_module", os.path.join(settings.output_dir, output_files.TASK_MODULE),
+                         f"the copy of {name}, with which the model was trained")
+    return True
+
+
+def load(settings):
+    """Executes the task module, which contains a processor.
+
+    Args:
+      settings: a `Settings`.
+
+    Returns:
+      three values: an object of the user's class; the content of the module in bytes; and the entry for
+      run.json that describes the module. The entry lacks the number of texts of an example.
+
+    Raises:
+      ValueError, OSError: the file is missing, or does not contain exactly one processor; or the copy in
+        --output_dir was changed. Any error of the user's code.
+    """
+    path, name = settings.task_module, os.path.basename(settings.task_module)
+    content = files.read_bytes(require_file(settings, "task_module"))
+    fingerprint = fingerprints.hash_bytes(content)
+    if not settings.is_given("task_module"):
+        recorded = settings.directory.trained_record["task_module"]
+        name = recorded["name"]
+        if fingerprint != recorded["fingerprint"]:
+            raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
+                             f"the fingerprint in {output_files.RECORD}. Restore the file from a copy, or "
+                             "name the original module with --task_module.")
+    found = _find_class(path, content)
+    if issubclass(found, Task):
+        raise ValueError(f"--task_module={path} contains a task. Pass it to run_classifier.py.")
+    processor = found()
+    name = name if name.isprintable() else ascii(name)
+    processor.name = processor.name or os.path.splitext(name)[0]
+    return processor, content, {"name": name, "fingerprint": fingerprint}
+
+
+def find_task(settings):
+    """Returns an object of the class in --task_module if this class is a `bertlib.tasks.task.Task`. Returns
+    None if the module contains a processor, or if the flag was not given."""
+    if not settings.task_module:
+        return None
+    with name_line_in_errors(settings):
+        path = require_file(settings, "task_module")
+        found = _find_class(path, files.read_bytes(path))
+    return found(settings) if issubclass(found, Task) else None
+
+
+@functools.cache
+def _find_class(path, content):
+    """Executes a module. Returns its only class that is derived from `DataProcessor` or from `Task`.
+
+    Args:
+      path: the file.
+      content: bytes.
+    """
+    # `import run_classifier` would execute the running command again, and define its flags again.
+    sys.modules.setdefault("run_classifier", classifier_data)
+    # No other module has this name.
+    module = types.ModuleType(f"task_module_{fingerprints.hash_bytes(content)}")
+    module.__file__ = path
+    # The module must be in `sys.modules`, because pickle searches there for the module of a class.
+    sys.modules[module.__name__] = module
+    exec(compile(content, path, "exec"), vars(module))
+    classes = {value.__name__: value for value in vars(module).values()
+               if isinstance(value, type) and issubclass(value, (classifier_data.DataProcessor, Task))
+               and value.__module__ == module.__name__ and not value.__name__.startswith("_")}
+    if len(classes) != 1:
+        raise ValueError(f"--task_module={path} must contain exactly one class derived from "
+                         "run_classifier.DataProcessor or bertlib.tasks.task.Task, but it contains "
+                         f"{len(classes)}{': ' if classes else ''}{', '.join(classes)}. A class whose name "
+                         "begins with an underscore does not count.")
+    return next(iter(classes.values()))
+
+
+@contextlib.contextmanager
+def name_line_in_errors(settings):
+    """Returns a context manager. If code of the task module raises an error in its block, the context manager
+    logs the file and the line, and raises the error again with its traceback.
+
+    Args:
+      settings: a `Settings`.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                 if frame.filename == settings.task_module]
+        if isinstance(error, SyntaxError) and error.filename == settings.task_module:
+            lines.append(error.lineno)
+        if lines:
+            error.has_traceback = True
+            logging.error("--task_module=%s, line %d: %s: %s", settings.task_module, lines[-1],
+                          type(error).__name__, error)
+        raise

@@ -1,0 +1,248 @@
+"""Compares the head in a checkpoint with the head of the task. The head in the checkpoint is used only if
+both heads are of the same kind and have the same labels."""
+
+import os
+from typing import NamedTuple
+
+from absl import logging
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.runs import model_config, output_files, targets
+from bertlib.runs.output_directory import OutputDirectory, is_training_checkpoint
+from bertlib.system import files
+
+_CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
+# Names of the variables of the linear layer that several targets share, and of a CRF.
+_LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
+
+
+class Head(NamedTuple):
+    """Describes a head.
+
+    Attributes:
+      kind: name of the target, see `bertlib.runs.targets`; None if it is unknown.
+      labels: list of str; None if the labels are unknown or the head has no labels.
+      outputs: number of outputs; None if it is unknown.
+      crf: whether the head has a CRF.
+      source: path of the file that contains the kind and the labels, or None.
+    """
+
+    kind: str | None
+    labels: list | None = None
+    outputs: int | None = None
+    crf: bool = False
+    source: str | None = None
+
+
+# --- The head of a checkpoint ----------------------------------------------------------------------------
+
+
+def label_names(config, path):
+    """Returns a list of str, the names of a classifier's labels in the order of their ids; None if the
+    configuration contains no names.
+
+    LABEL_0, LABEL_1 and so on do not count as names: Hugging Face writes them if the user gave no names.
+
+    Args:
+      config: the configuration, a dict.
+      path: the file of the configuration, for error messages.
+
+    Raises:
+      ValueError: "id2label" does not have one name for each id from 0 on.
+    """
+    id2label = config.get("id2label")
+    if id2label is None:
+        return None
+    try:
+        named = {int(index): str(name) for index, name in id2label.items()}
+    except (AttributeError, ValueError):
+        named = {}
+    names = [named[index] for index in sorted(named)]
+    if not names or sorted(named) != list(range(len(id2label))):
+        raise ValueError(f"{path}: \"id2label\" must be an object with a name for each id from 0 on, such "
+                         f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(id2label):.80}.")
+    return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
+
+
+def kind_from_config(config):
+    """Returns the kind of head according to a Hugging Face configuration (a dict); None if the configuration
+    does not contain the kind."""
+    architectures = config.get("architectures")
+    linear = [target for target in targets.find_all() if not target.variables]
+    return next((target.name for target in linear if (
+        target.problem_type == config.get("problem_type") if target.problem_type
+        else isinstance(architectures, list) and target.architecture in architectures)), None)
+
+
+def read_head(checkpoint, wanted_kind=None):
+    """Returns the `Head` in a checkpoint, or None if the checkpoint has no head.
+
+    The tensors do not contain the labels, and do not always show the kind of the head. For the checkpoint of
+    a training, labels and kind are read from run.json and labels.txt in the same directory. For any other
+    checkpoint, labels and kind are read from the configuration of the checkpoint. If the configuration of a
+    TensorFlow checkpoint has no labels and the directory has no run.json, the labels are read from
+    labels.txt.
+
+    Args:
+      checkpoint: a `checkpoint_formats.Checkpoint`.
+      wanted_kind: the kind that is returned if the checkpoint has heads of several kinds.
+
+    Raises:
+      ValueError: run.json, labels.txt or the configuration is damaged.
+    """
+    kinds = [target.name for target in targets.find_all() if set(target.variables) & set(checkpoint.shapes)]
+    if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
+        return Head(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
+    directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
+    shape = checkpoint.shapes[_LINEAR[0]]
+    bare = Head(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
+    record = None if checkpoint.kind == "hugging_face" else OutputDirectory(directory).record
+    if is_training_checkpoint(checkpoint):
+        labels = record["labels"] if record else output_files.read_labels(directory)
+        source = output_files.RECORD if record else output_files.LABELS
+        kind = record["task_type"] if record else None
+    else:
+        source = _CONFIG[checkpoint.kind]
+        path = os.path.join(directory, source)
+        config = files.read_json_object(path) if files.exists(path) else {}
+        labels, kind = label_names(config, path), kind_from_config(config)
+        if labels is None and checkpoint.kind == "tensorflow" and not record:
+            labels, source = output_files.read_labels(directory), output_files.LABELS
+    if labels is not None and len(labels) != bare.outputs:
+        labels = None  # the number of labels is wrong, so the labels belong to a different head
+    for target in targets.find_all():
+        kind = target.name if set(target.optional_variables) & set(checkpoint.shapes) else kind
+    return bare._replace(kind=kind, labels=labels, source=os.path.join(directory, source))
+
+
+def has_trained_names(head):
+    """Returns whether the labels of a `Head` were read from a file that a training wrote, not from a
+    configuration."""
+    return os.path.basename(head.source) in (output_files.RECORD, output_files.LABELS)
+
+
+def labels_of_weights(settings):
+    """Returns a list of str, the labels of the head that a run without training uses; None if the labels are
+    unknown."""
+    if settings.directory.newest or not settings.init_checkpoint:
+        return settings.directory.labels
+    head = read_head(model_config.open_starting_weights(settings))
+    return head and head.labels
+
+
+# --- The weights from which a head starts ----------------------------------------------------------------
+
+
+def starting_checkpoint(settings, wanted):
+    """Returns the checkpoint from which the weights of a task start.
+
+    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the kind or
+    the labels of the head in --init_checkpoint differ from the task, this head is not used: a training starts
+    from a random head, and a run without training raises an error. There is one exception: if the head is the
+    head of a pre-training, a run without training also uses a random head.
+
+    Args:
+      settings: a `Settings`.
+      wanted: the task's `Head`.
+
+    Returns:
+      the path, or a `checkpoint_formats.Checkpoint`; None without --init_checkpoint.
+
+    Raises:
+      ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
+    """
+    path = settings.init_checkpoint
+    # If --output_dir contains a checkpoint, the run loads the weights of that checkpoint and not of
+    # --init_checkpoint. So the head in --init_checkpoint does not matter.
+    if not path or settings.directory.newest:
+        return path
+    checkpoint = model_config.open_starting_weights(settings)
+    head = read_head(checkpoint, wanted.kind)
+    if head is None:
+        return path
+    target = targets.find(wanted.kind)
+    difference, advice = _describe_difference(settings, head, wanted)
+    if not difference:
+        return _reorder_head(path, checkpoint, head, wanted, target)
+    is_pretrained = bool(head.kind) and targets.find(head.kind).is_pretraining
+    # A run without training accepts a model that is only pre-trained, and uses it with a random head.
+    if not (settings.do_train or is_pretrained):
+        raise ValueError(f"{difference}. {advice}")
+    (logging.info if is_pretrained else logging.warning)(
+        "%s. The %s starts from random weights, and the encoder starts from this checkpoint.",
+        difference[0].upper() + difference[1:],
+        target.noun)
+    return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
+
+
+def _describe_difference(settings, head, wanted):
+    """Compares the head in --init_checkpoint with the head of the task.
+
+    Returns:
+      (the difference in words, advice for a run without training); two empty texts if there is no difference.
+    """
+    path = settings.init_checkpoint
+    target = targets.find(wanted.kind)
+    has_own_names = bool(target.variables)
+    if head.kind != wanted.kind and (head.kind is not None or has_own_names):
+        kind = targets.find(head.kind).title if head.kind else "another task"
+        source = f" ({head.source})" if head.source else ""
+        return (f"the head in --init_checkpoint={path} is the head of {kind}{source}, but the task needs the "
+                f"head of {target.title}",
+                "Train first, with --do_train=true, or use another checkpoint.")
+    if has_own_names:
+        return "", ""
+    if head.labels and wanted.labels and not _permutation(head, wanted):
+        return (f"the {target.noun} in --init_checkpoint={path} has the labels "
+                f"{', '.join(head.labels)} ({head.source}), but the task has the labels "
+                f"{', '.join(wanted.labels)}",
+                "Train first, with --do_train=true. If both lists mean the same labels, write the task's "
+                f"names into {head.source}, in the order of the labels in this file.")
+    if head.outputs not in (None, wanted.outputs):
+        return (f"the {target.noun} in --init_checkpoint={path} was trained with another number "
+                f"of labels: it has {head.outputs} labels, but the task has {wanted.outputs}",
+                "Train first, with --do_train=true, or use another checkpoint.")
+    if head.crf != wanted.crf and not settings.do_train:
+        return (f"the tagger in --init_checkpoint={path} was trained {'with' if head.crf else 'without'} a "
+                "CRF", f"Pass --crf={str(head.crf).lower()}.")
+    return "", ""
+
+
+def _permutation(head, wanted):
+    """Returns a list of int: for each label of the task, the index of this label in the labels of the head.
+    Returns None if task and head have different labels. The letter case is ignored, unless two labels differ
+    only in letter case."""
+    old, new = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))
+    if sorted(old) != sorted(new) or len(set(new)) < len(new):
+        old, new = head.labels, wanted.labels
+    return [old.index(label) for label in new] if sorted(old) == sorted(new) else None
+
+
+def _reorder_head(path, checkpoint, head, wanted, target):
+    """Returns a checkpoint in which the outputs of the head are in the order of the task's labels.
+
+    Args:
+      path: the checkpoint's path.
+      checkpoint: the open `checkpoint_formats.Checkpoint`.
+      head: the `Head` in the checkpoint.
+      wanted: the task's `Head`.
+      target: its target.
+
+    Returns:
+      the path if the order is right or unknown, else a `checkpoint_formats.Checkpoint`.
+    """
+    if not wanted.labels:
+        return path
+    if not head.labels:
+        logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
+                     "in this order: %s.",
+                     target.noun, path, ", ".join(wanted.labels))
+        return path
+    order = _permutation(head, wanted)
+    if order == sorted(order):
+        return path
+    logging.info("The %s in %s has the labels in the order %s. Its outputs are rearranged into the order of "
+                 "the task: %s.",
+                 target.noun, path, ", ".join(head.labels), ", ".join(wanted.labels))
+    return checkpoint_formats.reorder_tensors(checkpoint,
+                                              {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

@@ -1,1 +1,0 @@
-"""Multiple choice: chooses the most plausible ending of a text, as in SWAG."""

@@ -1,0 +1,271 @@
+"""The base class of the tasks. A task contains all that a command that trains does not share with the others:
+its flags and files, its head, its metrics and its results. `bertlib.tasks.driver` runs it. The modules of
+the tasks load no TensorFlow; their heads do.
+"""
+
+import abc
+import os
+
+from absl import logging
+
+from bertlib.data import example_encoding, prediction_files, unknown_tokens
+from bertlib.runs import model_config, output_files, run_record, vocabularies
+from bertlib.system import fingerprints, terminal
+from bertlib.tasks import head_labels, split_data
+
+# {split: beginning of the names of the files with its scores}, and the same for its table of predictions.
+SCORES = {"dev": "eval_results", "test": "test_eval_results"}
+TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
+REPORT = "eval_report.html"
+
+
+class Task(abc.ABC):
+    """The task of a run: its flags and files, its head, its metrics and its results.
+    `driver.run` calls the methods in the order in which they stand here.
+
+    Attributes:
+      settings: the `Settings` of the run.
+      config: the `modeling.BertConfig`, after `load_model`.
+      tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
+      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
+      data: {split: its examples}, after `read`, for the splits that the phases need. The form of the examples
+        depends on the task.
+    """
+
+    # File name of the command, such as "run_squad.py".
+    command: str
+    # Name of the file of features of each split. That of the split "train" is written to --output_dir, all
+    # others are written to --results_dir. A task whose data are features already writes no files.
+    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
+    # The splits that a run can evaluate or predict.
+    inferred = "dev", "test"
+    # The words for one example of the training in messages, and for the examples in the title of the picture.
+    noun: str
+    title: str
+    # {metric: its name in the picture}, and the best possible value of these metrics.
+    shown: dict[str, str]
+    full_score = 1.0
+    # Whether the development data are read only with --do_eval=true.
+    needs_do_eval = True
+    # Names of the fields that are trimmed, the mask first, and of the fields that contain positions in them;
+    # see `input_pipeline.record_dataset`.
+    sequences = example_encoding.SEQUENCES
+    position_fields = ()
+    # Whether batches of an evaluation may be trimmed. Trimming reads the examples in another order.
+    trims_evaluation = True
+    # The function that builds the encoder, see `head.model_fn_builder`; None for a `modeling.BertModel`.
+    build_encoder = None
+    # An error that is raised when all results are written; None if there is none.
+    failure = None
+
+    def __init__(self, settings):
+        self.settings, self.config, self.tokenizer, self.data = settings, None, None, {}
+        self.skipped = []
+
+    # --- Flags
+
+    @abc.abstractmethod
+    def resolve(self):
+        """Sets each flag that is missing on the command line to its default for this run.
+
+        Raises:
+          ValueError, OSError: a required flag is missing, or flags contradict each other.
+        """
+
+    def resolve_run(self, folder):
+        """Sets the flags that most tasks resolve in the same way: those of the phases, --output_dir, and
+        those that the training of the weights recorded. A method for `resolve`.
+
+        Args:
+          folder: name of the default --output_dir below output/.
+        """
+        self.settings.choose_phases()
+        if self.settings.output_dir is None:
+            self.settings.set_default("output_dir", os.path.join("output", folder))
+        run_record.inherit_settings(self.settings, self.target.name)
+
+    def resolve_splits(self, folder, sample_defaults, names):
+        """Sets the flags of a task with the files --train_file, --dev_file and --test_file, or --data_dir. A
+        method for `resolve`.
+
+        Args:
+          folder: name of the default --output_dir below output/, and of the sample.
+          sample_defaults, names: see `split_data.resolve`.
+        """
+        self.resolve_run(folder)
+        split_data.resolve(self.settings, folder, sample_defaults, names)
+        model_config.resolve_model_flags(self.settings)
+
+    def load_model(self):
+        """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
+        self.config = model_config.load_config(self.settings)
+        self.tokenizer = vocabularies.load_tokenizer(self.settings, self.config)
+
+    # --- Files and data
+
+    def input_files(self):
+        """Returns the data files that the run reads, as {name of a flag: list of paths}."""
+        return split_data.list_files(self.settings)
+
+    def result_names(self, split):
+        """Returns the names of all files that the evaluation or the prediction of a split can write into
+        --results_dir."""
+        return [f"{SCORES[split]}.txt", f"{SCORES[split]}.json",
+                *(f"{TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
+                *([REPORT] if split == "dev" else [])]
+
+    def other_names(self):
+        """Returns the names of further files that the run can write into --results_dir."""
+        return [output_files.SKIPPED_LINES] if "skip_bad_lines" in self.settings else []
+
+    @abc.abstractmethod
+    def read(self):
+        """Reads the data, and checks them.
+
+        Raises:
+          ValueError, OSError: a file is not usable.
+        """
+
+    def draw(self, split, examples, texts_of):
+        """Returns the examples of a split that --max_train_examples and --max_eval_examples draw. A method
+        for `read`.
+
+        Args:
+          split: name of the split.
+          examples: list of the examples in the file.
+          texts_of: function that takes an example and returns the iterable of its texts and labels, by whose
+            fingerprint examples are drawn.
+        """
+        return split_data.draw_examples(self.settings, split, examples,
+                                        lambda example: fingerprints.hash_texts(texts_of(example)))
+
+    def warn_of_unknown_tokens(self, splits, texts_of):
+        """Warns if many tokens of the texts are [UNK]; see `unknown_tokens.check`. A method for `read`."""
+        unknown_tokens.check(splits, texts_of, self.tokenizer)
+
+    # --- The model
+
+    @property
+    def target(self):
+        """What the model predicts: a class or an object of `bertlib.runs.targets.Target`."""
+        raise NotImplementedError
+
+    def describe_head(self):
+        """Returns the `head_labels.Head` that the model needs."""
+        return head_labels.Head(self.target.name, self.target.labels, self.target.size)
+
+    @abc.abstractmethod
+    def create_head(self):
+        """Returns the head, a `bertlib.tasks.head.Head`."""
+
+    def head_for_training(self):
+        """Returns the head whose loss is trained."""
+        return self.create_head()
+
+    def head_shapes(self):
+        """Returns {name: shape} of the variables that are added to the encoder of `config`."""
+        return self.create_head().shapes(self.config)
+
+    @abc.abstractmethod
+    def fields(self, seq_length, split="train"):
+        """Returns the list of `example_encoding.Field`s of an example of a split."""
+
+    @abc.abstractmethod
+    def num_examples(self):
+        """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
+
+    def num_train_steps(self):
+        """Returns the number of steps of the schedule."""
+        return count_steps(self.settings, self.num_examples(), self.noun)
+
+    def num_warmup_steps(self):
+        """Returns the number of steps in which the learning rate rises."""
+        return int(self.num_train_steps() * self.settings.warmup_proportion)
+
+    def make_data(self):
+        """Writes and reads data that the run makes itself, such as records of a sample. It is called after
+        all checks that do not need these data."""
+        return
+
+    @abc.abstractmethod
+    def describe(self):
+        """Returns the arguments of `run_record.describe` that depend on the task, as {name: value}."""
+
+    def more_files(self):
+        """Returns further files that describe the model, as {name: content in bytes}; see
+        `output_files.model_file_contents`."""
+        return {}
+
+    # --- The run
+
+    def splits(self):
+        """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
+        return [split for split in self.data if split != "train"]
+
+    def write_features(self, split, path):
+        """Writes the features of a split to a TFRecord file. With replicas, only replica 0 calls this method.
+
+        Args:
+          split: name of the split.
+          path: path of the file, which has a name in `records`.
+        """
+        raise NotImplementedError
+
+    def record_paths(self, split):
+        """Returns the paths of the records of a split that has no file in `records`."""
+        raise NotImplementedError
+
+    def predict(self, split, inference):
+        """Computes the predictions of a split. Writes no file.
+
+        Args:
+          split: name of the split.
+          inference: the `Inference`.
+
+        Returns:
+          (predictions, scores). The form of the predictions depends on the task. The scores are {metric:
+          number}, with "global_step"; None if the right answers are unknown.
+        """
+        raise NotImplementedError
+
+    def scores(self, split, inference):
+        """Evaluates a split during the training; see `predict`. Returns the scores."""
+        return self.predict(split, inference)[1]
+
+    def assist(self, split, inference):
+        """Computes the predictions of a split together with replica 0, which calls `scores` or `write`."""
+        for _ in inference.rows():
+            pass
+
+    @abc.abstractmethod
+    def write(self, split, inference):
+        """Evaluates or predicts a split, and writes the results into --results_dir. They replace the older
+        results when this method returns. For the arguments, see `predict`."""
+
+    def write_table(self, name, rows, separator=","):
+        """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the
+        file without its extension."""
+        settings = self.settings
+        path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
+        prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
+                                           separator)
+        logging.info("Table of the predictions: %s.", path)
+
+
+def count_steps(settings, count, noun):
+    """Returns the number of training steps in --num_train_epochs epochs.
+
+    Args:
+      settings: a `Settings`.
+      count: number of examples in an epoch.
+      noun: name of an example for the error message, such as "sentence".
+
+    Raises:
+      ValueError: the run trains, but the number of steps is 0.
+    """
+    steps = int(count / settings.train_batch_size * settings.num_train_epochs)
+    if settings.do_train and steps < 1:
+        raise ValueError(f"{terminal.counted(count, noun)} and "
+                         f"--num_train_epochs={settings.num_train_epochs} make no batch of "
+                         f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
+    return steps

@@ -1,1 +1,0 @@
-"""Vectors of texts, from one or several layers of the model."""

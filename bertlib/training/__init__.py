@@ -1,1 +1,0 @@
-"""Runs the commands that train: one driver, and one task for each command."""

@@ -1,0 +1,779 @@
+"""The kernels agree with their formulas, also in their gradients: plain and native, in 32 and 16 bits."""
+
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import itertools
+import math
+import multiprocessing
+import os
+from unittest import mock
+
+from helpers import ancestors
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import op_def_registry
+
+from bertlib.estimator.step_config import StepConfig
+from bertlib.graph import kernel_choice, one_dnn, randomness
+from bertlib.graph import native as native_kernels
+from bertlib.graph.recompute_grad import recompute_grad
+import modeling
+import optimization
+
+KEEP_PROBABILITY = 0.75
+NORM_SHAPES = {"gamma": [6], "beta": [6]}
+RESIDUAL_SHAPES = {"inputs": [8, 6], "residual": [8, 6], "bias": [6], **NORM_SHAPES}
+ATTENTION_SHAPES = {"query": [2, 3, 5, 4], "key": [2, 3, 6, 4], "value": [2, 3, 6, 4]}
+# Arguments that are float32 at every precision.
+PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bias"}
+
+# Implementations of the kernels. None: ops of TensorFlow. "native": ops in C++ for this machine's CPU.
+# "no compiler": the ops that replace native ops on a machine without a compiler. Only in training, there is
+# also "xla": formulas that XLA compiles.
+MODES = [None, "no compiler", "native"]
+PLAIN, COMPILED = StepConfig(), StepConfig(compile_kernels=True)
+STEPS = {None: PLAIN, "no compiler": COMPILED, "native": COMPILED, "xla": StepConfig(use_xla=True)}
+CHOSEN = {"step": PLAIN}  # the step whose kernels are tested, see `made_by`
+NEEDS_ONE_DNN = pytest.mark.skipif(
+    op_def_registry.get("_MklNativeFusedMatMul") is None or not one_dnn.cpu_supports(tf.bfloat16),
+    reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
+
+# --- The formulas, for TensorFlow to differentiate ---------------------------------------------------------
+
+
+def plain_gelu(x):
+    return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def plain_gelu_erf(x):
+    return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
+
+
+def plain_norm(inputs, gamma, beta):
+    mean, variance = tf.nn.moments(inputs, [-1], keepdims=True)
+    return (inputs - mean) / tf.sqrt(variance + 1e-12) * gamma + beta
+
+
+def plain_dropout(x, mask):
+    return x if mask is None else x * tf.cast(mask, tf.float32) / KEEP_PROBABILITY
+
+
+def plain_residual_norm(inputs, residual, bias, gamma, beta, mask=None):
+    return plain_norm(residual + plain_dropout(inputs + bias, mask), gamma, beta)
+
+
+def plain_attention(query, key, value, score_bias=0.0, mask=None):
+    scores = tf.einsum("bnfh,bnth->bnft", query, key) / math.sqrt(query.shape.as_list()[-1]) + score_bias
+    return tf.matmul(plain_dropout(tf.nn.softmax(scores), mask), value)
+
+
+def residual_norm(kernels, inputs, residual, bias, gamma, beta, mask=None):
+    return kernels.residual_norm(inputs, bias, residual, mask, 1.0 if mask is None else KEEP_PROBABILITY,
+                                 gamma, beta)
+
+
+def attention(kernels, query, key, value, score_bias=None, mask=None):
+    return kernels.attention(query, key, value, score_bias, mask, 1.0 if mask is None else KEEP_PROBABILITY)
+
+
+def linear_norm(kernels, inputs, kernel, bias, residual, gamma, beta):
+    return kernels.linear_norm(inputs, (kernel, bias), residual, 0.0, (gamma, beta))
+
+
+def plain_linear_norm(inputs, kernel, bias, residual, gamma, beta):
+    return plain_norm(residual + inputs @ kernel + bias, gamma, beta)
+
+
+def gelu_norm(kernels, inputs, kernel, bias, kernel_2, bias_2, gamma, beta, approximate=True):
+    return kernels.gelu_norm(inputs, (kernel, bias), (kernel_2, bias_2), inputs, 0.0, (gamma, beta),
+                             approximate)
+
+
+def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activation=plain_gelu):
+    return plain_norm(inputs + activation(inputs @ kernel + bias) @ kernel_2 + bias_2, gamma, beta)
+
+
+# `kernel`: function whose first argument is the choice of kernels. `plain`: its formula. `shapes`: {argument:
+# shape}. `compiles`: whether there are native and XLA versions of the kernel.
+Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
+CASES = {
+    "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
+                   lambda inputs, kernel: inputs @ kernel, {"inputs": [8, 6], "kernel": [6, 4]}, False),
+    "linear-bias": Case(lambda kernels, inputs, kernel, bias: kernels.linear(inputs, [kernel], [bias]),
+                        lambda inputs, kernel, bias: inputs @ kernel + bias,
+                        {"inputs": [8, 6], "kernel": [6, 4], "bias": [4]}, False),
+    "linear-two": Case(
+        lambda kernels, inputs, kernel, kernel_2, bias,
+        bias_2: kernels.linear(inputs, [kernel, kernel_2], [bias, bias_2]),
+        lambda inputs, kernel, kernel_2, bias,
+        bias_2: tf.concat([inputs @ kernel + bias, inputs @ kernel_2 + bias_2], 1),
+        {"inputs": [8, 6], "kernel": [6, 4], "kernel_2": [6, 3], "bias": [4], "bias_2": [3]}, False),
+    "gelu": Case(lambda kernels, x: kernels.gelu(x), plain_gelu, {"x": [8, 6]}, True),
+    "gelu_linear": Case(lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel),
+                        lambda inputs, bias, kernel: plain_gelu(inputs + bias) @ kernel,
+                        {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
+    "gelu-erf": Case(lambda kernels, x: kernels.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]},
+                     True),
+    "gelu_linear-erf": Case(
+        lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate=False),
+        lambda inputs, bias, kernel: plain_gelu_erf(inputs + bias) @ kernel,
+        {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
+    "layer_norm": Case(lambda kernels, inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta),
+                       plain_norm, {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
+    "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES, True),
+    "residual_norm-mask": Case(residual_norm, plain_residual_norm, {**RESIDUAL_SHAPES, "mask": [8, 6]}, True),
+    "attention": Case(attention, plain_attention, ATTENTION_SHAPES, True),
+    "attention-bias": Case(attention, plain_attention, {**ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6]},
+                           True),
+    "attention-mask": Case(attention, plain_attention, {**ATTENTION_SHAPES, "mask": [2, 3, 5, 6]}, True),
+    "attention-bias-mask": Case(attention, plain_attention, {
+        **ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6], "mask": [2, 3, 5, 6]}, True),
+}
+# Several kernels in a row. In inference, they become other ops.
+GELU_NORM_SHAPES = {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 6], "bias_2": [6],
+                    **NORM_SHAPES}
+CHAINS = {
+    "linear_norm": Case(linear_norm, plain_linear_norm,
+                        {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}, True),
+    "gelu_norm": Case(gelu_norm, plain_gelu_norm, GELU_NORM_SHAPES, True),
+    "gelu_norm-erf": Case(functools.partial(gelu_norm, approximate=False),
+                          functools.partial(plain_gelu_norm, activation=plain_gelu_erf), GELU_NORM_SHAPES,
+                          True),
+}
+# The cases that inference uses.
+IN_INFERENCE = ["linear-bias", "linear-two", "gelu", "gelu-erf", "layer_norm", "attention", "attention-bias",
+                *CHAINS]
+COMPILABLE = [name for name, case in CASES.items() if case.compiles]
+
+
+def choose(is_training, dtype):
+    return kernel_choice.choose_kernels(is_training, dtype, CHOSEN["step"])
+
+
+def trained(kernel):
+    """Returns the kernel of a case with the chosen kernels for training.
+
+    The choice depends on the dtype of the first argument.
+    """
+    def run(**arguments):
+        dtype = next(iter(arguments.values())).dtype
+        return kernel(choose(True, dtype), **arguments)
+
+    return run
+
+
+def arrays_of(case):
+    """Returns {argument: array} for a case."""
+    chance = np.random.RandomState(len(case.shapes))
+    return {name: chance.random_sample(shape) < KEEP_PROBABILITY if name == "mask"
+            else chance.standard_normal(shape).astype(np.float32) for name, shape in case.shapes.items()}
+
+
+def gradient_for(shape):
+    """Returns a gradient for an output of this shape. All its numbers are different."""
+    return np.cos(np.arange(math.prod(shape), dtype=np.float32)).reshape(shape)
+
+
+@contextlib.contextmanager
+def made_by(mode):
+    """A context manager: `choose` returns the kernels of a mode of `MODES`, or of "xla"."""
+    if mode == "native" and native_kernels.load_ops() is None:
+        pytest.skip("no native kernels on this machine")
+    with (mock.patch.dict(CHOSEN, step=STEPS[mode]),
+          contextlib.nullcontext() if mode == "native"
+          else mock.patch.object(native_kernels, "load_ops", lambda: None)):
+        yield
+
+
+@pytest.fixture
+def native():
+    """The native ops. Without them, the test is skipped."""
+    return native_kernels.load_ops() or pytest.skip("no native kernels on this machine")
+
+
+@contextlib.contextmanager
+def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
+    """Yields a function of {argument: array} that returns the result of `differentiate`.
+
+    Its arrays must have the shapes of `arrays`.
+    """
+    with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
+        arguments = {name: tf.placeholder(array.dtype if array.dtype == bool or name in PARAMETERS else dtype,
+                                          array.shape)
+                     for name, array in arrays.items()}
+        output = function(**arguments)
+        forward = graph.get_operations()
+        targets = {name: tensor for name, tensor in arguments.items() if name not in ("mask", "score_bias")}
+        output_gradient = tf.cast(gradient_for(output.shape.as_list()), dtype)
+        gradients = dict(zip(targets, tf.gradients(output, list(targets.values()), [output_gradient])))
+        if check:
+            check(arguments, gradients, forward)
+        yield lambda arrays: session.run(
+            {"output": output, **gradients}, {tensor: arrays[name] for name, tensor in arguments.items()})
+
+
+def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
+    """Returns {name: array}: the output of a function and all gradients of its arguments, from a new graph.
+
+    Args:
+      function: function that gets the arguments by name.
+      arrays: {argument: array}.
+      dtype: dtype of the arguments that are not in `PARAMETERS`.
+      mode: one of `MODES`, or "xla".
+      check: function that is called with (arguments, their gradients, ops of the forward pass).
+    """
+    with derivative(function, arrays, dtype, mode, check) as run:
+        return run(arrays)
+
+
+def assert_close(ours, expected, tolerance):
+    """Checks that arrays are close.
+
+    The tolerance is relative to the largest value of the array, or to a tenth of the largest value of all
+    arrays if this is larger. The reason: a gradient may be zero in theory, for example the gradient of the
+    scores if there is only one key. Its values are then only rounding errors.
+    """
+    assert ours.keys() == expected.keys()
+    expected = {name: values.astype(np.float32) for name, values in expected.items()}
+    largest = {name: np.abs(values).max(initial=0.0, where=np.isfinite(values))
+               for name, values in expected.items()}
+    for name, values in expected.items():
+        np.testing.assert_allclose(ours[name].astype(np.float32), values, rtol=0, err_msg=name,
+                                   atol=tolerance * max(largest[name], 0.1 * max(largest.values())))
+
+
+def makers(ops):
+    """Returns the subset of {"native", "xla"} to which some of these ops belong."""
+    return {"xla" if op.type == "PartitionedCall" else "native" for op in ops
+            if op.type == "PartitionedCall" or op.type.startswith("Bert")}
+
+
+# --- Kernels and formulas --------------------------------------------------------------------------------
+
+
+def expect_makers(mode):
+    """Returns a `check` of the ops in both passes.
+
+    Ops in C++ must be in the forward and in the backward pass if `mode` is "native", and ops compiled by XLA
+    if it is "xla". In other modes, they must be in neither pass.
+    """
+    def check(arguments, gradients, forward):
+        made = set(tf.get_default_graph().get_operations()) - set(forward)
+        assert [makers(forward), makers(made)] == [{mode} & {"native", "xla"}] * 2
+    return check
+
+
+@pytest.mark.parametrize("name, mode", [
+    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product(
+        [*COMPILABLE, *CHAINS], ["no compiler", "native"]),
+    *itertools.product(["gelu_linear", "gelu-erf", "layer_norm", "attention-bias-mask"], ["xla"])])
+def test_output_and_gradients_are_those_of_the_formula(name, mode):
+    case = {**CASES, **CHAINS}[name]
+    arrays = arrays_of(case)
+    found = differentiate(trained(case.kernel), arrays, mode=mode, check=expect_makers(mode))
+    assert_close(found, differentiate(case.plain, arrays), 1e-5)
+
+
+@pytest.mark.parametrize("name, dtype, mode", [
+    *itertools.product(CASES, [tf.bfloat16], [None]),
+    *itertools.product(COMPILABLE, [tf.bfloat16], ["native"]),
+    *[(name, dtype, mode) for name in ("linear", "linear-two", "gelu_linear", "residual_norm-mask",
+                                       "attention-bias-mask")
+      for dtype, mode in ((tf.float16, None), (tf.bfloat16, "no compiler"))],
+    ("attention-bias-mask", tf.float16, "native"),
+    ("attention-bias-mask", tf.float16, "xla"), ("residual_norm-mask", tf.bfloat16, "xla")])
+def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(
+        name, dtype, mode, monkeypatch):
+    monkeypatch.setattr(one_dnn, "_CHANNELS", 1)
+    case = CASES[name]
+    arrays = arrays_of(case)
+    # There are no native kernels in float16.
+    maker = None if mode == "native" and dtype == tf.float16 else mode
+    check = expect_makers(maker) if name in COMPILABLE else None
+    found = differentiate(trained(case.kernel), arrays, dtype, mode, check)
+    assert {name: array.dtype for name, array in found.items()} == {
+        name: np.float32 if name in PARAMETERS else dtype.as_numpy_dtype for name in found}
+    # Inputs, outputs and values between two products are rounded to 8 bits (bfloat16) or 11 bits (float16).
+    assert_close(found, differentiate(case.plain, arrays), {tf.bfloat16: 2**-5, tf.float16: 2**-8}[dtype])
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(tf.bfloat16, 2**-6), (tf.float16, 2**-9)])
+def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, graph):
+    # The rows are pixels of 1, 2, 4 or 8 images. 523 rows cannot be divided into images, so they are one
+    # image.
+    chance = np.random.RandomState(0)
+    kernel = chance.standard_normal([512, 576]).astype(np.float32)
+    bias = chance.standard_normal([576]).astype(np.float32)
+    inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
+    arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
+    kernels = kernel_choice.choose_kernels(True, dtype, COMPILED)
+    outputs = kernels.linear(arguments[0], arguments[1:2], arguments[2:])
+    gradients = tf.gradients(outputs, arguments, [tf.cast(targets, dtype)])
+    with tf.Session() as session:
+        for size in (600, 1, 0, 523, 1792, 4096):
+            rows, target = [chance.standard_normal([size, width]).astype(np.float32) for width in (512, 576)]
+            found = session.run([outputs, *gradients], {inputs: rows, targets: target})
+            expected = [rows @ kernel + bias, target @ kernel.T, rows.T @ target, target.sum(axis=0)]
+            for ours, theirs in zip(found, expected):
+                np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=0,
+                                           atol=tolerance * np.abs(theirs).max(initial=0.0))
+
+
+def kept_by(gradients, forward):
+    """Returns the tensors of the forward pass from which gradients are computed.
+
+    A tensor that is only passed on by Identity ops counts as the original tensor.
+    """
+    forward, seen, kept = set(forward), set(), set()
+    waiting = [gradient.op for gradient in gradients]
+    while waiting:
+        op = waiting.pop()
+        for tensor in op.inputs:
+            if tensor.op not in forward:
+                if tensor.op not in seen:
+                    seen.add(tensor.op)
+                    waiting.append(tensor.op)
+                continue
+            while tensor.op.type in ("Identity", "IdentityN"):
+                tensor = tensor.op.inputs[tensor.value_index]
+            if tensor.op.type not in ("Const", "Shape"):
+                kept.add(tensor.ref())
+    return kept
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtype, graph):
+    case = CASES[name]
+    arguments = {
+        name: tf.placeholder(
+            tf.bool if name == "mask" else tf.float32 if name in PARAMETERS else dtype, shape)
+        for name, shape in case.shapes.items()}
+    output = trained(case.kernel)(**arguments)
+    forward = graph.get_operations()
+    gradients = [gradient for gradient in tf.gradients(output, list(arguments.values()))
+                 if gradient is not None]
+    others = kept_by(gradients, forward) - {tensor.ref() for tensor in arguments.values()}
+    if "attention" not in name:
+        assert not others
+    else:
+        probabilities, = [reference.deref() for reference in others]
+        assert (probabilities.shape, probabilities.dtype) == ([2, 3, 5, 6], dtype)
+        # The probabilities before dropout are kept, so they do not depend on the random mask.
+        assert "mask" not in case.shapes or arguments["mask"].op not in ancestors(probabilities.op)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype, tolerance", [(tf.float32, 1e-5), (tf.bfloat16, 2**-5), (tf.float16, 2**-8)])
+def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mode, graph):
+    found, expected, feed = {}, {}, {}
+    for name in IN_INFERENCE:
+        case = {**CASES, **CHAINS}[name]
+        arguments = {argument: tf.placeholder(tf.float32, array.shape)
+                     for argument, array in arrays_of(case).items()}
+        feed.update(zip(arguments.values(), arrays_of(case).values()))
+        expected[name] = case.plain(**arguments)
+        with made_by(mode):
+            found[name] = case.kernel(choose(False, dtype), **{
+                argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
+                for argument, tensor in arguments.items()})
+    assert not makers(graph.get_operations()) and "IdentityN" not in {
+        op.type for op in graph.get_operations()}
+    assert bool(tf.local_variables()) == bool(mode)
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer(), feed)
+        found, expected = session.run([found, expected], feed)
+    assert {array.dtype for array in found.values()} == {np.dtype(dtype.as_numpy_dtype)}
+    assert_close(found, expected, tolerance)
+
+
+def inference_ops(dtype):
+    """Returns the types of the ops of a feed-forward sublayer in inference, with kernels for this machine."""
+    kernel, bias = tf.ones([6, 6]), tf.ones([6])
+    gelu_norm(kernel_choice.choose_kernels(False, dtype, COMPILED), tf.ones([8, 6], dtype), kernel, bias,
+              kernel, bias, bias, bias)
+    return [op.type for op in tf.get_default_graph().get_operations()]
+
+
+@NEEDS_ONE_DNN
+def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
+    assert inference_ops(tf.bfloat16).count("_MklNativeFusedMatMul") == 2
+    for op in graph.get_operations():
+        if op.type == "_MklNativeFusedMatMul":
+            assert op.get_attr("is_filter_const")
+
+
+def training_ops(dtype, width=512):
+    """Returns the types of the ops of a linear layer and its gradients, with kernels for this machine."""
+    inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
+    kernels = kernel_choice.choose_kernels(True, dtype, COMPILED)
+    tf.gradients(kernels.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
+    return [op.type for op in tf.get_default_graph().get_operations()]
+
+
+@NEEDS_ONE_DNN
+@pytest.mark.parametrize("width, convolutions, products", [(512, 1, 2), (504, 0, 4)])
+def test_in_training_many_channels_are_multiplied_by_convolutions(width, convolutions, products, graph):
+    found = training_ops(tf.bfloat16, width)
+    names = ["_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul"]
+    # The gradients of the kernel and of the bias are products.
+    assert [found.count(name) for name in names] == [convolutions, convolutions, products]
+
+
+@pytest.mark.parametrize("ops", [inference_ops, training_ops])
+def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(ops, graph, monkeypatch):
+    monkeypatch.setattr(one_dnn, "cpu_supports", lambda dtype: dtype == tf.float32)
+    assert not [name for name in ops(tf.bfloat16) if name.startswith("_Mkl")]
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
+def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
+    # In 16 bits, a sum of ones does not exceed 256 (bfloat16) or 2048 (float16). At the bias of 10, gelu is
+    # the identity.
+    kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)
+    output = trained(CASES[name].kernel)(inputs=tf.zeros([4096, 6], dtype), kernel=kernel, bias=bias)
+    gradient, = tf.gradients(tf.cast(output, tf.float32), bias)
+    with tf.Session() as session:
+        assert set(session.run(gradient)) == {4096.0}
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_linear"])
+def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
+    # From 41 on, powers of x in the formula exceed the range of float16.
+    x = np.float32([[-1000, -41, 41, 1000]])
+    arrays = {"x": x}
+    if name == "gelu_linear":
+        arrays = {"inputs": x, "bias": np.zeros(4, np.float32), "kernel": np.eye(4, dtype=np.float32)}
+    found = differentiate(trained(CASES[name].kernel), arrays, tf.float16)
+    np.testing.assert_array_equal(found["output"], [[0, 0, 41, 1000]])
+    np.testing.assert_array_equal(found.get("x", found.get("inputs")),
+                                  [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
+    in_inference = {
+        "gelu": lambda x: choose(False, tf.float16).gelu(x),
+        "gelu_linear": lambda inputs, bias, kernel: choose(False, tf.float16).linear(
+            inputs, [kernel], [bias], "GeluApproximate")}
+    assert differentiate(in_inference[name], arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
+
+
+def test_functions_that_get_no_kernels_use_plain_ops_beside_a_compiled_model(graph):
+    config = modeling.BertConfig(9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
+                                 intermediate_size=4)
+    modeling.BertModel(config, True, tf.ones([1, 3], tf.int32), compile_kernels=True)
+    before = len(graph.get_operations())
+    modeling.dropout(modeling.layer_norm(modeling.gelu(modeling.gelu_erf(tf.zeros([2, 4])))), 0.1)
+    assert not makers(graph.get_operations()[before:])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
+    def block(inputs, kernel, bias, gamma, beta):
+        kernels = choose(True, tf.float32)
+
+        def mask(shape):
+            return kernels.dropout_mask(inputs, shape, 1.0 - KEEP_PROBABILITY)
+
+        heads = tf.reshape(inputs, [2, 1, 4, 6])
+        attended = kernels.attention(heads, heads, heads, None, mask([2, 1, 4, 4]), KEEP_PROBABILITY)
+        output = kernels.gelu_linear(tf.reshape(attended, [8, 6]), bias, kernel)
+        return kernels.residual_norm(output, bias, inputs, mask([8, 6]), KEEP_PROBABILITY, gamma, beta)
+
+    shapes = {"inputs": [8, 6], "kernel": [6, 6], "bias": [6], **NORM_SHAPES}
+    arrays = {name: np.random.RandomState(1).standard_normal(shape).astype(np.float32)
+              for name, shape in shapes.items()}
+    recomputed = recompute_grad(block)
+    assert_close(differentiate(lambda **arguments: recomputed(*arguments.values()), arrays, mode=mode),
+                 differentiate(block, arrays, mode=mode), 1e-6)
+
+
+# --- Native kernels --------------------------------------------------------------------------------------
+
+# (name of a case, shapes). The kernels use vectors, blocks of 64 rows, and blocks of 16 rows in attention.
+# These shapes are not multiples of these sizes, or have one column, or no rows.
+ODD = [
+    ("gelu", {"x": [131, 83]}),
+    ("gelu-erf", {"x": [131, 83]}),
+    ("gelu", {"x": [131, 1]}),
+    *[("gelu_linear", {"inputs": [rows, 83], "bias": [83], "kernel": [83, 5]}) for rows in (131, 0)],
+    *[("layer_norm", {"inputs": shape, "gamma": shape[-1:], "beta": shape[-1:]})
+      for shape in ([131, 1], [3, 5, 83], [0, 83])],
+    *[("residual_norm-mask", {**dict.fromkeys(["inputs", "residual", "mask"], [rows, width]),
+                              **dict.fromkeys(["bias", "gamma", "beta"], [width])})
+      for rows, width in ((131, 83), (131, 1), (0, 83))],
+    ("attention-bias", {"query": [2, 3, 5, 8], "key": [2, 3, 37, 8], "value": [2, 3, 37, 8],
+                        "score_bias": [2, 1, 5, 37]}),
+    *[("attention-bias-mask",
+       {"query": [batch, 3, 5, 8], "key": [batch, 3, width, 8], "value": [batch, 3, width, 8],
+        "score_bias": bias, "mask": [batch, 3, 5, width]})
+      for batch, width, bias in ((2, 37, [1, 3, 5, 37]), (2, 37, [2, 3, 1, 37]), (2, 37, [1, 1, 1, 37]),
+                                 (2, 1, [2, 1, 1, 1]), (0, 37, [0, 1, 1, 37]))],
+]
+WIDE = [(name, shapes) for name, shapes in ODD
+        if all(shape[0] and shape[-1] > 1 for shape in shapes.values())]
+# Two NaNs and both infinities. The second NaN has all bits of the mantissa set.
+NOT_FINITE = np.uint32([0x7fc00000, 0x7fffffff, 0x7f800000, 0xff800000]).view(np.float32)
+
+
+def name_of(value):
+    return value if isinstance(value, str) else value.name if isinstance(value, tf.DType) else "_".join(
+        "x".join(map(str, shape)) for shape in value.values()) if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize("name, shapes", ODD, ids=name_of)
+def test_native_kernels_take_all_shapes(name, shapes):
+    case = CASES[name]._replace(shapes=shapes)
+    arrays = arrays_of(case)
+    expected = differentiate(case.plain, arrays)
+    assert_close(differentiate(trained(case.kernel), arrays, mode="native"), expected, 1e-5)
+    rounded = differentiate(trained(case.kernel), arrays, tf.bfloat16, "native")
+    assert_close(rounded, differentiate(trained(case.kernel), arrays, tf.bfloat16), 2**-7)
+    assert_close(rounded, expected, 2**-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
+@pytest.mark.parametrize("name, shapes", WIDE, ids=name_of)
+def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(
+        name, shapes, dtype, monkeypatch):
+    def softmax(scores):  # not tf.nn.softmax, which has NaN at only one place of the row
+        powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+        return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
+
+    monkeypatch.setattr(tf.nn, "softmax", softmax)
+    case = CASES[name]._replace(shapes=shapes)
+    arrays = arrays_of(case)
+    kernel = trained(case.kernel)
+    with derivative(kernel, arrays, dtype, "native") as native, derivative(kernel, arrays, dtype) as plain:
+        for argument, value in itertools.product(set(shapes) - {"mask"}, NOT_FINITE):
+            array = arrays[argument].astype(np.float32 if argument in PARAMETERS else dtype.as_numpy_dtype)
+            bits = array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
+            bits.flat[[3, -1]] = value.view(np.uint32) >> 32 - 8 * array.itemsize
+            expected = plain({**arrays, argument: array})
+            assert np.isfinite(expected["output"].astype(np.float32)).all() == (
+                argument == "score_bias" and value == -np.inf)
+            assert_close(native({**arrays, argument: array}), expected,
+                         1e-5 if dtype == tf.float32 else 2**-6)
+
+
+def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():
+    bfloat16 = tf.bfloat16.as_numpy_dtype
+    bits = np.random.RandomState(0).randint(0, 2**32, 4099, np.uint32)
+    bits[::2] = bits[::2] >> 16 << 16 | 0x8000  # in the middle between two bfloat16 numbers
+    bits[:3] = 0x7f7fffff, 0xff7f8000, 0x7f7f7fff  # the first two round to infinity, the third just does not
+    bits[(bits & 0x7f800000) == 0] |= 0x3f800000  # numbers that are large enough not to be flushed to 0
+    numbers = bits.view(np.float32)
+    ones = np.ones_like(numbers)
+    with np.errstate(over="ignore", invalid="ignore"):
+        arrays = {"inputs": np.zeros([2, 4099], np.float32), "gamma": ones, "beta": numbers}
+        found = differentiate(trained(CASES["layer_norm"].kernel), arrays, tf.bfloat16, "native")
+        expected = numbers.astype(bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
+    assert np.isnan(numbers).any()
+    # For these large numbers, gelu is the identity. Some sums with the bias are in the middle between two
+    # bfloat16 numbers: 257 becomes 256, and 259 becomes 260.
+    arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
+              "kernel": np.eye(83, dtype=np.float32)}
+    for name in ("gelu_linear", "gelu_linear-erf"):
+        found = differentiate(trained(CASES[name].kernel), arrays, tf.bfloat16, "native")
+        np.testing.assert_array_equal(found["output"], (arrays["inputs"] + arrays["bias"]).astype(bfloat16))
+
+
+def _run_native_kernels(numbers_of_threads):
+    """Returns the results of the native kernels for the same inputs, for each number of threads.
+
+    The function must run in a process that has no session yet.
+    """
+    # Otherwise, all sessions of the process would share the threads of the first session.
+    os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
+    tf.disable_v2_behavior()
+    ops, chance, feed = native_kernels.load_ops(), np.random.RandomState(0), {}
+
+    def fed(array):  # TensorFlow would compute ops of constants before the run, on other threads
+        tensor = tf.placeholder(array.dtype, array.shape)
+        feed[tensor] = array
+        return tensor
+
+    def normal(*shape):
+        return fed(chance.standard_normal(shape).astype(np.float32))
+
+    found = []
+    for dtype in (tf.float32, tf.bfloat16):
+        # The numbers of rows are not multiples of 64 or 16.
+        rows, others = [tf.cast(normal(1003, 509), dtype) for _ in range(2)]
+        vectors, scores = [normal(509) for _ in range(3)], tf.cast(normal(4, 6, 31, 67), dtype)
+        mask = ops.bert_dropout_mask(shape=[1003, 509], key=fed(np.uint64([12345])),
+                                     counter=np.uint64([1, 2]), threshold=-20000)
+        score_mask = fed(chance.random_sample([4, 6, 31, 67]) < KEEP_PROBABILITY)
+        norm = dict(bias=vectors[:1], residual=[others], mask=[mask], gamma=vectors[1], mask_scale=4 / 3,
+                    epsilon=1e-12)
+        found.append(mask)
+        for approximate in (False, True):
+            found.append(ops.bert_gelu(rows, vectors[:1], approximate))
+            found.extend(ops.bert_gelu_gradient(others, rows, vectors[:1], approximate))
+        found.append(ops.bert_norm(inputs=rows, beta=vectors[2], **norm))
+        found.extend(ops.bert_norm_gradient(gradient=rows, inputs=rows, **norm))
+        softmax = ops.bert_softmax(scores, [normal(4, 1, 1, 67)], [score_mask], 0.125, 4 / 3)
+        found.extend([*softmax, *ops.bert_softmax_gradient(scores, softmax[1], [score_mask], 0.125, 4 / 3)])
+    outputs = []
+    for number in numbers_of_threads:
+        with tf.Session(config=tf.ConfigProto(intra_op_parallelism_threads=number)) as session:
+            outputs.append([array.view(np.uint8) for array in session.run(found, feed)])
+    return outputs
+
+
+@pytest.mark.slow(reason="large arrays, several times")
+def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
+    context = multiprocessing.get_context("forkserver")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+        alone, together = process.submit(_run_native_kernels, [1, 4]).result()
+    for ours, theirs in zip(alone, together):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# {name: function that builds an op with inputs of wrong sizes}. The shapes are known only when the inputs are
+# fed. f(shape) creates such an input of floats, and b(shape) one of booleans.
+WRONG_SIZES = {
+    "gelu": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
+    "gelu_gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
+    "norm": lambda ops, f, b: ops.bert_norm(f([4, 6]), [], [f([4, 5])], [], f([6]), f([6]), 1.0, 1e-12),
+    "norm_gradient": lambda ops, f, b: ops.bert_norm_gradient(
+        f([4, 6]), f([4, 6]), [], [], [b([4, 5])], f([6]), 1.0, 1e-12),
+    "softmax": lambda ops, f, b: ops.bert_softmax(f([2, 3, 5, 4]), [f([2, 3, 4, 4])], [], 1.0, 1.0),
+    "softmax_gradient": lambda ops, f, b: ops.bert_softmax_gradient(
+        f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
+    "add": lambda ops, f, b: ops.bert_add(f([4, 6]), f([6, 4])),
+    "split_heads": lambda ops, f, b: ops.bert_split_heads(f([9, 8]), [], [2, 5], number=2, heads=2),
+    "merge_heads": lambda ops, f, b: ops.bert_merge_heads(
+        [f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
+    "adam_w": lambda ops, f, b: ops.bert_adam_w(
+        *[variable_of([6]) for _ in range(3)], f([5]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6),
+}
+
+
+def variable_of(shape):
+    """Returns the handle of a new variable."""
+    return tf.Variable(tf.zeros(shape), use_resource=True).handle
+
+
+@pytest.mark.parametrize("name", WRONG_SIZES)
+def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
+    feed = {}
+
+    def fed(dtype, shape):
+        tensor = tf.placeholder(dtype)
+        feed[tensor] = np.zeros(shape)
+        return tensor
+
+    op = WRONG_SIZES[name](native, lambda shape: fed(tf.float32, shape), lambda shape: fed(tf.bool, shape))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            session.run(op, feed)
+
+
+def adam_steps(mode, reads):
+    """Takes three steps of a variable with clipping and weight decay.
+
+    Args:
+      mode: one of `MODES`.
+      reads: whether an op reads the weights before each step. The value that it read is compared.
+
+    Returns:
+      {number: array}: the weights before each step, the weights after the last step, and the slots.
+    """
+    chance = np.random.RandomState(0)
+    with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
+        weights = tf.get_variable("kernel", initializer=chance.standard_normal([257, 259]).astype(np.float32))
+        gradient = tf.placeholder(tf.float32, weights.shape)
+        before = weights.read_value()
+        with tf.control_dependencies([before] if reads else []):
+            optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.1,
+                                                              compile_kernels=mode is not None)
+            update = optimizer.apply_scaled_gradients(
+                [(gradient, weights)], optimization.clipping_factor(tf.global_norm([gradient]), 1.0))
+        assert makers(graph.get_operations()) == {mode} & {"native", "xla"}
+        session.run(tf.global_variables_initializer())
+        history = []
+        for size in (100.0, 1e-3, 1.0):  # the second one is not clipped
+            feed = {gradient: size * chance.standard_normal([257, 259])}
+            if reads:
+                history.append(session.run([before, update], feed)[0])
+            else:
+                history.append(session.run(weights).copy())
+                session.run(update, feed)
+        *slots, after = session.run([*sorted(set(tf.global_variables()) - {weights},
+                                             key=lambda slot: slot.name), weights])
+        return dict(enumerate([*history, after, *slots]))
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("mode", ["no compiler", "native"])
+def test_adam_in_one_pass_takes_the_same_steps_and_overwrites_nothing_that_is_held(mode, reads):
+    assert_close(adam_steps(mode, reads), adam_steps(None, False), 1e-6)
+
+
+# --- Dropout masks ------------------------------------------------------------------------------------------
+
+
+def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
+    """Returns a mask that is drawn once, in a new graph and session."""
+    with tf.Graph().as_default(), tf.Session() as session, made_by(mode):
+        global_step = tf.train.get_or_create_global_step()
+        if part is not None:
+            randomness.set_micro_batch(tf.constant(part))
+        if unequal:
+            randomness.mark_unequal_micro_batches()
+        mask = choose(True, tf.float32).formulas.keep_mask(shape, probability, "bert/embeddings/dropout#0")
+        global_step.load(step, session)
+        return session.run(mask)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_booleans_are_what_they_were_when_this_was_written(mode):
+    # A resumed run must continue with the same masks, also if an older version of this project started it.
+    found = draw([40], 0.5, step=700, mode=mode)
+    assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_booleans(parts):
+    whole, size = draw([8, 20], 0.5), 8 // parts  # at least 40 booleans in a part, 8 in a block
+    for part in range(parts):
+        np.testing.assert_array_equal(draw([size, 20], 0.5, part), whole[part * size:(part + 1) * size])
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])
+@pytest.mark.parametrize("unequal", [False, True])
+def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
+    step = tf.train.get_or_create_global_step()
+    shape, part = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
+    randomness.set_micro_batch(part)
+    if unequal:
+        randomness.mark_unequal_micro_batches()
+    with made_by("native"):
+        kernels = choose(True, tf.float32)
+        draws = [make(shape, probability, "dropout#0") for make in (
+            kernels.formulas.keep_mask, randomness.bernoulli)]
+        assert makers([draw.op for draw in draws]) == {"native"}
+    with tf.Session() as session:
+        for now in (0, 3, 2**40 + 1):
+            step.load(now, session)
+            for sizes in ([1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [],
+                          [100003]):
+                for number in (0, 1, 5):
+                    found, expected = session.run(draws, {shape: sizes, part: number})
+                    assert found.shape == tuple(sizes)
+                    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("low, high",
+                         [(2**64 - 3, 5), (2**64 - 3, 2**64 - 1), (2**32 - 3, 0), (2**63 - 3, 2**32 - 1)])
+def test_native_booleans_are_those_of_tensorflow_where_the_counter_carries(low, high, native, graph):
+    stream = {"key": np.uint64([2**63 + 11]), "counter": np.uint64([low, high])}
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[400], **stream, alg=1, dtype=tf.uint32)
+    found = native.bert_dropout_mask(shape=[800], **stream, threshold=-77)
+    with tf.Session() as session:
+        words, found = session.run([words, found])
+    np.testing.assert_array_equal(found, words.view(np.int16) >= -77)

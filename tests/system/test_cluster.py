@@ -1,0 +1,114 @@
+"""TF_CONFIG as Kubernetes' training operators, Vertex AI and SageMaker write it, and TF_CONFIG with errors.
+"""
+
+import pytest
+
+from bertlib.system import cluster
+
+
+def read(text):
+    return cluster.from_environment({"TF_CONFIG": text})
+
+
+def config(jobs, kind="worker", index=0):
+    """Returns the TF_CONFIG of a machine. `jobs` are the machines of the cluster, in JSON."""
+    return f'{{"cluster": {jobs}, "task": {{"type": "{kind}", "index": {index}}}, "environment": "cloud"}}'
+
+
+# --- Forms of services -----------------------------------------------------------------------------------
+
+TFJOB = '{"chief": ["bert-chief:2222"], "worker": ["bert-worker-0:2222", "bert-worker-1:2222"]}'
+
+
+@pytest.mark.parametrize("kind, index, place, host", [
+    ("chief", 0, 0, "bert-chief"), ("worker", 0, 1, "bert-worker-0"), ("worker", 1, 2, "bert-worker-1")])
+def test_a_tfjob_of_kubernetes(kind, index, place, host):
+    found = read(config(TFJOB, kind, index))
+    assert found.addresses == ("bert-chief:2222", "bert-worker-0:2222", "bert-worker-1:2222")
+    assert (found.index, found.host, found.coordinator) == (place, host, ("bert-chief", 2222))
+    assert not found.is_evaluator
+
+
+def test_the_evaluator_of_a_tfjob():
+    found = read(config(TFJOB, "evaluator"))
+    assert found.is_evaluator and found.coordinator == ("bert-chief", 2222)
+    assert read(config(TFJOB[:-1] + ', "evaluator": ["bert-evaluator:2222"]}', "evaluator")) == found
+
+
+@pytest.mark.parametrize("text, addresses, index", [
+    # Vertex AI.
+    ('{"cluster": {"chief": ["cmle-0:2222"], "worker": ["cmle-1:2222"]}, "environment": "cloud", "task": '
+     '{"type": "worker", "index": 0, "trial": "", "cloud": "ab-ml"}, "job": "{\\"job_args\\": [\\"--a\\"]}"}',
+     ("cmle-0:2222", "cmle-1:2222"), 1),
+    # SageMaker; the second form is that for parameter servers, but without parameter servers.
+    (config('{"worker": ["algo-1:8890", "algo-2:8890"]}', index=1), ("algo-1:8890", "algo-2:8890"), 1),
+    (config('{"master": ["algo-1:2222"], "worker": ["algo-2:2222"]}', "master"),
+     ("algo-1:2222", "algo-2:2222"), 0),
+    # One machine.
+    (config('{"worker": ["a:1"]}'), ("a:1",), 0), (config('{"chief": ["a:1"]}', "chief"), ("a:1",), 0),
+    ('{"cluster": {"worker": ["a:1"]}}', ("a:1",), 0), (config('{"worker": {"0": "a:1"}}'), ("a:1",), 0),
+    # Members with numbers, and addresses of IPv6.
+    (config('{"worker": {"1": "[fe80::2]:8", "0": "[fe80::1]:7"}}', index='"1"'),
+     ("[fe80::1]:7", "[fe80::2]:8"), 1)])
+def test_forms_of_services(text, addresses, index):
+    assert read(text) == cluster.Cluster(addresses, index)
+
+
+def test_host_and_port_of_ipv6():
+    found = cluster.Cluster(("[fe80::1]:7", "[fe80::2]:8"), 1)
+    assert (found.host, found.coordinator) == ("fe80::2", ("fe80::1", 7))
+
+
+@pytest.mark.parametrize("text", [
+    "", " ", "{}", '{"environment": "cloud"}', '{"cluster": null}', '{"cluster": {}, "task": {}}',
+    '{"cluster": []}'])
+def test_what_names_no_machine(text):
+    assert read(text) is None and cluster.from_environment({}) is None
+
+
+def test_all_machines_have_one_key_and_other_clusters_another():
+    keys = {read(config('{"worker": ["a:1", "b:1"]}', index=index)).key for index in (0, 1)}
+    assert len(keys) == 1 and len(bytes.fromhex(*keys)) == 32
+    assert read(config('{"worker": ["a:1", "b:2"]}')).key not in keys
+
+
+# --- Errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text, said", [
+    ("{", "Expecting property name"), ("worker", "Expecting value"),
+    ("3", "its content is not a JSON object"), ('{"cluster": 3}', '"cluster" is not a JSON object'),
+    (config('{"worker": 2}'), '"worker" is not a list of addresses'),
+    (config('{"worker": ["a"]}'), "'a' is not an address"),
+    (config('{"worker": ["a:b"]}'), "'a:b' is not an address"),
+    (config('{"worker": ["a:70000"]}'), "'a:70000' is not an address"),
+    (config('{"worker": ["grpc://a:1"]}'), "is not an address"),
+    (config('{"worker": [["a:1"]]}'), "is not an address"),
+    (config('{"worker": {"0": "a:1", "2": "b:1"}}'), "None is not an address"),
+    ('{"task": "worker"}', '"task" is not a JSON object'),
+    ('{"cluster": {"worker": ["a:1", "b:1"]}}', "this machine is 'None 0'"),
+    (config('{"worker": ["a:1", "b:1"]}', index=2), "\"task\" says that this machine is 'worker 2', but "
+     "\"cluster\" contains only worker 0, worker 1"),
+    (config('{"worker": ["a:1", "b:1"]}', "chief"), "this machine is 'chief 0'"),
+    (config('{"chief": ["a:1", "b:1"]}'), "more than one chief"),
+    (config('{"chief": ["a:1"], "master": ["b:1"]}'), "more than one chief"),
+    (config('{"worker": ["a:1", "a:1"]}'), "it names an address twice"),
+    (config('{"workerpool0": ["a:1"]}', "workerpool0"), "machines of an unknown kind: ['workerpool0']"),
+    (config('{"evaluator": ["a:1"]}', "evaluator"), "it names no machine that trains"),
+    (config('{"worker": ["a:1"], "ps": ["b:1"]}'), "parameter servers"),
+    (config('{"worker": ["a:1"]}', "ps"), "parameter servers"),
+    (config('{"worker": ["a:1", "b:1"]}', index='"' + "9" * 5000 + '"'), "99, but"),
+    ("[" * 100_000, "maximum recursion depth"),
+    (config('{"worker": ["a\\nb:1"]}'), "is not an address"),
+    (config('{"worker": ["::1:2222"]}'), "'::1:2222' is not an address"),
+    (config('{"worker": ["[a]:x"]}'), '"[host]:port" for IPv6'),
+    (config('{"a\\nb\\ud800": ["a:1"]}'), "machines of an unknown kind: ['a\\nb\\ud800']"),
+    ('{"sparseCluster": {"worker": {"1": "a:1"}}, "task": {"type": "worker", "index": 1}}',
+     "enableDynamicWorker")])
+def test_what_is_wrong_is_said(text, said):
+    with pytest.raises(ValueError) as caught:
+        read(text)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 600 and message.encode()
+    assert said in message and message.startswith("The environment variable TF_CONFIG cannot be used: ")
+    assert message.endswith(", or unset it to run on this machine alone.")

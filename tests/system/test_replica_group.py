@@ -1,0 +1,345 @@
+"""Replicas connect, exchange values and learn about failures. Each replica is a thread with its own group."""
+
+import concurrent.futures
+import contextlib
+from multiprocessing import connection as mp_connection
+import os
+import pickle
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+from bertlib.system import replica_meeting, value_encoding
+from bertlib.system.child_processes import Outcome
+from bertlib.system.replica_group import Group, ReplicaError
+
+
+class Meeting:
+    """Makes the groups of a run whose replicas are threads of this process."""
+
+    def __init__(self, count, timeout=20.0):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = list(self.listener.getsockname())
+        self.count, self.timeout = count, timeout
+        self.groups = []
+
+    def group(self, index, **changes):
+        spec = dict(index=index, count=self.count, local_index=index, local_count=self.count,
+                    host="127.0.0.1", coordinator=self.address,
+                    listener=self.listener.detach() if index == 0 else None, key="c0ffee",
+                    timeout=self.timeout, launcher=None, status=None, log=None)
+        found = Group({**spec, **changes})
+        self.groups.append(found)
+        return found
+
+    def run(self, function, groups=None):
+        """Calls function(group) for all groups at the same time. Returns their results or exceptions."""
+        def one(group):
+            try:
+                group.meet()
+                return function(group)
+            except (ReplicaError, ValueError) as error:
+                return error
+        groups = groups or [self.group(index) for index in range(self.count)]
+        with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
+            return list(pool.map(one, groups))
+
+
+@pytest.fixture
+def meeting():
+    made = []
+
+    def make(*args, **options):
+        made.append(Meeting(*args, **options))
+        return made[-1]
+    yield make
+    for one in made:
+        for group in one.groups:
+            group.leave(Outcome("failed", 1, "the test is over") if group.failure else None)
+
+
+def test_replicas_exchange_values_in_order(meeting):
+    def work(group):
+        return [group.all_gather((group.index, number)) for number in range(20)] + [
+            group.broadcast(f"of {group.index}")]
+
+    expected = [[(index, number) for index in range(3)] for number in range(20)] + ["of 0"]
+    assert meeting(3).run(work) == [expected] * 3
+
+
+def test_large_values_arrive_whole(meeting):
+    assert meeting(2).run(lambda group: [len(value) for value in group.all_gather(
+        bytes(20_000_000 + group.index))]) == [[20_000_000, 20_000_001]] * 2
+
+
+def test_what_differs_is_named_on_all(meeting):
+    found = meeting(3).run(lambda group: group.check_equal({"--seed": 7,
+                                                            "--learning_rate": [1, 2, 2][group.index]},
+                                                     "Start all alike."))
+    assert all(str(error).startswith("The replicas have different values: --learning_rate is 1 in replica 0 "
+                                     "and 2 in replica 1 "
+                                     f"(process {os.getpid()} on ") for error in found)
+    assert all(str(error).endswith("Start all alike.") and "seed" not in str(error) for error in found)
+
+
+def test_a_directory_that_one_does_not_see_is_found(meeting, tmp_path):
+    for name in ("shared", "other"):
+        (tmp_path / name).mkdir()
+    found = meeting(3, timeout=1).run(
+        lambda group: group.replicas_not_seeing(str(tmp_path / ("other" if group.index == 1 else "shared"))))
+    assert found == [[1]] * 3 and not os.listdir(tmp_path / "shared")
+
+
+def test_an_error_of_one_ends_all_with_its_words(meeting):
+    def work(group):
+        if group.index == 1:
+            group.leave(Outcome("refused", 1, "no such file"))
+            return
+        group.barrier()
+
+    first, _, last = meeting(3).run(work)
+    for error in (first, last):
+        assert isinstance(error, ReplicaError) and error.about == 1
+        assert str(error).startswith("replica 1 (process ") and str(error).endswith("error: no such file")
+
+
+def test_one_that_ends_before_the_others_is_an_error(meeting):
+    def work(group):
+        if group.index == 1:
+            return group.leave()
+        return group.barrier()
+
+    first, _ = meeting(2).run(work)
+    assert isinstance(first, ReplicaError) and "has ended before the other replicas" in str(first)
+
+
+def test_a_connection_that_breaks_is_an_error(meeting):
+    def work(group):
+        if group.index == 1:
+            socket.socket(fileno=os.dup(group._peers[0].connection.fileno())).shutdown(socket.SHUT_RDWR)
+        group.barrier()
+
+    first, second = meeting(2).run(work)
+    assert isinstance(first, ReplicaError) and isinstance(second, ReplicaError)
+    assert "replica 1 (process " in str(first) and "lost its connection without a message" in str(first)
+
+
+def test_of_replicas_that_do_not_come_the_numbers_are_named(meeting):
+    run = meeting(3, timeout=0.2)
+    first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(2)])
+    assert "Not all 3 replicas connected within" in str(first)
+    assert isinstance(second, ReplicaError)
+
+
+def test_who_counts_otherwise_is_named_on_both_sides(meeting):
+    run = meeting(2, timeout=0.2)
+    first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(1, count=3)])
+    assert ("belongs to a run of 3 replicas, but replica 0 to a run of 2. Pass the same "
+            "--num_replicas") in str(second)
+    assert "Not all 2 replicas connected within" in str(first) and str(first).endswith(str(second))
+
+
+@pytest.mark.parametrize("index, told, words", [
+    (0, ValueError("no room\nat all"), ": no room."), (1, KeyError("room"), ": KeyError: 'room'."),
+    # The form of the errors of TensorFlow's ops.
+    (1, ValueError("Graph execution error:\n\nDetected at node 'a' defined at\nNode: 'a'\nno room\n\t [[a]]"),
+     ": no room.")])
+def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, words):
+    def work(group):
+        if group.index != index:
+            return group.barrier()
+        group.report_error(told)
+        # An error that follows from this failure is not reported as a new failure.
+        return group.find_cause(OSError("the connection was closed"))
+
+    for error in meeting(2).run(work):
+        assert isinstance(error, ReplicaError) and error.about == index
+        assert str(error).startswith(f"replica {index} (process ") and str(error).endswith(words)
+
+
+def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meeting):
+    def work(group):
+        return group.leave() if group.index else group.find_cause(OSError("Socket closed"))
+
+    found, _ = meeting(2).run(work)
+    assert found.about == 1 and str(found).endswith("has ended before the other replicas.")
+
+
+def test_nobody_at_the_address_is_an_error(meeting):
+    run = meeting(2, timeout=0.2)
+    run.listener.close()
+    run.address = ["127.0.0.1", 9]
+    found, = run.run(lambda group: group.barrier(), [run.group(1)])
+    assert "Replica 0 cannot be reached at 127.0.0.1:9" in str(found)
+
+
+@pytest.mark.parametrize("changes, words", [
+    (dict(index=5), r"is replica 5, but this number is invalid"),
+    (dict(key="bad0"), r"cannot be reached .* \(another run, or another program, listens there\)")])
+def test_a_replica_of_another_run_is_refused(changes, words, meeting):
+    run = meeting(3, timeout=20)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        both = [pool.submit(run.group(index).meet) for index in (0, 1)]
+        changes = {"timeout": 0.3, **changes} if "key" in changes else changes
+        with pytest.raises(ReplicaError, match=words):
+            run.group(**{"index": 2, **changes}).meet()
+        run.group(2).meet()  # the run goes on
+        for one in both:
+            one.result()
+
+
+def test_of_two_replicas_with_one_number_one_is_refused(meeting):
+    run = meeting(3)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        first = pool.submit(run.group(0).meet)
+        alike = [pool.submit(run.group(1).meet) for _ in range(2)]
+        refused, left = concurrent.futures.wait(alike, return_when="FIRST_COMPLETED")
+        assert re.search(r"says that it is replica 1, but this number is invalid or already in use\. "
+                         r"Another run probably uses the same address",
+                         str(refused.pop().exception()))
+        run.group(2).meet()
+        for one in (first, *left):
+            one.result()
+
+
+# --- Unknown and silent connections, replicas that end before all have connected -------------------------
+
+
+def test_silent_connections_hold_up_no_start(meeting):
+    run = meeting(2)
+    silent = [socket.create_connection(tuple(run.address)) for _ in range(100)]
+    begun = time.monotonic()
+    assert run.run(lambda group: group.all_gather(group.index)) == [[0, 1]] * 2
+    assert time.monotonic() - begun < replica_meeting._HANDSHAKE_SECONDS
+    for connection in silent:
+        connection.close()
+
+
+def test_a_slow_program_at_the_address_holds_no_other_replica(meeting, monkeypatch):
+    monkeypatch.setattr(replica_meeting, "_HANDSHAKE_SECONDS", 0.3)
+    run, done = meeting(2, timeout=0.2), threading.Event()
+
+    def answer():
+        with contextlib.suppress(OSError):
+            while not done.is_set():
+                connection, _ = run.listener.accept()
+                connection.sendall(b"\0\0\0\x30B")
+
+    threading.Thread(target=answer, daemon=True).start()
+    found, = run.run(lambda group: None, [run.group(1)])
+    done.set()
+    assert "Replica 0 cannot be reached" in str(found)
+
+
+def introduced(run, index):
+    """Returns a connection that has introduced itself as a replica.
+
+    A test closes it, as if the process of the replica had ended.
+    """
+    connection = mp_connection.Client(tuple(run.address), authkey=bytes.fromhex("c0ffee"))
+    connection.send_bytes(value_encoding.encode({
+        "index": index, "count": run.count, "process": 12345, "machine": "lost", "address": "lost:1"}))
+    return connection
+
+
+def test_a_replica_that_ends_while_others_are_awaited_is_replaced(meeting):
+    run = meeting(3)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        groups = [run.group(0)]
+        first = pool.submit(groups[0].meet)
+        introduced(run, 1).close()
+        groups += [run.group(1), run.group(2)]
+        for one in [first, *(pool.submit(group.meet) for group in groups[1:])]:
+            one.result()
+    assert "lost" not in groups[0].name(1) and str(os.getpid()) in groups[2].name(1)
+
+
+def test_a_replica_that_ended_while_others_are_awaited_counts_as_missing(meeting):
+    run = meeting(3, timeout=0.4)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        chief = pool.submit(run.group(0).meet)
+        introduced(run, 1).close()
+        pool.submit(run.group(2).meet)
+        assert "Not all 3 replicas connected within" in str(chief.exception())
+
+
+def test_replicas_meet_at_an_address_of_ipv6(meeting):
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    run = meeting(2)
+    run.listener.close()
+    run.listener, run.address = listener, ["::1", listener.getsockname()[1]]
+    groups = [run.group(index, host="::1") for index in range(2)]
+    assert run.run(lambda group: group.all_gather(group.index), groups) == [[0, 1]] * 2
+    assert all(re.fullmatch(r"\[::1\]:\d+", address) for address in groups[1].addresses)
+
+
+class Runs:
+    """An object that creates a file if pickle loads its bytes."""
+
+    def __reduce__(self):
+        return open, ("pickled", "w")
+
+
+def test_nothing_that_a_replica_sends_is_unpickled(meeting, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def work(group):
+        if group.index == 1:
+            return group._peers[0].send(pickle.dumps(("data", Runs())))
+        return group.barrier()
+
+    first, _ = meeting(2).run(work)
+    assert "sent a message that this version of the program" in str(first) and not os.listdir(tmp_path)
+
+
+def test_what_cannot_be_exchanged_is_named(meeting):
+    def work(group):
+        if group.index:
+            with pytest.raises(TypeError, match="of the type set"):
+                group.all_gather({1, 2})
+        return group.all_gather((1, None, {"a": [b"b"]}))
+
+    assert meeting(2).run(work) == [[(1, None, {"a": [b"b"]})] * 2] * 2
+
+
+def test_a_stranger_is_not_let_in(meeting):
+    run = meeting(2)
+    groups = [run.group(0), run.group(1)]
+    stranger = socket.create_connection(tuple(run.address))
+    stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    assert run.run(lambda group: group.all_gather(group.index), groups) == [[0, 1]] * 2
+    stranger.close()
+
+
+# --- Where replica 0 listens -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host, address", [("127.0.0.1", "127.0.0.1"), ("127.0.0.3", "127.0.0.3"),
+                                           ("localhost", "127.0.0.1")])
+def test_replica_0_listens_at_its_own_address_only(host, address):
+    with replica_meeting.listener(host, 0) as found:
+        assert found.getsockname()[0] == address
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.9", found.getsockname()[1]), 5)
+
+
+@pytest.mark.parametrize("resolved", ["192.0.2.1", "127.0.1.1", None])
+def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(resolved, monkeypatch):
+    """This happens behind a router that forwards the port, or with Debian's /etc/hosts. It is logged."""
+    def resolve(host, port, **options):
+        if resolved is None:
+            raise socket.gaierror("Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, port))]
+
+    said = []
+    monkeypatch.setattr(replica_meeting.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(replica_meeting.logging, "warning", lambda text, *values: said.append(text % values))
+    with replica_meeting.listener("chief", 0) as found:
+        assert found.getsockname()[0] == "0.0.0.0"
+    assert len(said) == 1 and said[0].startswith("chief is not an address of this machine. ")
