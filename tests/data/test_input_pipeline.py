@@ -352,8 +352,9 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
     results = [{"label": label, EXAMPLE_INDEX: index} for batch in found
                for label, index in zip(batch["label_ids"], batch[EXAMPLE_INDEX])]
     assert [result["label"] for result in results] != list(range(len(results)))
-    assert list(restore_file_order(iter(results))) == [{"label": index}
-                                                                      for index in range(len(results))]
+    in_order = [{"label": index} for index in range(len(results))]
+    assert list(restore_file_order(iter(results))) == in_order
+    assert list(restore_file_order(reversed(in_order))) == in_order[::-1]  # results without an index stay
 
 
 def test_an_example_of_padding_alone_keeps_a_position():

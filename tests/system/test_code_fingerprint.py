@@ -5,8 +5,10 @@ import shutil
 import sys
 import types
 
+from helpers import settings_of
 import pytest
 
+from bertlib.runs import run_record
 from bertlib.system import fingerprints
 
 
@@ -47,13 +49,13 @@ class Replicas:
     """A fake group. Another replica of this group has loaded the modules `others`."""
 
     def __init__(self, others):
-        self._others, self.compared = others, None
+        self._others, self.compared = others, {}
 
     def all_gather(self, value):
         return [value, self._others]
 
     def check_equal(self, values, remedy):
-        self.compared = values
+        self.compared |= values
 
 
 def test_modules_of_only_some_replicas_are_not_compared(module):
@@ -61,3 +63,11 @@ def test_modules_of_only_some_replicas_are_not_compared(module):
     fingerprints.check_replicas_agree(group)
     fingerprint = fingerprints.hash_scripts()["module_of_a_fork"]
     assert group.compared == {"the code of module_of_a_fork": fingerprint}
+
+
+def test_replicas_compare_their_flags_modules_and_data(monkeypatch):
+    monkeypatch.setattr(fingerprints, "hash_scripts", lambda: {"a module": "1"})
+    group = Replicas(["a module"])
+    run_record.check_replicas_agree(group, settings_of(learning_rate=0.1), {"the data": {"examples": 2}})
+    assert group.compared["--learning_rate"] == "0.1" and group.compared["the code of a module"] == "1"
+    assert group.compared["the data"] == '{"examples": 2}' and "the code" in group.compared

@@ -11,8 +11,8 @@ import pytest
 from seqeval import metrics, scheme
 import tiny
 
-from bertlib.tasks.tagging import tagging_data, tagging_metrics
-from bertlib.tasks.tagging.tagging_data import Sentence
+from bertlib.tasks.tagging import tagging_data, tagging_metrics, tagging_report
+from bertlib.tasks.tagging.tagging_data import Prediction, Sentence
 import tokenization
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -236,3 +236,10 @@ def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
     assert advice == "Correct these lines."
     assert [line.removeprefix(f"{path}:")[:25] for line in listed] == [
         "2: 'B' is not a tag. A ta", "3: the line has 1 column,", "5: byte 0xff at offset 12"]
+
+
+def test_a_word_is_right_if_its_tag_is_the_label():
+    sentences = [Sentence(["Ann", "runs"], ["B-PER", "O"], [1, 2]), Sentence(["so"], None, [4])]
+    predictions = [Prediction(["B-PER", "B-LOC"], [0.9, 0.6]), Prediction(["O"], [0.5])]
+    rows = tagging_report.WordRows(sentences, predictions)
+    assert [(row.line, row.is_right) for row in rows] == [(1, True), (2, False), (4, None)]
