@@ -354,7 +354,7 @@ def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, reque
         if way == "from_estimator":
             return tf.contrib.predictor.from_estimator(trained, receiver, key)
         return tf.contrib.predictor.from_saved_model(trained.export_saved_model(
-            str(tmp_path), receiver).decode(), key)
+            str(tmp_path / "exports [1]"), receiver).decode(), key)
     predict = predictor()
     assert predict(request_of(1.0, 5.0))["sum"].tolist() == [3, 7]
     assert predict(request_of(4.0))["sum"].tolist() == [6]
