@@ -40,10 +40,7 @@ def is_given(settings):
     others = [name for name in ("task_name", *custom_task.given_flags(settings))
               if settings.is_given(name) and name not in _SHARED_FLAGS]
     if settings.task_module:
-        if others:
-            raise ValueError(f"--task_module={settings.task_module} and --{others[0]} exclude each other: "
-                             "the module contains the task, its examples and its labels. Leave one of these "
-                             "two flags out.")
+        _refuse(settings, others)
         return True
     record = None if others else settings.directory.trained_record
     if not record or not record.get("task_module"):
@@ -56,6 +53,14 @@ def is_given(settings):
     settings.set_default("task_module", os.path.join(settings.output_dir, output_files.TASK_MODULE),
                          f"the copy of {name}, with which the model was trained")
     return True
+
+
+def _refuse(settings, others):
+    """Raises a ValueError if `others` contains a flag: it cannot be combined with --task_module."""
+    for name in others:
+        raise ValueError(f"--task_module={settings.task_module} and --{name} exclude each other: "
+                         "the module contains the task, its examples and its labels. Leave one of these "
+                         "two flags out.")
 
 
 def load(settings):
@@ -93,13 +98,21 @@ def load(settings):
 
 def find_task(settings):
     """Returns an object of the class in --task_module if this class is a `bertlib.tasks.task.Task`. Returns
-    None if the module contains a processor, or if the flag was not given."""
+    None if the module contains a processor, or if the flag was not given.
+
+    Raises:
+      ValueError, OSError: the file is missing, or contains no such class; or --task_name was given with a
+        task. Any error of the user's code.
+    """
     if not settings.task_module:
         return None
     with name_line_in_errors(settings):
         path = require_file(settings, "task_module")
         found = _find_class(path, files.read_bytes(path))
-    return found(settings) if issubclass(found, Task) else None
+    if not issubclass(found, Task):
+        return None
+    _refuse(settings, filter(settings.is_given, ["task_name"]))
+    return found(settings)
 
 
 @functools.cache
