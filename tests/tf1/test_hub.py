@@ -118,29 +118,6 @@ def test_it_tells_of_its_signatures(module):
     assert hub.Module(spec).get_signature_names()
 
 
-# --- In an Estimator -------------------------------------------------------------------------------------
-
-
-def train(module, directory, steps):
-    """Trains the variant {"train"} of a module in an Estimator up to a step. Returns the Estimator."""
-    def model_fn(features, labels, mode):
-        del labels
-        training = mode == tf.estimator.ModeKeys.TRAIN
-        output = tokens(hub.Module(module, trainable=True, tags={"train"} if training else None), features)
-        weights = tf.get_variable("output_weights", [tiny.CONFIG["hidden_size"], 2])
-        loss = tf.reduce_mean((output["pooled_output"] @ weights)[:, 0])
-        update = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_or_create_global_step())
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=update)
-
-    estimator = tf.estimator.Estimator(model_fn, str(directory), tf.estimator.RunConfig(
-        save_checkpoints_steps=1, keep_checkpoint_max=9))
-    return estimator.train(input_fn, max_steps=steps)
-
-
-def input_fn():
-    return tf.data.Dataset.from_tensors(hub_modules.inputs()).repeat(9)
-
-
 # --- Other modules ---------------------------------------------------------------------------------------
 
 
@@ -448,29 +425,11 @@ def test_names_that_are_not_there_name_what_takes_their_place():
 # --- A whole script --------------------------------------------------------------------------------------
 
 
-FORK = ("tests/tf1/forks/start.py", "fork_hub.py")
-
-
-@pytest.mark.soak(reason="a whole run; run_classifier_with_tfhub.py trains a module too")
-def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model, tmp_path):
-    tiny.write_task(tmp_path, "mrpc", train=8)
-    output = tmp_path / "output"
-    given = dict(data_dir=tmp_path, module=module, output_dir=output, max_seq_length=tiny.SEQ_LENGTH,
-                 train_batch_size=4, learning_rate=0.01)
-    done = scripts.run(*FORK, *tiny.flags(**given), cwd=tmp_path)
-    done.assert_success()
-    reader = tf.train.load_checkpoint(str(output))
-    name = "bert/encoder/layer_1/output/dense/kernel"
-    assert abs(reader.get_tensor(f"module/{name}") - tiny_model.weights[name]).max() > 1e-4
-    lines = [line.split("\t") for line in (output / "predicted.tsv").read_text().splitlines()]
-    loss, rows = float(lines[0][0]), np.array(lines[1:], float)
-    labels = rows[:, 0].astype(int)
-    # The columns are the label and the probabilities of the classes.
-    np.testing.assert_allclose(loss, -np.log(rows[range(4), 1 + labels]).mean(), rtol=1e-4)
-
-
 def test_a_script_may_require_flags_of_ours(scripts, tmp_path):
-    done = scripts.run(*FORK, cwd=tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text("import tf1 as tf\nfrom bert import run_classifier\n"
+                      "tf.flags.mark_flag_as_required('data_dir')\ntf.app.run(lambda _: None)\n")
+    done = scripts.run(script, cwd=tmp_path)
     assert done.code != 0 and "Flag --data_dir must have a value other than None" in done.err
 
 
