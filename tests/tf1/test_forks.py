@@ -1,137 +1,66 @@
-"""Scripts for TensorFlow 1.12 (tests/tf1/forks) run as their users run them.
+"""A script for TensorFlow 1.12 (tests/tf1/forks/fork_optimizer) runs unchanged, as its users run it.
 
-They contain `import tf1 as tf`, or `python -m tf1` runs them unchanged (fork_optimizer). Each script trains,
-evaluates, predicts and exports. If a script is killed and started again, it ends with the same weights, bit
-for bit.
+It trains, evaluates, predicts and exports. If it is killed and started again, it ends with the same weights,
+bit for bit.
 """
 
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
-from helpers import events_in, tensors_of
+from helpers import tensors_of
 import numpy as np
 import pytest
-import scripts as running
-import tensorflow.compat.v1 as tf
 import tiny
 
-import modeling
-
-FORKS = pathlib.Path(__file__).resolve().parent / "forks"
 SAVE_STEPS, LAST_STEP = 6, 18
-TRAIN_SIZE, DEV_SIZE, BATCH_SIZE = 24, 10, 4
-TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
-
-# --- Data, and the metrics of the predictions -------------------------------------------------------------
-#
-# In the class of a fork, `examples` returns the content of its files, and `write` writes the files. `metrics`
-# computes the metrics that the evaluation must find, from the predictions for the same examples.
+TRAIN_SIZE, BATCH_SIZE = 24, 4
+LABELS = np.arange(10) % 2
 
 
 def words(chance):
-    return [chance.choice(tiny.WORDS[:20]) for _ in range(chance.randint(3, 10))]
+    return " ".join(chance.choice(tiny.WORDS[:20]) for _ in range(chance.randint(3, 10)))
 
 
 def probabilities_in(path):
     return np.array([[float(value) for value in line.split("\t")] for line in path.read_text().splitlines()])
 
 
-class Pairs(object):
-    script = "fork_optimizer/run_pairs.py"
-    flags = dict(train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, num_train_steps=LAST_STEP,
-                 num_warmup_steps=2, save_checkpoints_steps=SAVE_STEPS)
-
-    def examples(self, chance, size):
-        return [(index % 2, " ".join(words(chance)), " ".join(words(chance))) for index in range(size)]
-
-    def write(self, directory, part, examples):
-        (directory / f"{part}.tsv").write_text("".join(f"{label}\t{a}\t{b}\n" for label, a, b in examples))
-
-    def metrics(self, path, examples):
-        probabilities, labels = probabilities_in(path), np.array([label for label, _, _ in examples])
-        return {"eval_accuracy": (probabilities.argmax(axis=1) == labels).mean(),
-                "eval_loss": -np.log(probabilities[np.arange(len(labels)), labels]).mean()}
-
-
-class Tagger(object):
-    script = "fork_tagger.py"
-    flags = dict(batch_size=BATCH_SIZE, num_train_steps=LAST_STEP, num_warmup_steps=2,
-                 save_checkpoints_steps=SAVE_STEPS, learning_rate=0.01)
-
-    def examples(self, chance, size):
-        # The tag depends only on the word, and the most frequent tag is not O. So the model can learn the
-        # tags.
-        tags = ["B-PER", "B-PER", "I-PER", "B-PER", "O", "B-LOC"]
-        sentences = [words(chance) for _ in range(size)]
-        return [[(word, tags[tiny.WORDS.index(word) % len(tags)]) for word in sentence]
-                for sentence in sentences]
-
-    def write(self, directory, part, examples):
-        (directory / f"{part}.txt").write_text("\n".join(
-            "".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in examples))
-
-    def metrics(self, path, examples):
-        # Each word is one token; the first and last tokens, [CLS] and [SEP], have tag O.
-        real = [["O", *(tag for _, tag in sentence), "O"] for sentence in examples]
-        found = [line.split(" ") for line in path.read_text().splitlines()]
-        assert [len(line) for line in found] == [len(line) for line in real]
-        real, found = (np.array([TAGS.index(tag) for line in lines for tag in line])
-                       for lines in (real, found))
-        hits = ((real > 0) & (found > 0)).sum()
-        return {"accuracy": (real == found).mean(), "precision": hits / max((found > 0).sum(), 1),
-                "recall": hits / (real > 0).sum()}
-
-
 # --- Runs ----------------------------------------------------------------------------------------------
 
 
 class Run(object):
-    """A fork and its data.
+    """The script and its data.
 
     The constructor trains, evaluates and exports it without interruption, in `output`.
     """
 
-    def __init__(self, fork, scripts, model, directory):
-        self.fork = fork
-        self.model = model
-        self.directory = directory
-        self._scripts = scripts
-        chance = random.Random(fork.script)
-        self.dev = fork.examples(chance, DEV_SIZE)
-        for part, examples in (("train", fork.examples(chance, TRAIN_SIZE)), ("dev", self.dev),
-                               ("test", self.dev)):
-            fork.write(directory, part, examples)
+    def __init__(self, scripts, model, directory):
+        self.model, self.directory, self._scripts = model, directory, scripts
+        chance = random.Random(3)
+        for part, size in (("train", TRAIN_SIZE), ("dev", len(LABELS))):
+            (directory / f"{part}.tsv").write_text("".join(
+                f"{index % 2}\t{words(chance)}\t{words(chance)}\n" for index in range(size)))
+        shutil.copyfile(directory / "dev.tsv", directory / "test.tsv")
         self.output = directory / "output"
-        self.finished = self.start(self.output, do_train=True, do_eval=True, do_predict=True,
-                                   do_export=True).wait()
-
-    def flags(self, output, **changes):
-        return tiny.flags(**{**self.model.flags, "bert_config_file": self.model.shallow,
-                             "data_dir": self.directory,
-                             "output_dir": output, "learning_rate": 0.003, **self.fork.flags, **changes})
+        self.start(self.output, do_train=True, do_eval=True, do_predict=True,
+                   do_export=True).wait().assert_success()
 
     def start(self, output, **changes):
-        return self._scripts.start("tests/tf1/forks/start.py", self.fork.script,
-                                   *self.flags(output, **changes), cwd=self.directory)
+        flags = {**self.model.flags, "bert_config_file": self.model.shallow, "data_dir": self.directory,
+                 "output_dir": output, "learning_rate": 0.003, "train_batch_size": BATCH_SIZE,
+                 "eval_batch_size": BATCH_SIZE, "num_train_steps": LAST_STEP, "num_warmup_steps": 2,
+                 "save_checkpoints_steps": SAVE_STEPS, **changes}
+        return self._scripts.start("tests/tf1/forks/start.py", "fork_optimizer/run_pairs.py",
+                                   *tiny.flags(**flags), cwd=self.directory)
 
 
-_TAGGER = pytest.param(Tagger, marks=pytest.mark.slow(
-    reason="a fork's whole run; test_tf1_estimator.py has train_and_evaluate"))
-
-
-@pytest.fixture(scope="module", params=[Pairs, _TAGGER],
-                ids=lambda fork: fork.__name__.lower())
-def trained(request, scripts, tiny_model, tmp_path_factory):
-    run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
-    assert run.finished.code == 0, run.finished.err
-    return run
+@pytest.fixture(scope="module")
+def trained(scripts, tiny_model, tmp_path_factory):
+    return Run(scripts, tiny_model, tmp_path_factory.mktemp("fork"))
 
 
 def steps_in(directory):
@@ -153,7 +82,9 @@ def assert_same_tensors(first, second):
 def test_it_evaluates_what_it_predicts(trained):
     lines = (trained.output / "eval_results.txt").read_text().splitlines()
     found = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-    expected = trained.fork.metrics(trained.output / "test_results.tsv", trained.dev)
+    probabilities = probabilities_in(trained.output / "test_results.tsv")
+    expected = {"eval_accuracy": (probabilities.argmax(axis=1) == LABELS).mean(),
+                "eval_loss": -np.log(probabilities[np.arange(len(LABELS)), LABELS]).mean()}
     assert set(found) == {*expected, "loss", "global_step"}
     assert found["global_step"] == LAST_STEP
     for name, value in expected.items():
@@ -162,10 +93,7 @@ def test_it_evaluates_what_it_predicts(trained):
 
 def test_the_exported_model_predicts_the_same(trained):
     predicted, exported = (trained.output / f"{name}_results.tsv" for name in ("test", "exported"))
-    if isinstance(trained.fork, Tagger):
-        assert exported.read_text() == predicted.read_text()
-    else:
-        np.testing.assert_allclose(probabilities_in(exported), probabilities_in(predicted), rtol=1e-5)
+    np.testing.assert_allclose(probabilities_in(exported), probabilities_in(predicted), rtol=1e-5)
 
 
 def assert_started_with_the_published_weights(trained, directory):
@@ -177,13 +105,11 @@ def assert_started_with_the_published_weights(trained, directory):
                               weights["bert/embeddings/word_embeddings"])
 
 
-@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
 @pytest.mark.slow(reason="two whole runs; the conformance suite kills our own commands")
-@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)
@@ -207,52 +133,3 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
     for step in both:
         assert_same_tensors(*(tensors_of(directory / f"model.ckpt-{step}")
                               for directory in (tmp_path, trained.output)))
-
-
-@pytest.mark.slow(reason="an interpreter of its own; "
-                  "test_rooms.py has a small one with modules that shadow ours")
-@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
-def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
-    """The fork runs in a new interpreter, from its own directory."""
-    output = tmp_path / "output"
-    shutil.copytree(trained.output, output)
-    predicted = output / "test_results.tsv"
-    predicted.unlink()
-    path = FORKS / trained.fork.script
-    done = subprocess.run(
-        [sys.executable, "-m", "tf1", path.name, *trained.flags(output, do_predict=True)], cwd=path.parent,
-        capture_output=True,
-        env=running.environment(PYTHONPATH=str(running.ROOT)), encoding="utf-8", timeout=120)
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(probabilities_in(predicted),
-                               probabilities_in(trained.output / "test_results.tsv"), rtol=1e-6)
-
-
-@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
-def test_our_modeling_computes_the_same_from_what_a_forks_own_trained(trained):
-    assert (FORKS / trained.fork.script).with_name("modeling.py").exists()
-    arrays = tensors_of(trained.output / f"model.ckpt-{LAST_STEP}")
-    ids = np.zeros([DEV_SIZE, tiny.SEQ_LENGTH], np.int32)
-    segments = np.zeros_like(ids)
-    for row, (_, first, second) in enumerate(trained.dev):
-        first, second = first.split(), second.split()
-        while len(first) + len(second) > tiny.SEQ_LENGTH - 3:
-            (first if len(first) > len(second) else second).pop()
-        tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
-        ids[row, :len(tokens)] = [tiny.VOCABULARY.index(token) for token in tokens]
-        segments[row, len(first) + 2:len(tokens)] = 1
-    with tf.Graph().as_default(), tf.Session() as session:
-        model = modeling.BertModel(modeling.BertConfig.from_json_file(str(trained.model.shallow)), False,
-                                   tf.constant(ids), tf.sign(tf.constant(ids)), tf.constant(segments))
-        assert {variable.op.name for variable in tf.global_variables()} <= set(arrays)
-        probabilities = tf.nn.softmax(model.get_pooled_output() @ arrays["same/kernel"] + arrays["same/bias"])
-        session.run(tf.global_variables_initializer())
-        tiny.load(session, tf.global_variables(), arrays)
-        np.testing.assert_allclose(probabilities_in(trained.output / "test_results.tsv"),
-                                   session.run(probabilities), rtol=1e-4)
-
-
-@pytest.mark.parametrize("trained", [_TAGGER], indirect=True, ids=["tagger"])
-def test_train_and_evaluate_evaluates_each_checkpoint(trained):
-    steps = [step for step, _ in events_in(trained.output / "eval")["loss"]]
-    assert steps == [SAVE_STEPS, 2 * SAVE_STEPS, LAST_STEP]

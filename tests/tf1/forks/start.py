@@ -1,8 +1,7 @@
-"""start.py FORK FLAGS: runs a fork as its user starts it.
+"""start.py FORK FLAGS: runs a fork as its user starts it, by `python -m tf1 FORK FLAGS`.
 
-A user starts a fork with `import tf1 as tf` by `PYTHONPATH=<this repository> python FORK FLAGS`, and a fork
-with `import tensorflow as tf` by `python -m tf1 FORK FLAGS`. `Scripts` forks a process that has loaded the
-modules of this repository. If the fork has its own modules of the same names, they are unloaded here.
+`Scripts` forks a process that has loaded the modules of this repository. If the fork has its own modules of
+the same names, they are unloaded here.
 """
 
 import pathlib
@@ -17,9 +16,6 @@ sys.argv[0] = str(fork)
 for path in fork.parent.glob("*.py"):
     sys.modules.pop(path.stem, None)
 sys.path[:1] = [str(fork.parent), str(HERE.parents[2])]
-if "import tf1 as tf" in fork.read_text(encoding="utf-8"):
-    runpy.run_path(sys.argv[0], run_name="__main__")
-else:
-    sys.argv[:0] = ["tf1"]
-    sys.modules.pop("tf1.__main__", None)
-    runpy.run_module("tf1", run_name="__main__")
+sys.argv[:0] = ["tf1"]
+sys.modules.pop("tf1.__main__", None)
+runpy.run_module("tf1", run_name="__main__")
