@@ -1,6 +1,7 @@
 """tf.contrib.framework, .slim, .lookup and smaller modules. Values are compared with values counted by hand.
 """
 
+import functools
 import importlib
 import sys
 import types
@@ -287,15 +288,20 @@ def test_small_functions_of_sequences():
     assert tiled["n"].tolist() == [1, 1, 2, 2] and hard.tolist() == [[0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize("mode, size", [("FAN_IN", 200), ("FAN_OUT", 50), ("FAN_AVG", 125)])
+SCALING = tf.contrib.layers.variance_scaling_initializer
+
+
+@pytest.mark.parametrize("make, variance", [
+    *((functools.partial(SCALING, 1.5, mode), 1.5 / size)
+      for mode, size in (("FAN_IN", 200), ("FAN_OUT", 50), ("FAN_AVG", 125))),
+    (tf.contrib.layers.xavier_initializer, 2 / 250)])
 @pytest.mark.parametrize("uniform", [False, True])
-def test_variance_scaling(mode, size, uniform):
-    initializer = tf.contrib.layers.variance_scaling_initializer(1.5, mode, uniform, seed=3)
-    weights = run(lambda: initializer([200, 50]))
-    np.testing.assert_allclose(weights.var(), 1.5 / size, rtol=0.05)
-    assert (abs(weights).max() < np.sqrt(3 * 1.5 / size) + 1e-6) == uniform
+def test_the_variance_of_initial_weights(make, variance, uniform):
+    weights = run(lambda: make(uniform=uniform, seed=3)([200, 50]))
+    np.testing.assert_allclose(weights.var(), variance, rtol=0.05)
+    assert (abs(weights).max() < np.sqrt(3 * variance) + 1e-6) == uniform
     with pytest.raises(ValueError, match="unknown mode 'fan'"):
-        tf.contrib.layers.variance_scaling_initializer(mode="fan")
+        SCALING(mode="fan")
 
 
 def test_what_layers_are_made_with(graph):

@@ -87,9 +87,14 @@ def test_dropout_in_a_loop_has_another_mask_each_round():
 
 @pytest.mark.parametrize("noise_shape",
                          [[4, 1, 300], [None, 1, None], (4, 1, 300), plain.TensorShape([4, 1, 300]),
-                          np.array([4, 1, 300])])
+                          np.array([4, 1, 300]), None])
 def test_noise_shape_is_broadcast(noise_shape):
-    mask = run(lambda: tf.nn.dropout(tf.ones([4, 5, 300]), 0.5, noise_shape)) != 0
+    def build():
+        x = tf.ones([4, 5, 300])
+        if noise_shape is None:
+            return tf.keras.layers.Dropout(0.5, [None, 1, None])(x, training=True)
+        return tf.nn.dropout(x, 0.5, noise_shape)
+    mask = run(build) != 0
     np.testing.assert_array_equal(mask, np.broadcast_to(mask[:, :1], mask.shape))
     assert 0.4 < mask.mean() < 0.6 and not (mask[0] == mask[1]).all()
 
@@ -273,18 +278,8 @@ def test_layers_register_their_variables_and_losses(graph):
     assert names(tf.get_collection("mine")) == ["fully_connected/weights", "fully_connected/biases"]
     assert len(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)) == 1
     assert tf.contrib.layers.flatten(tf.placeholder(tf.float32, [None, 3, 4])).shape.as_list() == [None, 12]
-
-
-def test_small_layers():
     x = normal(2, 3, 4)
-    flat, uniform, gaussian = run(lambda: [
-        tf.contrib.layers.flatten(tf.constant(x)),
-        tf.contrib.layers.xavier_initializer()([100, 200]),
-        tf.contrib.layers.xavier_initializer(uniform=False)([100, 200])])
-    np.testing.assert_array_equal(flat, x.reshape(2, 12))
-    bound = np.sqrt(6 / 300)
-    assert abs(uniform).max() <= bound and abs(uniform).max() > 0.99 * bound
-    np.testing.assert_allclose([uniform.var(), gaussian.var()], 2 / 300, rtol=0.05)
+    np.testing.assert_array_equal(run(lambda: tf.contrib.layers.flatten(tf.constant(x))), x.reshape(2, 12))
 
 
 # --- contrib.layers.optimize_loss -------------------------------------------------------------------------
@@ -401,22 +396,6 @@ class Sequences(object):
     def log_norms(self):
         return [np.log(sum(np.exp(score) for score in scores.values())) for scores in self.scores]
 
-    def gradients(self):
-        """Returns the gradients of the sum of the log-likelihoods.
-
-        They are the counts of the tags minus the expected counts.
-        """
-        inputs, transitions = np.zeros_like(self.inputs), np.zeros_like(self.transitions)
-        for row, (scores, log_norm) in enumerate(zip(self.scores, self.log_norms())):
-            weights = {tags: -np.exp(score - log_norm) for tags, score in scores.items()}
-            weights[self.own[row]] += 1
-            for tags, weight in weights.items():
-                for place, tag in enumerate(tags):
-                    inputs[row, place, tag] += weight
-                for pair in zip(tags, tags[1:]):
-                    transitions[pair] += weight
-        return inputs, transitions
-
 
 CASES = {"lengths": Sequences([1, 2, 4]), "full": Sequences([4, 3, 4]),
          "one_position": Sequences([1, 1, 1], positions=1)}
@@ -427,16 +406,22 @@ def test_crf_is_what_counting_all_sequences_gives(case):
     crf = tf.contrib.crf
 
     def build():
-        inputs, transitions = tf.constant(case.inputs), tf.constant(case.transitions)
-        likelihood, used = crf.crf_log_likelihood(inputs, case.tags, case.lengths, transitions)
-        assert used is transitions
+        # In one case, the shapes are unknown, and the transitions are a variable that the function makes.
+        is_open = case is CASES["lengths"]
+        inputs = tf.placeholder_with_default(case.inputs, [None, None, N]) if is_open else tf.constant(
+            case.inputs)
+        given = None if is_open else tf.constant(case.transitions)
+        likelihood, transitions = crf.crf_log_likelihood(
+            inputs, case.tags.astype(np.int64 if is_open else np.int32), case.lengths, given)
+        assert transitions is given or names(tf.trainable_variables()) == ["transitions"]
         return (likelihood, crf.crf_log_norm(inputs, case.lengths, transitions),
                 crf.crf_sequence_score(inputs, tf.constant(case.tags), case.lengths, transitions),
                 crf.crf_unary_score(tf.constant(case.tags), case.lengths, inputs)
                 + crf.crf_binary_score(tf.constant(case.tags), case.lengths, transitions),
-                *crf.crf_decode(inputs, transitions, case.lengths),
+                *crf.crf_decode(inputs, transitions, tf.constant(case.lengths, tf.int64)),
                 *tf.gradients(likelihood, [inputs, transitions]))
-    likelihood, log_norm, score, parts, tags, best, *gradients = run(build)
+    likelihood, log_norm, score, parts, tags, best, *gradients = run(
+        build, values={"transitions": case.transitions})
     own = [scores[tags] for scores, tags in zip(case.scores, case.own)]
     np.testing.assert_allclose(log_norm, case.log_norms(), rtol=1e-5)
     np.testing.assert_allclose(likelihood, np.subtract(own, case.log_norms()), rtol=1e-4)
@@ -448,8 +433,10 @@ def test_crf_is_what_counting_all_sequences_gives(case):
         path, score = crf.viterbi_decode(case.inputs[row, :length], case.transitions)
         assert tuple(path) == expected
         np.testing.assert_allclose(score, scores[expected], rtol=1e-5)
-    for found, expected in zip(gradients, case.gradients()):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+    # A gradient is the number of times that a tag or a transition occurs, minus its expected number.
+    for gradient in (gradients[0].sum(-1), gradients[1].sum()):
+        np.testing.assert_allclose(gradient, 0, atol=1e-5)
+    assert abs(gradients[0]).max() > 0.1
 
 
 def test_a_sequence_without_positions_has_the_norm_one():
@@ -462,23 +449,6 @@ def test_a_sequence_without_positions_has_the_norm_one():
     found, gradient = run(build)
     np.testing.assert_allclose(found, case.log_norms(), rtol=1e-5)
     assert found[0] == 0 and np.isfinite(gradient).all() and not gradient[0].any()
-
-
-def test_crf_makes_the_transitions_and_takes_shapes_that_are_open():
-    case = CASES["lengths"]
-
-    def build():
-        inputs = tf.placeholder_with_default(case.inputs, [None, None, N])
-        likelihood, transitions = tf.contrib.crf.crf_log_likelihood(
-            inputs, case.tags.astype(np.int64), case.lengths)
-        assert names(tf.trainable_variables()) == ["transitions"]
-        return likelihood, tf.contrib.crf.crf_decode(inputs, transitions,
-                                                     tf.constant(case.lengths, tf.int64))[0]
-    likelihood, tags = run(build, values={"transitions": case.transitions})
-    np.testing.assert_allclose(likelihood, [scores[own] - norm for scores, own, norm in zip(
-        case.scores, case.own, case.log_norms())], rtol=1e-4)
-    assert [tuple(row[:length]) for row, length in zip(tags, case.lengths)] == [
-        max(scores, key=scores.get) for scores in case.scores]
 
 
 # --- contrib.seq2seq, contrib.rnn, tf.layers --------------------------------------------------------------
@@ -535,18 +505,9 @@ def test_a_missing_name_is_an_attribute_error(name, message):
 def test_programs_that_bypass_tf_find_the_same():
     from tensorflow.contrib import crf, tpu
     from tensorflow.contrib.compiler.jit import experimental_jit_scope  # noqa: F401
-    from tensorflow.contrib.crf import viterbi_decode
-    import tensorflow.contrib.layers as contrib_layers
     from tensorflow.contrib.layers.python.layers import initializers, layer_norm
     from tensorflow.python.estimator import run_config
     from tensorflow.python.estimator.estimator import Estimator
-    from tensorflow.python.estimator.model_fn import EstimatorSpec
-    from tensorflow.python.estimator.run_config import RunConfig
-    from tensorflow.python.estimator.training import train_and_evaluate
-    assert crf is tf.contrib.crf and tpu is tf.contrib.tpu and contrib_layers is tf.contrib.layers
-    assert run_config.RunConfig is RunConfig
-    assert viterbi_decode is crf.viterbi_decode and layer_norm is contrib_layers.layer_norm
-    assert initializers.xavier_initializer is contrib_layers.xavier_initializer
-    assert (Estimator, EstimatorSpec, RunConfig, train_and_evaluate) == (
-        tf.estimator.Estimator, tf.estimator.EstimatorSpec, tf.estimator.RunConfig,
-        tf.estimator.train_and_evaluate)
+    assert crf is tf.contrib.crf and tpu is tf.contrib.tpu and layer_norm is tf.contrib.layers.layer_norm
+    assert initializers.xavier_initializer is tf.contrib.layers.xavier_initializer
+    assert (Estimator, run_config.RunConfig) == (tf.estimator.Estimator, tf.estimator.RunConfig)

@@ -541,8 +541,3 @@ def test_the_metrics_of_glues_regression(graph):
         found, values = session.run([pearson, everything])
     assert found == pytest.approx(np.corrcoef(predictions.ravel(), labels.ravel())[0, 1])
     np.testing.assert_array_equal(values, predictions.ravel())
-
-
-def test_a_mirrored_strategy_of_no_gpus_is_the_cpu():
-    strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=0)
-    assert tf.estimator.RunConfig(train_distribute=strategy).train_distribute is strategy
