@@ -4,6 +4,7 @@ Each object is one line of the file. If a training continues from the checkpoint
 steps are removed, because the training repeats these steps and writes their lines again.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -86,8 +87,8 @@ class MetricsHistory:
             _warn_once(self.path, reason.rstrip("."))
 
     def _append(self, row):
-        """Adds a row at the end of the file, as one line in a single write. If only a part of the line was
-        written, this part is removed again."""
+        """Adds a row at the end of the file, as one line. If only a part of the line can be written, this
+        part is removed again."""
         line = (files.json_text(row) + "\n").encode()
         if files.is_remote(self.path):
             with files.open_file(self.path, "ab") as writer:
@@ -95,11 +96,15 @@ class MetricsHistory:
             return
         with open(self.path, "ab", buffering=0) as writer:
             end = writer.tell()
-            if writer.write(line) < len(line):  # the disk is full, or the file is too large
-                writer.truncate(end)
-                # The first write stored only a part of the line, and raised no error. This second write
-                # raises an error that names the cause.
-                writer.write(line)
+            try:
+                # If the disk becomes full, a write stores a part of the line and raises no error. The write
+                # after it raises an error that names the cause.
+                while line:
+                    line = line[writer.write(line):]
+            except OSError:
+                with contextlib.suppress(OSError):  # a device cannot be truncated
+                    writer.truncate(end)
+                raise
 
     def _keep(self, is_kept):
         """Removes the lines for which `is_kept` is false. Also removes lines that do not contain a complete

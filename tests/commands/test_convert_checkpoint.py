@@ -226,16 +226,24 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
 
 
 @pytest.mark.parametrize("vocab", [
-    {"a": 0, "b": "1"}, {"a": 0, "b": 0}, {"a": 0, "b": 2}, ["a"], {"a\nb": 0},
-    {str(index): index for index in range(WORDS + 1)}], ids=range(6))
+    {"a": 0, "b": "1"}, {"a": 0, "b": 0}, {"a": 0, "b": 2}, ["a"], {"a\nb": 0}, {},
+    {str(index): index for index in range(WORDS + 1)}], ids=range(7))
 def test_ids_that_are_no_lines_of_a_vocabulary(tiny_model, tmp_path, vocab):
-    start = tmp_path / "start"
+    with pytest.raises(ValueError, match=f"a WordPiece vocabulary with at most {WORDS} different entries"):
+        vocabulary_of(tiny_model, tmp_path / "start", vocab)
+
+
+def test_a_vocabulary_may_have_fewer_entries_than_the_model(tiny_model, tmp_path):
+    assert vocabulary_of(tiny_model, tmp_path / "start", {"a": 0}) == (b"a\n", set())
+
+
+def vocabulary_of(tiny_model, start, vocab):
+    """Reads the vocabulary of a model in `start` whose tokenizer.json has these entries."""
     shutil.copytree(tiny_model.hugging_face, start)
     (start / "vocab.txt").unlink()
     write_json(start / "tokenizer.json", {"model": {"type": "WordPiece", "vocab": vocab}})
     source = checkpoint_formats.open_checkpoint(start)
-    with pytest.raises(ValueError, match=f"a WordPiece vocabulary with at most {WORDS} different entries"):
-        convert_checkpoint.read_vocabulary(Settings({"vocab_file": None}), source, WORDS)
+    return convert_checkpoint.read_vocabulary(Settings({"vocab_file": None}), source, WORDS)
 
 
 # --- Trainings -------------------------------------------------------------------------------------------

@@ -886,6 +886,11 @@ def terminal(monkeypatch):
     logging.get_absl_logger().filters[:] = filters
 
 
+def test_a_training_closes_its_event_files(counting):
+    counting(save_summary_steps=1, log_step_count_steps=1).train(endless, max_steps=2)
+    assert not [thread for thread in threading.enumerate() if thread.name == "EventLoggerThread"]
+
+
 def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
     with terminal(monkeypatch) as shown:
         model = counting(log_step_count_steps=1).train(endless, max_steps=3)

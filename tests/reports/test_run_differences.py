@@ -37,6 +37,15 @@ def test_one_bit_of_one_weight_is_a_difference(tmp_path):
     assert run_differences.compare_weights(first, second, 2) == []
 
 
+def test_variables_that_are_missing_or_have_another_shape_are_differences(tmp_path):
+    ones = np.ones(2, np.float32)
+    old = write(tmp_path / "old", {"a": ones, "old": ones, "shape": ones, "same": ones})
+    new = write(tmp_path / "new", {"a": ones * 3, "new": ones, "shape": ones[:1], "same": ones})
+    found, = run_differences.compare_weights(old, new, 3)
+    assert found == {"name": "step 3", "step": 3, "variables": 5, "different": 4, "largest_absolute": 2.0,
+                     "largest_relative": pytest.approx(2 / 3), "variable": "a"}
+
+
 def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
     rows = [{"step": step, "loss": 1 / step, "time": step, "steps_per_second": step} for step in (1, 2, 3)]
     rows.append({"step": 3, "evaluation": "dev", "eval_loss": 0.5, "time": 1})

@@ -10,6 +10,7 @@ import pytest
 
 from bertlib.runs import run_record
 from bertlib.system import fingerprints
+import modeling
 
 
 @pytest.fixture
@@ -63,6 +64,13 @@ def test_modules_of_only_some_replicas_are_not_compared(module):
     fingerprints.check_replicas_agree(group)
     fingerprint = fingerprints.hash_scripts()["module_of_a_fork"]
     assert group.compared == {"the code of module_of_a_fork": fingerprint}
+
+
+def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machine(monkeypatch):
+    monkeypatch.setattr(run_record.replica_group, "current", lambda: types.SimpleNamespace(count=6))
+    found = run_record.describe(settings_of(num_replicas=2), {
+        "tokenizer": None, "inputs": {}, "config": modeling.BertConfig(9), "trim_padding": True})
+    assert found["settings"]["num_replicas"] == 6
 
 
 def test_replicas_compare_their_flags_modules_and_data(monkeypatch):

@@ -197,6 +197,20 @@ def test_an_encoding_that_needs_a_mark_names_the_file_without_it(encoding, tmp_p
         error_of(path, encoding=encoding, text=["text"]))
 
 
+@pytest.mark.parametrize("content, encoding", [
+    (b"a\xff\n", "utf-8"), (b"PK\x03\x04\n", "utf-8"), ("a\n".encode("utf-8-sig"), "latin-1"),
+    (b"a\x81\n", "cp1252"), (b"a\n", "utf-16")])
+def test_lines_that_cannot_be_decoded_are_of_one_kind(content, encoding):
+    (_, row), = tables.read_lines(io.BytesIO(content), encoding)
+    assert isinstance(row, tables.BadRow) and row.kind == "bad encoding"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+def test_a_mark_is_removed_only_at_the_start_of_a_file(encoding):
+    content = "\ufeffa\n\ufeffb\n".encode(encoding)
+    assert list(tables.read_lines(io.BytesIO(content), encoding)) == [(1, "a\n"), (2, "\ufeffb\n")]
+
+
 @pytest.mark.parametrize("content, advice", [
     ("text,label\na,x\n".encode("utf-16"), "byte 0xff at offset 0 is not UTF-8; convert the file to UTF-8, "
      "or pass --encoding=utf-16."), ("text,label\na,x\n".encode("utf-16-le"), "pass --encoding=utf-16"),
