@@ -581,7 +581,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".
     SLOTS = ()
 
-    def __init__(self, learning_rate, weight_decay_rate, exclude_from_weight_decay, name):
+    def __init__(self, learning_rate, weight_decay_rate=0.0, exclude_from_weight_decay=None, name=None):
         """Creates the optimizer.
 
         Args:
@@ -589,9 +589,9 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
           weight_decay_rate: λ.
           exclude_from_weight_decay: list of regular expressions, or None. A variable is not decayed if one of
             them matches a part of its name.
-          name: name of the ops.
+          name: name of the ops; None for the name of the class.
         """
-        super().__init__(False, name)
+        super().__init__(False, name or type(self).__name__)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
         self.exclude_from_weight_decay = exclude_from_weight_decay
@@ -691,8 +691,7 @@ class _MomentsOptimizer(_WeightDecayOptimizer):
     def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
                  exclude_from_weight_decay=None, name=None):
         """Creates the optimizer. The arguments are those of `AdamWeightDecayOptimizer`."""
-        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay,
-                         name or type(self).__name__)
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def _apply_adam(self, gradient, variable, slots, powers, rate):

@@ -128,7 +128,7 @@ def names_in(body):
     """Returns {name: statement that defines it} for the statements of a module or of a class."""
     found = {}
     for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found[node.name] = node
         if isinstance(node, ast.ImportFrom):  # a name that moved is still a public name of its old module
             found.update({alias.asname or alias.name: node for alias in node.names})

@@ -54,8 +54,8 @@ def run(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        ended = {each.name for each, row in directory.ended_rows() if row.status in run_rows.NOT_REPEATED}
-        missing = [each for each in runs if each.name not in ended]
+        complete = {each.name for each, row in directory.ended_rows() if row.status in run_rows.NOT_REPEATED}
+        missing = [each for each in runs if each.name not in complete]
         if missing:
             recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
