@@ -212,8 +212,9 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
     """Loads a trained model into the calling process.
 
-    The function imports TensorFlow. It does not change TensorFlow's settings: eager execution stays on, and
-    Keras can be used in the same process.
+    The function imports TensorFlow, and hides the messages that TensorFlow prints at its start. To see these
+    messages, set the environment variable TF_CPP_MIN_LOG_LEVEL=0. The function does not change TensorFlow's
+    settings: eager execution stays on, and Keras can be used in the same process.
 
     Args:
       output_dir: output directory of a training.

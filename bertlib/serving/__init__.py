@@ -8,6 +8,11 @@
 
 import os
 
+from bertlib.system import quiet_tensorflow
+
+# Hides the messages that TensorFlow would print when the modules below import it.
+quiet_tensorflow.load()
+
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import kernel_choice
 from bertlib.runs import model_directory

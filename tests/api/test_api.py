@@ -11,6 +11,7 @@ from helpers import ROOT, tensors_of, write_json
 from model_directories import linear, record, write
 import numpy as np
 import pytest
+from scripts import environment
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -337,6 +338,18 @@ def test_a_loaded_model_leaves_eager_execution_on(trained):
                           encoding="utf-8")
     answer = api.predict(trained[0] / "model", ["a cat"])[0]["prediction"]
     assert done.stdout == f"True True 3.0 True {answer} []\n", done.stderr
+
+
+@pytest.mark.slow(reason="processes that load TensorFlow")
+@pytest.mark.parametrize("level, is_silent", [(None, True), ("0", False)])
+def test_a_loaded_model_hides_the_messages_of_tensorflow(trained, level, is_silent):
+    """Exception: a user who sets TF_CPP_MIN_LOG_LEVEL gets the messages that he asked for."""
+    program = "import sys; from bertlib import api; print(api.load(sys.argv[1])('a cat')['label'])"
+    chosen = {} if level is None else {"TF_CPP_MIN_LOG_LEVEL": level}
+    done = subprocess.run([sys.executable, "-c", program, trained[0] / "model"], cwd=ROOT,
+                          env=environment(**chosen), capture_output=True, encoding="utf-8")
+    assert done.returncode == 0 and done.stdout, done.stderr
+    assert (done.stderr == "") == is_silent, done.stderr
 
 
 def test_names_of_answers_become_columns():
