@@ -112,7 +112,7 @@ PACKAGES = [
     ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
     ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
     ("import no_such_package.part", "no_such_package is neither installed nor in the folder of the file; "
-                                    "write PYTHON"),
+                                    "write `pip install` with"),
     ("from sklearn.externals import joblib", "write `import joblib`"),
     ("import yaml\nyaml.load(f)", "write `yaml.safe_load(f)`"),
     ("import pandas as pd\ntable.ix[3]", "pandas has no .ix"),

@@ -248,8 +248,8 @@ class Reader(ast.NodeVisitor):
             problem, instead = "is not installed", f"`pip install {package}` in a shell"
         else:  # no advice to `pip install`: on PyPI, anybody may own a package with this name
             problem = "is neither installed nor in the folder of the file"
-            instead = ("PYTHONPATH=… with the folder that contains this module, or install the package of "
-                       "the module")
+            instead = ("`pip install` with the package of this module, or PYTHONPATH=… with the folder that "
+                       "contains the module")
         self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} {problem}", instead, is_renamed)
 
     def _import_beside(self, node, module, full, statement):

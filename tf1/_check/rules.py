@@ -293,10 +293,10 @@ MOVED = dict(rows("""
 # not suggest the package with the name of the module, because a stranger may have uploaded this package to
 # PyPI.
 _OF_THEIR_NAME = """
-    apache_beam flask_compress flask_cors gensim h5py jieba joblib keras keras_bert keras_contrib
-    matplotlib nltk oauth2client pandas pytorch_pretrained_bert requests rouge_score scipy sentencepiece
-    six spacy tensor2tensor tensorboard tensorflow_addons tensorflow_datasets tensorflow_hub
-    tensorflow_probability tensorflow_text tf_slim torch tqdm transformers
+    apache_beam boto3 flask flask_compress flask_cors gensim h5py jieba joblib keras keras_bert keras_contrib
+    lxml matplotlib nltk oauth2client pandas psutil pytorch_pretrained_bert regex requests rouge_score scipy
+    seaborn sentencepiece six spacy tabulate tensor2tensor tensorboard tensorflow_addons tensorflow_datasets
+    tensorflow_hub tensorflow_probability tensorflow_text tf_slim torch tqdm transformers ujson xgboost
 """
 # {module: the package to install}
 PACKAGES = {name: name.replace("_", "-") for name in _OF_THEIR_NAME.split()}
