@@ -66,12 +66,9 @@ Mutant = collections.namedtuple("Mutant", ["path", "function", "lines", "old", "
 Mutant.__doc__ = """A changed statement. `lines` are its line numbers, `text` is the whole changed file, and
 `key` is a hash, which does not depend on line numbers."""
 
-_OPERATORS = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
-    ast.And: ast.Or, ast.Or: ast.And,
-}
+_PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot),
+          (ast.Add, ast.Sub), (ast.Mult, ast.FloorDiv), (ast.And, ast.Or))
+_OPERATORS = dict(_PAIRS) | {second: first for first, second in _PAIRS}
 
 
 def _files(*patterns):
@@ -109,15 +106,15 @@ def _expressions(node):
 
 def _deletion(statement):
     """Returns (node, new node) that delete a statement, or None. A local variable becomes None."""
-    if isinstance(statement, (ast.Return, ast.Assign)) and statement.value is not None:
-        local = isinstance(statement, ast.Return) or isinstance(statement.targets[0], ast.Name)
-        if local:
-            is_none = isinstance(statement.value, ast.Constant) and statement.value.value is None
-            return None if is_none else (statement.value, ast.Constant(None))
-    text = isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Constant, ast.Yield))
-    log = isinstance(statement, ast.Expr) and "logging.info(" in ast.unparse(statement)
+    value = getattr(statement, "value", None)
+    if isinstance(statement, ast.Return) and value or isinstance(statement, ast.Assign) and isinstance(
+            statement.targets[0], ast.Name):
+        return None if ast.unparse(value) == "None" else (value, ast.Constant(None))
+    if isinstance(statement, ast.Expr) and (
+            isinstance(value, (ast.Constant, ast.Yield)) or "logging.info(" in ast.unparse(value)):
+        return None
     simple = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Continue, ast.Break, ast.Delete)
-    return (statement, ast.Pass()) if isinstance(statement, simple) and not text and not log else None
+    return (statement, ast.Pass()) if isinstance(statement, simple) else None
 
 
 def _changes(statement):
@@ -155,10 +152,10 @@ def _hash(*parts):
 def _replace(source, node, new):
     """Returns the source with a node replaced. Columns of nodes are counted in bytes."""
     lines = source.encode().splitlines(keepends=True)
-    start = sum(map(len, lines[:node.lineno - 1])) + node.col_offset
-    end = sum(map(len, lines[:node.end_lineno - 1])) + node.end_col_offset
-    text = new if isinstance(node, ast.stmt) else f"({new})"
+    start, end = (sum(map(len, lines[:line - 1])) + column for line, column in (
+        (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)))
     data = b"".join(lines)
+    text = new if isinstance(node, ast.stmt) else f"({new})"
     return (data[:start] + text.encode() + data[end:]).decode()
 
 

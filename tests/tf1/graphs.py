@@ -1,6 +1,10 @@
-"""A helper for tests of `tf1`: it builds a graph, runs it, and forgets it."""
+"""Helpers for tests of `tf1`: they build and run a graph, or a program in a new interpreter."""
+
+import subprocess
+import sys
 
 import numpy as np
+import scripts
 
 import tf1 as tf
 
@@ -35,3 +39,12 @@ def names(variables):
 
 def normal(*shape):
     return np.random.RandomState(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def run_python(folder, *arguments, path=()):
+    """Runs python in a folder, in a new interpreter that finds this project and the folders in `path`.
+    Returns a CompletedProcess."""
+    variables = scripts.environment(PYTHONPATH=":".join(map(str, [scripts.ROOT, *path])),
+                                    PYTHONDONTWRITEBYTECODE="")
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, encoding="utf-8",
+                          env=variables, timeout=300)

@@ -395,41 +395,32 @@ def test_what_the_tables_advise_is_there():
         assert instead.split(".")[0] in sys.stdlib_module_names, name
 
 
-@pytest.mark.parametrize("name, code, out, error", [
-    ("run.py", 1, "1 line in 1 of 1 file will not run (Python 2: 1).\n", ""),
-    ("no such folder", 2, "", "there is no file or folder ")])
-def test_the_command_prints_and_exits(name, code, out, error, tmp_path, capsys, monkeypatch):
-    (tmp_path / "run.py").write_text("import tensorflow as tf\nprint 'x'\n")
-    monkeypatch.setattr(sys, "argv", ["tf1", "--check", str(tmp_path / name)])
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    with pytest.raises(SystemExit) as exit:
-        program.main()
-    printed = capsys.readouterr()
-    assert exit.value.code == code and printed.out.endswith(out) and error in printed.err
-    if code == 1:
-        assert printed.out.startswith(f"{tmp_path}/run.py:2: `print 'x'`: print is a function; write "
-                                      "`print('x')`\n")
+@pytest.fixture
+def run_command(monkeypatch, capsys):
+    """A function that runs --check with paths. Returns (exit code, stdout, stderr)."""
+    def run(*paths):
+        monkeypatch.setattr(sys, "argv", ["tf1", "--check", *map(str, paths)])
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        with pytest.raises(SystemExit) as exit:
+            program.main()
+        return exit.value.code, *capsys.readouterr()
+    return run
 
 
-def test_several_paths_are_read_as_several_programs(tmp_path, capsys, monkeypatch):
+def test_the_command_reads_several_paths_as_several_programs(tmp_path, run_command):
     for name, text in (("a/run", "import helper\nprint 'x'\n"), ("a/helper", ""), ("b/run", "xrange(1)\n")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text)
     # A file that belongs to two of the paths is reported only once.
-    paths = [str(tmp_path / path) for path in ("a", "b/run.py", "b")]
-    monkeypatch.setattr(sys, "argv", ["tf1", "--check", *paths])
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    with pytest.raises(SystemExit, match="1"):
-        program.main()
-    first, second, summary = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{tmp_path}/a/run.py:2: `print 'x'`") and "helper" not in first
+    paths = [tmp_path / path for path in ("a", "b/run.py", "b")]
+    code, out, error = run_command(*paths)
+    first, second, summary = out.splitlines()
+    assert (code, error) == (1, "")
+    assert first == f"{tmp_path}/a/run.py:2: `print 'x'`: print is a function; write `print('x')`"
     assert second.startswith(f"{tmp_path}/b/run.py:1: `xrange`")
     assert summary == "2 lines in 2 of 3 files will not run (Python 2: 2)."
-    monkeypatch.setattr(sys, "argv", ["tf1", "--check", *paths, str(tmp_path / "c")])
-    with pytest.raises(SystemExit, match="2"):
-        program.main()
-    printed = capsys.readouterr()
-    assert not printed.out and f"there is no file or folder {tmp_path}/c" in printed.err
+    code, out, error = run_command(*paths, tmp_path / "c")
+    assert (code, out) == (2, "") and f"there is no file or folder {tmp_path}/c" in error
 
 
 SET_UP = "import tensorflow as tf\nfrom tensorflow.keras import backend as K\n"

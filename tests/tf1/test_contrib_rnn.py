@@ -33,18 +33,27 @@ def over_time(step, x, width=UNITS, lengths=None):
     return np.stack(outputs, 1), c, h
 
 
-def run_cell(make, shapes, x, scope="rnn", dtype=tf.float32, **options):
+def run_cell(make, shapes, x, scope, states=tuple):
     """Runs a cell over sequences, with random values of its variables.
 
-    Returns ({name of a variable: array}, outputs, c, h).
+    Args:
+      make: function that returns the cell.
+      shapes: {name of a variable in the scope: shape}.
+      x: float [B, T, D].
+      scope: scope of the variables, below rnn.
+      states: function that takes the last state and returns a list of tensors.
+
+    Returns:
+      [arrays of the variables, outputs, *states].
     """
-    values = {f"{scope}/{name}": normal(*shape) + index for index, (name, shape) in enumerate(shapes.items())}
+    values = {f"rnn/{scope}/{name}": normal(*shape) + index
+              for index, (name, shape) in enumerate(shapes.items())}
 
     def build():
-        outputs, state = tf.nn.dynamic_rnn(make(), tf.constant(x), dtype=dtype, **options)
+        outputs, state = tf.nn.dynamic_rnn(make(), tf.constant(x), dtype=tf.float32)
         assert set(names(tf.trainable_variables())) == set(values)
-        return outputs, *state
-    return [values[f"{scope}/{name}"] for name in shapes], *run(build, values=values)
+        return outputs, *states(state)
+    return list(values.values()), *run(build, values=values)
 
 
 def assert_same(found, expected):
@@ -63,7 +72,7 @@ def test_a_layer_norm_lstm(normalizes):
         else {"bias": [4 * UNITS]})}
     x = normal(2, 5, DEPTH)
     variables, *found = run_cell(lambda: tf.contrib.rnn.LayerNormBasicLSTMCell(
-        UNITS, forget_bias=0.5, layer_norm=normalizes), shapes, x, "rnn/layer_norm_basic_lstm_cell")
+        UNITS, forget_bias=0.5, layer_norm=normalizes), shapes, x, "layer_norm_basic_lstm_cell")
     norms = {gate: variables[1 + 2 * at:3 + 2 * at] for at, gate in enumerate(gates)} if normalizes else {}
 
     def normalized(value, gate):
@@ -111,18 +120,11 @@ def test_a_coupled_lstm(peepholes, projection, as_tuple):
     shapes |= {"W_F_diag": [UNITS], "W_O_diag": [UNITS]} if peepholes else {}
     shapes |= {"W_P": [UNITS, projection]} if projection else {}
     x = normal(2, 5, DEPTH)
-    options = dict(use_peepholes=peepholes, num_proj=projection, proj_clip=0.4 if projection else None,
-                   state_is_tuple=as_tuple)
-    values = {f"rnn/coupled_input_forget_gate_lstm_cell/{name}": normal(*shape)
-              for name, shape in shapes.items()}
-    weights = dict(zip(shapes, values.values()))
-
-    def build():
-        cell = tf.contrib.rnn.CoupledInputForgetGateLSTMCell(
-            UNITS, initializer=tf.truncated_normal_initializer(), **options)
-        outputs, state = tf.nn.dynamic_rnn(cell, tf.constant(x), dtype=tf.float32)
-        assert set(names(tf.trainable_variables())) == set(values)
-        return outputs, *(state if as_tuple else tf.split(state, [UNITS, width], 1))
+    variables, *found = run_cell(lambda: tf.contrib.rnn.CoupledInputForgetGateLSTMCell(
+        UNITS, peepholes, tf.truncated_normal_initializer(), projection, 0.4 if projection else None,
+        state_is_tuple=as_tuple), shapes, x, "coupled_input_forget_gate_lstm_cell",
+        tuple if as_tuple else lambda state: tf.split(state, [UNITS, width], 1))
+    weights = dict(zip(shapes, variables))
 
     def step(x, c, h):
         j, f, o = np.split(np.concatenate([x, h], 1) @ weights["W"] + weights["B"], 3, 1)
@@ -130,25 +132,22 @@ def test_a_coupled_lstm(peepholes, projection, as_tuple):
         c = forget * c + (1 - forget) * np.tanh(j)
         h = sigmoid(o + weights.get("W_O_diag", 0) * c) * np.tanh(c)
         return c, np.clip(h @ weights["W_P"], -0.4, 0.4) if projection else h
-    assert_same(run(build, values=values), over_time(step, x, width))
+    assert_same(found, over_time(step, x, width))
 
 
 def test_a_simple_recurrent_unit():
     x = normal(2, 5, UNITS)
-    values = {"rnn/sru_cell/kernel": normal(UNITS, 3 * UNITS), "rnn/sru_cell/bias": normal(2 * UNITS)}
-
-    def build():
-        outputs = tf.nn.dynamic_rnn(tf.contrib.rnn.SRUCell(UNITS), tf.constant(x), dtype=tf.float32)
-        assert set(names(tf.trainable_variables())) == set(values)
-        return outputs
+    (kernel, bias), *found = run_cell(
+        lambda: tf.contrib.rnn.SRUCell(UNITS), {"kernel": [UNITS, 3 * UNITS], "bias": [2 * UNITS]}, x,
+        "sru_cell", lambda state: [state])
 
     def step(x, c, h):
-        new, f, r = np.split(x @ values["rnn/sru_cell/kernel"], 3, 1)
-        f, r = (sigmoid(gate + bias) for gate, bias in zip((f, r), np.split(values["rnn/sru_cell/bias"], 2)))
+        new, f, r = np.split(x @ kernel, 3, 1)
+        f, r = (sigmoid(gate + part) for gate, part in zip((f, r), np.split(bias, 2)))
         c = f * c + (1 - f) * new
         return c, r * np.tanh(c) + (1 - r) * x
     outputs, c, _ = over_time(step, x)
-    assert_same(run(build, values=values), [outputs, c])
+    assert_same(found, [outputs, c])
     with pytest.raises(ValueError, match="num_units is 3, but the last dimension of the inputs is 4"):
         run(lambda: tf.contrib.rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])))
 
@@ -159,7 +158,7 @@ def test_a_cell_of_architecture_search(projection, biased):
     shapes = {"recurrent_kernel": [width, 8 * UNITS], "kernel": [DEPTH, 8 * UNITS],
               **({"bias": [8 * UNITS], "projection_weights": [UNITS, 2]} if projection else {})}
     (recurrent, kernel, *more), *found = run_cell(
-        lambda: tf.contrib.rnn.NASCell(UNITS, projection, biased), shapes, x, "rnn/nas_cell")
+        lambda: tf.contrib.rnn.NASCell(UNITS, projection, biased), shapes, x, "nas_cell")
     bias, weights = more or (0, np.eye(UNITS))
 
     def step(x, c, h):
@@ -194,7 +193,7 @@ def block_shapes(peepholes):
 def test_a_block_lstm_cell(peepholes, clip):
     x = normal(2, 5, DEPTH)
     variables, *found = run_cell(lambda: tf.contrib.rnn.LSTMBlockCell(
-        UNITS, use_peephole=peepholes, cell_clip=clip), block_shapes(peepholes), x, "rnn/lstm_cell")
+        UNITS, use_peephole=peepholes, cell_clip=clip), block_shapes(peepholes), x, "lstm_cell")
     assert_same(found, block_lstm(variables, x, clip=clip or np.inf))
 
 
@@ -226,25 +225,6 @@ def test_a_fused_lstm(peepholes, lengths, backwards):
     outputs, c, h = block_lstm(list(values.values()), turned(x) if backwards else x, lengths, 0.6)
     assert_same(found, [turned(outputs) if backwards else outputs, c, h])
     assert_same([listed], found[:1])
-
-
-def test_the_gradient_of_a_fused_lstm_is_that_of_its_cell():
-    x = normal(2, 5, DEPTH)
-    shapes = block_shapes(True)
-
-    def build(scope, fused):
-        def inner():
-            if fused:
-                outputs, _ = tf.contrib.rnn.LSTMBlockFusedCell(UNITS, use_peephole=True)(
-                    tf.transpose(tf.constant(x), [1, 0, 2]), dtype=tf.float32)
-            else:
-                cell = tf.contrib.rnn.LSTMBlockCell(UNITS, use_peephole=True)
-                outputs, _ = tf.nn.dynamic_rnn(cell, tf.constant(x), dtype=tf.float32)
-            variables = [variable for name in shapes for variable in tf.trainable_variables()
-                         if variable.op.name.endswith(name)]
-            return tf.gradients(tf.reduce_sum(outputs ** 2), variables)
-        return run(inner, values={f"{scope}/{name}": normal(*shape) for name, shape in shapes.items()})
-    assert_same(build("lstm_fused_cell", True), build("rnn/lstm_cell", False))
 
 
 # --- Layers of cells ----------------------------------------------------------------------------------------

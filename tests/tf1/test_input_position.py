@@ -326,6 +326,15 @@ def test_a_hook_of_the_users_that_saves_saves_the_position_too(tmp_path):
 # --- The step is read before it is counted ---------------------------------------------------------------
 
 
+def slow_zero():
+    """Returns 0 after a chain of products, which takes long. If the order were not fixed, the step would be
+    counted before the end of this chain, or last."""
+    slow = tf.random.uniform([400, 400])
+    for _ in range(8):
+        slow = tf.matmul(slow, slow) * 1e-3
+    return tf.cast(slow[0, 0] < 0, tf.int64)
+
+
 @pytest.mark.parametrize("count",
                          [lambda step: tf.assign(step, step + 1), lambda step: tf.assign_add(step, 1)],
                          ids=["assign", "assign_add"])
@@ -337,13 +346,8 @@ def test_whatever_reads_the_global_step_reads_it_before_it_is_counted(tmp_path, 
         request.addfinalizer(tf.enable_resource_variables)
 
     def model_fn(features, labels, mode, params):
-        # This chain of products takes long. If the order were not fixed, the step would be counted before its
-        # end.
-        slow = tf.ones([400, 400])
-        for _ in range(8):
-            slow = tf.matmul(slow, slow) * 1e-3
         step = tf.train.get_global_step()
-        with tf.control_dependencies([slow]):
+        with tf.control_dependencies([slow_zero()]):
             late = step.read_value() if use_resource else tf.identity(step)
         seen = tf.get_variable("seen", [], tf.int64, initializer=tf.zeros_initializer())
         train_op = tf.group(count(step), tf.assign_add(seen, late))
@@ -364,14 +368,9 @@ def test_a_bias_correction_reads_the_global_step_after_it_is_counted(tmp_path, i
             steps = tf.cast(step, tf.float32)  # like LAMB in NVIDIA's BERT; its schedule also reads the step
             return tf.assign_add(seen, tf.sqrt(1 - 0.5**steps) / (1 - 0.5**steps))
 
-        slow, following = tf.random.uniform([400, 400]), step + 1
-        for _ in range(8):  # takes long: without a fixed order, the step would be counted last
-            slow = tf.matmul(slow, slow) * 1e-3
-        with tf.control_dependencies([slow]):
-            following = tf.identity(following)
         updated = tf.cond(tf.reduce_sum(features) > -1, update, lambda: 0.0) if inside else update()
         train_op = tf.group(updated, tf.assign_add(rates, tf.cast(step, tf.float32)),
-                            tf.assign(step, following))
+                            tf.assign(step, step + 1 + slow_zero()))
         return estimator.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=train_op)
 
     trained = estimator.Estimator(model_fn, str(tmp_path)).train(shuffled, steps=3)

@@ -73,18 +73,6 @@ def test_each_dropout_of_a_graph_has_a_mask_of_its_own():
         assert 0.35 < (first == second).mean() < 0.65
 
 
-def test_dropout_in_a_loop_has_another_mask_each_round():
-    def build():
-        def body(index, masks):
-            x = tf.fill([300], tf.cast(index + 1, tf.float32))
-            return index + 1, masks.write(index, tf.cast(tf.equal(tf.nn.dropout(x, 0.5), 0), tf.int32))
-        return tf.while_loop(lambda index, _: index < 3, body, [0, tf.TensorArray(tf.int32, 3)])[1].stack()
-    masks = run(build, step=7)
-    np.testing.assert_array_equal(run(build, step=7), masks)
-    for first, second in itertools.combinations([*masks, *run(build, step=8)], 2):
-        assert 0.35 < (first == second).mean() < 0.65
-
-
 @pytest.mark.parametrize("noise_shape",
                          [[4, 1, 300], [None, 1, None], (4, 1, 300), plain.TensorShape([4, 1, 300]),
                           np.array([4, 1, 300]), None])

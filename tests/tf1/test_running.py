@@ -7,11 +7,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 
+from graphs import run_python
 import pytest
-import scripts
 
 import tf1
 from tf1._run import ours, rewriting, running
@@ -81,22 +80,19 @@ def fork(tmp_path_factory):
     library = tmp_path_factory.mktemp("env") / "site-packages"
     library.mkdir()
     write(library, library="import tensorflow as tf\nname = tf.__name__\n")
-    (folder / "library").write_text(str(library))
-    return folder
+    return folder, library
 
 
 def start(fork, *arguments):
-    paths = f"{ROOT}:{(fork / 'library').read_text()}"
-    return subprocess.run([sys.executable, "-m", "tf1", *arguments], cwd=fork, capture_output=True,
-                          encoding="utf-8", env=scripts.environment(PYTHONPATH=paths,
-                                                                    PYTHONDONTWRITEBYTECODE=""))
+    return run_python(fork[0], "-m", "tf1", *arguments, path=fork[1:])
 
 
 @pytest.fixture
 def run_fork(fork, scripts):
     """A function that runs `python -m tf1` in a fork of the process that has loaded TensorFlow."""
-    return functools.partial(scripts.run, "tf1/__main__.py", cwd=fork, PYTHONDONTWRITEBYTECODE="",
-                             PYTHONPATH=f"{ROOT}:{(fork / 'library').read_text()}")
+    folder, library = fork
+    return functools.partial(scripts.run, "tf1/__main__.py", cwd=folder, PYTHONDONTWRITEBYTECODE="",
+                             PYTHONPATH=f"{ROOT}:{library}")
 
 
 @pytest.mark.parametrize("options, library", [((), "tensorflow"), pytest.param(
@@ -107,7 +103,7 @@ def test_a_script_runs_as_if_started_directly_with_tf1_in_its_own_files(fork, op
     assert done.returncode == 0, done.stderr
     assert last_lines(done.stdout, 1) == [str(
         ["tf1", "tf1", "tf1", "crf_decode", "Tensor", library, "__main__", "task.py", ["--mode=run"],
-         str(fork)])]
+         str(fork[0])])]
 
 
 @pytest.mark.slow(reason="two interpreters of their own, which load TensorFlow; "
@@ -117,9 +113,7 @@ def test_variables_are_those_of_tensorflow_1_if_asked_for(tmp_path):
         import tensorflow as tf
         print(tf.get_variable("v", [1]).op.type)
     """)
-    kinds = [subprocess.run([sys.executable, "-m", "tf1", *options, "task.py"], cwd=tmp_path,
-                            capture_output=True, encoding="utf-8",
-                            env=scripts.environment(PYTHONPATH=str(ROOT))).stdout.strip()
+    kinds = [run_python(tmp_path, "-m", "tf1", *options, "task.py").stdout.strip()
              for options in ([], ["--reference_variables"])]
     assert kinds == ["VarHandleOp", "VariableV2"]
 
@@ -130,7 +124,7 @@ def test_a_traceback_has_the_forks_frames_alone(fork):
     assert done.returncode == 1
     assert not re.search(r"_running\.py|_rewriting\.py|__main__\.py|frozen", done.stderr)
     assert re.search(r'File "task\.py", line 10, in main\n +fork\.model\.fail\(\)', done.stderr)
-    assert re.search(rf'File "{fork}/fork/model\.py", line 16, in fail\n +raise ValueError', done.stderr)
+    assert re.search(rf'File "{fork[0]}/fork/model\.py", line 16, in fail\n +raise ValueError', done.stderr)
     assert last_lines(done.stderr, 1) == ["ValueError: as the fork wrote it"]
     assert start(fork, "task.py", "--mode=interrupt").returncode in (130, -signal.SIGINT)
 
@@ -159,8 +153,8 @@ def test_exit_codes_are_the_scripts(run_fork, arguments, code, message):
 def test_a_module_runs_too_and_leaves_no_compiled_files(run_fork, fork):
     done = run_fork("-m", "task", "--mode=run")
     done.assert_success()
-    assert not list(fork.rglob("*.pyc"))  # no run has written one
-    assert f"{fork}/task.py" in done.out and "['--mode=run']" in done.out
+    assert not list(fork[0].rglob("*.pyc"))  # no run has written one
+    assert f"{fork[0]}/task.py" in done.out and "['--mode=run']" in done.out
 
 
 # --- Which files are changed, and how --------------------------------------------------------------------
@@ -188,16 +182,14 @@ def test_imports_of_tensorflow_become_those_of_tf1(statement, name):
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path):
-    shutil.copytree(fork, tmp_path / "my-fork")
+    shutil.copytree(fork[0], tmp_path / "my-fork")
     page = (ROOT / "docs" / "howto" / "porting.md").read_text(encoding="utf-8")
     command = re.search(r"^    (find my-fork .*?\{\} \+)$", page, re.M | re.S)[1]
     subprocess.run(["bash", "-ec", command], cwd=tmp_path, check=True)
     changed = (tmp_path / "my-fork/fork/model.py").read_text()
     assert "from tensorflow.python.framework import ops" in changed
     assert "import tensorflow.contrib.crf" in changed
-    done = subprocess.run([sys.executable, "task.py", "--mode=run"], cwd=tmp_path / "my-fork",
-                          capture_output=True, encoding="utf-8",
-                          env=scripts.environment(PYTHONPATH=f"{ROOT}:{(fork / 'library').read_text()}"))
+    done = run_python(tmp_path / "my-fork", "task.py", "--mode=run", path=fork[1:])
     assert done.returncode == 0, done.stderr
     assert "'tf1', 'tf1', 'tf1', 'crf_decode', 'Tensor', 'tensorflow'" in done.stdout
 
@@ -280,6 +272,5 @@ def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
         import modeling
         print(tokenization.WHOSE, modeling.__file__)
     """, library__tokenization="WHOSE = 'the fork'")
-    done = subprocess.run([sys.executable, *start, "task.py"], cwd=tmp_path, capture_output=True,
-                          encoding="utf-8", env=scripts.environment(PYTHONPATH=str(ROOT)))
+    done = run_python(tmp_path, *start, "task.py")
     assert done.stdout.split("\n")[0] == f"the fork {ROOT / 'modeling.py'}", done.stderr

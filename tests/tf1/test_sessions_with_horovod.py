@@ -1,14 +1,12 @@
 """Scripts with Horovod that create their own sessions run as several replicas."""
 
 import json
-import subprocess
-import sys
 import threading
 import types
 
+from graphs import run_python
 import numpy as np
 import pytest
-import scripts
 
 import tf1 as tf
 from tf1._replicas import gradients, session_exchange
@@ -83,9 +81,7 @@ with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
 @pytest.mark.slow(reason="two interpreters with TensorFlow")
 def test_a_script_with_its_own_sessions_trains_in_two_processes(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, "-m", "tf1", "--num_replicas=2", "script.py"], cwd=tmp_path,
-                          env=scripts.environment(PYTHONPATH=str(scripts.ROOT)), capture_output=True,
-                          encoding="utf-8", timeout=300)
+    done = run_python(tmp_path, "-m", "tf1", "--num_replicas=2", "script.py")
     assert done.returncode == 0, done.stderr
     found, rows = json.JSONDecoder().raw_decode(done.stdout)[0]
     # The mean gradient of w is 2 · (w - 0.5). The rows 0, 1 and 3 of the table have the mean gradients 1/2,

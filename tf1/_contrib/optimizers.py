@@ -40,42 +40,28 @@ class DecoupledWeightDecayExtension(object):
         """Calls `apply_gradients` of the optimizer; see `minimize` for decay_var_list."""
         self._choose(decay_var_list)
         pairs = list(grads_and_vars)
+        present = [pair for pair in pairs if pair[0] is not None]
+        decay = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
         # All gradients must be computed before the decay changes the weights.
-        with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
+        with tf.control_dependencies([gradient for gradient, _ in present]):
+            decay = tf.convert_to_tensor(decay, name="weight_decay")
+            decays = [_decay(variable, gradient, tf.cast(decay, variable.dtype.base_dtype))
+                      for gradient, variable in present
+                      if self._decayed is None or variable.ref() in self._decayed]
+        with tf.control_dependencies(decays):
             return super().apply_gradients(pairs, global_step=global_step, name=name)
 
     def _choose(self, variables):
         if variables:
             self._decayed = {variable.ref() for variable in variables}
 
-    def _prepare(self):
-        decay = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
-        self._weight_decay_tensor = tf.convert_to_tensor(decay, name="weight_decay")
-        super()._prepare()
 
-    def _decay(self, variable, indices=None):
-        if self._decayed is not None and variable.ref() not in self._decayed:
-            return []
-        factor = tf.cast(self._weight_decay_tensor, variable.dtype.base_dtype)
-        if indices is None:
-            return [tf.assign_sub(variable, factor * variable, internals.uses_locking(self))]
-        return [tf.scatter_sub(variable, indices, factor * tf.gather(variable, indices))]
-
-    def _apply_dense(self, grad, var):
-        with tf.control_dependencies(self._decay(var)):
-            return super()._apply_dense(grad, var)
-
-    def _resource_apply_dense(self, grad, var):
-        with tf.control_dependencies(self._decay(var)):
-            return super()._resource_apply_dense(grad, var)
-
-    def _apply_sparse(self, grad, var):
-        with tf.control_dependencies(self._decay(var, grad.indices)):
-            return super()._apply_sparse(grad, var)
-
-    def _resource_apply_sparse(self, grad, var, indices):
-        with tf.control_dependencies(self._decay(var, indices)):
-            return super()._resource_apply_sparse(grad, var, indices)
+def _decay(variable, gradient, factor):
+    """Returns the op w ← w - factor · w. If the gradient is sparse, w are the rows that have a gradient."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return tf.assign_sub(variable, factor * variable)
+    rows = tf.unique(gradient.indices)[0]
+    return tf.scatter_sub(variable, rows, factor * tf.gather(variable, rows))
 
 
 def extend_with_decoupled_weight_decay(base_optimizer):
@@ -306,8 +292,8 @@ class LossScaleOptimizer(WrappedOptimizer):
         scale = self._manager.get_loss_scale()
         loss = loss() if callable(loss) else loss
         pairs = super().compute_gradients(loss * tf.cast(scale, loss.dtype), *args, **kwargs)
-        return [(gradient if gradient is None else _scaled(gradient, 1.0 / scale), variable)
-                for gradient, variable in pairs]
+        return [(gradient if gradient is None else tf.scalar_mul(
+            tf.cast(1.0 / scale, gradient.dtype), gradient), variable) for gradient, variable in pairs]
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns the op of the step; see `tf.train.Optimizer.apply_gradients`."""
@@ -319,10 +305,3 @@ class LossScaleOptimizer(WrappedOptimizer):
                        tf.no_op)
         with tf.control_dependencies(gradients):  # the gradients must read the scale before it is updated
             return tf.group(step, self._manager.update_loss_scale(finite))
-
-
-def _scaled(gradient, factor):
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * tf.cast(factor, gradient.dtype), gradient.indices,
-                                gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)

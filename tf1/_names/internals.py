@@ -89,12 +89,6 @@ def add_outputs_attribute():
 # --- Optimizers and layers -------------------------------------------------------------------------------
 
 
-def uses_locking(optimizer):
-    """Returns the value of an optimizer's argument use_locking. Optimizers have no public attribute for this
-    value."""
-    return optimizer._use_locking
-
-
 def adam_tensors(optimizer):
     """Returns the tensors of the current step of a tf.train.AdamOptimizer. The optimizer's public methods
     return only its slots.

@@ -36,20 +36,6 @@ flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
 flags.DEFINE_string("tpu_name", None, "Name of the TPU.")
 
 
-class RateHook(tf.train.SessionRunHook):
-    """Logs the progress of the training every few steps."""
-
-    def begin(self):
-        self._step = tf.train.get_global_step()
-
-    def before_run(self, run_context):
-        return tf.train.SessionRunArgs([self._step])
-
-    def after_run(self, run_context, run_values):
-        if run_values.results[0] % 10 == 0:
-            tf.logging.info("About step %d of %d.", run_values.results[0], FLAGS.num_train_steps)
-
-
 def write_shards(part, num_shards, tokenizer):
     """Writes the examples of a file to the shards in turn. Returns a pattern that all shards match."""
     pattern = os.path.join(FLAGS.output_dir, f"{part}-*.tfrecord")
@@ -74,22 +60,19 @@ def write_shards(part, num_shards, tokenizer):
 
 
 def input_fn_builder(pattern, is_training):
-    length = FLAGS.max_seq_length
-    name_to_features = {name: tf.io.FixedLenFeature([length], tf.int64)
+    name_to_features = {name: tf.io.FixedLenFeature([FLAGS.max_seq_length], tf.int64)
                         for name in ("input_ids", "input_mask", "segment_ids")}
     name_to_features["label"] = tf.io.FixedLenFeature([], tf.int64)
 
     def decode(record):
         example = tf.parse_single_example(record, name_to_features)
-        return {name: tf.to_int32(value) if value.dtype == tf.int64 else value
-                for name, value in example.items()}
+        return {name: tf.to_int32(value) for name, value in example.items()}
 
     def input_fn(params):
         files = sorted(tf.gfile.Glob(pattern))
         dataset = tf.data.Dataset.from_tensor_slices(tf.constant(files))
         if is_training:
-            dataset = dataset.repeat()
-            dataset = dataset.shuffle(buffer_size=len(files))
+            dataset = dataset.repeat().shuffle(buffer_size=len(files))
             dataset = dataset.apply(tf.contrib.data.parallel_interleave(
                 tf.data.TFRecordDataset, sloppy=is_training, cycle_length=min(2, len(files))))
             dataset = dataset.shuffle(buffer_size=20)
@@ -133,8 +116,7 @@ def model_fn_builder(config):
                 metric_fn, {"labels": features["label"], "logits": logits, "losses": losses}))
         train_op = optimization.create_train_op(loss, FLAGS.learning_rate, FLAGS.num_train_steps,
                                                 FLAGS.num_warmup_steps, FLAGS.use_tpu)
-        return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn,
-                                               training_hooks=[RateHook()])
+        return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
 
     return model_fn
 
