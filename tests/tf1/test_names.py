@@ -282,7 +282,7 @@ def optimize(*, rate=RATE, optimizer="SGD", times=1, step=0, read=("w", "v"), **
         w, v = tf.get_variable("w", initializer=W), tf.get_variable("v", initializer=V)
         loss = tf.reduce_sum(tf.square(w)) / 2 + tf.reduce_sum(2 * v)
         trained = tf.contrib.layers.optimize_loss(
-            loss, options.pop("global_step", None), rate() if callable(rate) else rate, optimizer, **options)
+            loss, None, rate() if callable(rate) else rate, optimizer, **options)
         with tf.control_dependencies([trained]):
             return [variable.read_value() for name in read for variable in tf.global_variables()
                     if variable.op.name == name]

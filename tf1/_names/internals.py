@@ -156,14 +156,13 @@ replace_metric_lookup = _replacer(training_utils_v1, "get_metric_function")
 replace_apply_op = _replacer(op_def_library, "_apply_op_helper")
 # Metrics such as `tf.metrics.mean_iou` call this function. It was never public, but some programs import it.
 replace_confusion_matrix = _replacer(metrics_impl, "_streaming_confusion_matrix")
+# `tf.assign` in TensorFlow's module `state_ops`, from which some programs import it.
+replace_assign = _replacer(state_ops, "assign")
+# The name `tf` in the source module of the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper.
+replace_tensorflow_of_cells = _replacer(legacy_cell_wrappers, "tf")
 # The method that `tf.train.Optimizer` calls to update a resource variable. Its arguments are (self,
 # optimizer, gradient), and it returns an op.
 replace_resource_update = _replacer(optimizers._DenseResourceVariableProcessor, "update_op")
-
-
-def replace_assign(function):
-    """Replaces `tf.assign` in TensorFlow's module `state_ops`, from which some programs import it."""
-    state_ops.assign = function
 
 
 def update_as_reference(processor, optimizer, gradient):
@@ -179,9 +178,3 @@ def update_as_reference(processor, optimizer, gradient):
       gradient: tensor or tf.IndexedSlices.
     """
     return optimizers._RefVariableProcessor(processor._v).update_op(optimizer, gradient)
-
-
-def replace_tensorflow_of_cells(module):
-    """Makes the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper, use `module` instead of
-    TensorFlow. To do so, replaces the name `tf` in their source module."""
-    legacy_cell_wrappers.tf = module

@@ -169,7 +169,7 @@ def install():
     internals.replace_initial_value(_from_initialized_values)
     for name in ("add", "sub", "mul", "truediv", "pow"):
         setattr(_VARIABLE, f"__i{name}__", _new_tensor(f"__{name}__"))
-    internals.replace_assign(assign)
+    internals.replace_assign(lambda _: assign)
     internals.replace_resource_update(_for_published_optimizers)
     internals.replace_apply_op(_with_advice)
     for kind in (str, tf.Tensor, _VARIABLE):

@@ -88,8 +88,8 @@ logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
 # After this call, tf.nn.rnn_cell.DropoutWrapper uses the dropout of tf1 (`keyed_random.dropout`).
-internals.replace_tensorflow_of_cells(
-    Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
+internals.replace_tensorflow_of_cells(lambda tensorflow: Namespace(
+    "tf", dict(nn=nn, __internal__=tensorflow.__internal__), lambda: tensorflow))
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
 
 TPU = own_names(estimator_parts, "CrossShardOptimizer InputPipelineConfig RunConfig=TPURunConfig TPUConfig "
