@@ -1,15 +1,17 @@
 """Runs scripts as a user does: with arguments; the results are exit code, stdout, stderr and files.
 
-Loading TensorFlow takes seconds of CPU. So one process, the server, loads the modules that every command
-loads first. Each run is a fork of the server, with its own process id, arguments, environment and working
+Loading TensorFlow takes seconds of CPU. So one process, the server, loads the modules of the commands first.
+Each run is a fork of the server, with its own process id, arguments, environment and working
 directory.
 """
 
 import atexit
 import collections
+import importlib
 import json
 import os
 import pathlib
+import pkgutil
 import runpy
 import signal
 import subprocess
@@ -47,19 +49,18 @@ def run_fresh(script, *flags, cwd, **changes):
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-# The command `python` of `Scripts.run_bash`.
+# The program of `Scripts.write_python`.
 _PYTHON = """#!{python} -IS
 import json, os, sys
-requests, replies = {pipes}
 if not (sys.argv[1:] and sys.argv[1].endswith(".py") and os.path.exists(os.path.join("{root}", sys.argv[1]))):
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 streams = {{name: f"/proc/{{os.getpid()}}/fd/{{number}}"
            for number, name in enumerate(("stdin", "stdout", "stderr"))}}
 request = dict(streams, argv=sys.argv[1:], cwd=os.getcwd(), environment=dict(os.environ))
-os.write(requests, json.dumps(request).encode() + b"\\n")
-with open(replies, closefd=False) as lines:
-    lines.readline()
-    code = int(lines.readline())
+with open("{requests}", "w") as requests, open("{replies}") as replies:
+    print(json.dumps(request), file=requests, flush=True)
+    replies.readline()
+    code = int(replies.readline())
 sys.exit(code if code >= 0 else 128 - code)
 """
 
@@ -92,22 +93,28 @@ class Scripts(object):
         return Running(self._server, {"argv": [str(self._root / script), *map(str, flags)], "cwd": str(cwd),
                                       "environment": environment(**changes)})
 
-    def run_bash(self, program, *, cwd, **changes):
-        """Runs a program of bash, and returns `Finished`.
+    def write_python(self, directory):
+        """Writes a program `python` into a directory, and returns its path.
 
-        If the program calls python with a script of the repository, the script runs in a fork of the server.
-        It has the standard streams of the call.
+        If the program gets the path of a script of the repository, the script runs in a fork of the server.
+        It has the standard streams of the program. A signal to the program does not reach the script.
         """
-        pipes = [self._server.stdin.fileno(), self._server.stdout.fileno()]
+        path = os.path.join(directory, "python")
+        pipes = {name: f"/proc/{os.getpid()}/fd/{stream.fileno()}" for name, stream in (
+            ("requests", self._server.stdin), ("replies", self._server.stdout))}
+        with open(path, "x") as file:
+            file.write(_PYTHON.format(python=sys.executable, root=ROOT, **pipes))
+        os.chmod(path, 0o700)
+        return path
+
+    def run_bash(self, program, *, cwd, **changes):
+        """Runs a program of bash, and returns `Finished`. Its `python` is the program of `write_python`."""
         with tempfile.TemporaryDirectory() as directory:
-            python = os.path.join(directory, "python")
-            with open(python, "x") as file:
-                file.write(_PYTHON.format(python=sys.executable, pipes=pipes, root=ROOT))
-            os.chmod(python, 0o700)
+            self.write_python(directory)
             path = os.pathsep.join([directory, os.path.dirname(sys.executable), os.environ["PATH"]])
             done = subprocess.run(["bash", "-c", program], cwd=cwd, env=environment(PATH=path, **changes),
-                                  pass_fds=pipes, stdin=subprocess.DEVNULL, capture_output=True,
-                                  encoding="utf-8", timeout=3 * _TIME_LIMIT_SECONDS)
+                                  stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
+                                  timeout=3 * _TIME_LIMIT_SECONDS)
         return Finished(done.returncode, done.stdout, done.stderr)
 
     def run(self, script, *flags, cwd, **changes):
@@ -139,6 +146,14 @@ class Running(object):
 
 
 # --- The server ------------------------------------------------------------------------------------------
+
+
+def _load_modules():
+    """Imports the modules that the commands share, and those of all commands and tasks."""
+    from bertlib import commands, tasks
+    for package in (commands, tasks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
 
 
 def _serve():
@@ -204,9 +219,6 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from bertlib.commands import launch  # noqa: F401
-
-    from bertlib.tasks import estimator_setup  # noqa: F401
-
+    _load_modules()
     if _serve():
         _run(sys.argv[0])

@@ -6,6 +6,7 @@ import json
 import shutil
 
 from rows import Workspace
+from runs import KILL_MOMENT, interrupt
 from scripts import Finished
 
 
@@ -14,7 +15,8 @@ class Workspaces(object):
 
     With `untrained`, the workspace contains only the data. Otherwise it is trained. `changes` are changed
     flags of the training, and each combination is trained once. The attribute `finished` is the `Finished` of
-    the training.
+    the training. The attribute `killed` is the workspace as SIGKILL at step 4 would leave
+    it.
     """
 
     def __init__(self, scripts, model, directory):
@@ -33,6 +35,7 @@ class Workspaces(object):
                             else self._train(row, place / "work", changes))
                 (place / "finished.json").write_text(json.dumps(finished))
         found = Workspace(row, self._scripts, place / "work")
+        found.killed = Workspace(row, self._scripts, place / "copy")
         found.finished = Finished(*json.loads((place / "finished.json").read_text()))
         return found
 
@@ -42,6 +45,6 @@ class Workspaces(object):
 
     def _train(self, row, directory, changes):
         directory.parent.mkdir()
-        finished = self(row, untrained=True).copy(directory).train(**changes)
+        finished = interrupt(self(row, untrained=True).copy(directory), KILL_MOMENT, "COPY", **changes)
         assert finished.code == 0, finished.err
         return finished

@@ -37,6 +37,14 @@ def no_pandas():
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forked_commands(scripts, tmp_path_factory):
+    """The commands of `bertlib.api` run in forks, which have loaded TensorFlow before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", scripts.write_python(tmp_path_factory.mktemp("python")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def settings(tiny_model):
     return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,

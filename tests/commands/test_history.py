@@ -34,14 +34,6 @@ def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     assert "step 4/4  loss {loss:.5g}  learning_rate {learning_rate:.5g}  ".format(**of_step) in early.err
 
 
-def test_a_history_that_cannot_be_written_is_warned_of_once(untrained):
-    untrained.output.mkdir()
-    (untrained.output / "metrics.jsonl").symlink_to("/dev/full")
-    done = untrained.train(do_eval=False, do_predict=False, max_steps=1)
-    done.assert_success()
-    assert done.err.count("metrics.jsonl could not be written: No space left on device. ") == 1
-
-
 # --- The file --------------------------------------------------------------------------------------------
 
 
@@ -88,6 +80,16 @@ def file_size_limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             signal.signal(signal.SIGXFSZ, handler)
     return limited
+
+
+def test_a_history_that_cannot_be_written_is_warned_of_once(tmp_path, caplog):
+    history = metrics_history.MetricsHistory(str(tmp_path))
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    history.cut(None)
+    history.add(1, {"loss": 0.5})
+    history.add_evaluation(1, "dev", {"a": 2})
+    message, = (record.getMessage() for record in caplog.records)
+    assert message.startswith(f"{history.path} could not be written: No space left on device. ")
 
 
 # --- The disk --------------------------------------------------------------------------------------------

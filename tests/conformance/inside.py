@@ -11,6 +11,8 @@ ACT is one of these texts:
 
     SIGKILL, …              the process gets this signal. After CPU time, it is SIGPROF, which ends it, too
     ENOSPC, EIO, …          the change fails with this error
+    COPY                    the working directory is copied to `../copy`, and the process continues. The copy
+                            has the files that SIGKILL would leave
     RLIMIT_FSIZE            from then on, no file can become larger than 40 kB, as on a full disk
     COUNT                   prints "threads=… files=…" for each log line that contains MOMENT. If MOMENT is
                             "end", prints "changes=… cpu=…" at the end of the process
@@ -22,6 +24,7 @@ import logging
 import os
 import resource
 import runpy
+import shutil
 import signal
 import sys
 import time
@@ -65,6 +68,8 @@ def _act(name, path=None):
     """Disturbs the process. Returns None."""
     if name == "RLIMIT_FSIZE":
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+    elif name == "COPY":
+        shutil.copytree(".", "../copy")
     elif name.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, name))
     else:

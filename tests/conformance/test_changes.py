@@ -153,18 +153,17 @@ def features(path):
 
 
 @promises.of("separate dev rows")
-def test_separate_dev_rows(row, untrained):
-    flags = dict(dev_file=None, dev_fraction=0.25, do_predict=False, test_file=None)
-    killed = interrupt(untrained, "step 2/6", **flags)
-    assert killed.code == -9, killed.err
-    trained_on = features(untrained.output / "train.tf_record")
-    done = untrained.train(**flags)
-    assert done.code == 0, done.err
-    assert sorted(features(untrained.output / "train.tf_record")) == sorted(trained_on)
-    evaluated = features(untrained.output / "eval.tf_record")[:4]
-    assert len(trained_on) == record(untrained.output)["train_data"]["examples"] == 12
+def test_separate_dev_rows(row, workspaces, tmp_path):
+    flags = dict(dev_file=None, dev_fraction=0.25, test_file=None)
+    work = workspaces(row, **flags, **TRAIN).killed.copy(tmp_path / "killed")
+    trained_on = features(work.output / "train.tf_record")
+    done = work.train(**flags, do_predict=False)
+    assert done.code == 0 and "step 1/6" not in done.err, done.err
+    assert sorted(features(work.output / "train.tf_record")) == sorted(trained_on)
+    evaluated = features(work.output / "eval.tf_record")[:4]
+    assert len(trained_on) == record(work.output)["train_data"]["examples"] == 12
     assert not set(evaluated) & set(trained_on)
-    lines = {line["line"] for line in table(untrained.output / "eval_predictions.csv")}
+    lines = {line["line"] for line in table(work.output / "eval_predictions.csv")}
     assert len(lines) == 4  # different lines of the training file
 
 

@@ -7,14 +7,16 @@ import time
 from outputs import contents, different_tensors, record, results
 import promises
 from rows import STEPS
-from runs import assert_same_run, interrupt
+from runs import KILL_MOMENT, assert_same_run, assert_same_training, interrupt
 import scripts as commands
 import tiny
+
+TRAIN = dict(do_eval=False, do_predict=False)
 
 
 @promises.of("killed between checkpoints")
 def test_killed_between_checkpoints(trained, untrained):
-    # Checkpoints are saved at the steps 0, 3, 6 and 8. In test_core.py, trainings are killed at step 4.
+    # Checkpoints are saved at the steps 0, 3, 6 and 8. test_core.py continues from step 4.
     for moment in (f"step 1/{STEPS}", f"step 8/{STEPS}"):
         killed = interrupt(untrained, moment)
         assert killed.code == -signal.SIGKILL and f"step 1/{STEPS}" in killed.err, killed.err
@@ -35,21 +37,21 @@ def test_killed_in_the_evaluation(trained, untrained):
 
 @promises.of("terminated")
 def test_terminated(trained, untrained):
-    ended = interrupt(untrained, f"step 4/{STEPS}", "SIGTERM")
+    ended = interrupt(untrained, KILL_MOMENT, "SIGTERM")
     assert ended.code == 128 + signal.SIGTERM and "Traceback" not in ended.err, ended.err
     assert (untrained.output / "model.ckpt-4.index").exists()
     assert record(untrained.output)["finished_step"] is None
-    done = untrained.train()
-    assert done.code == 0 and f"step 4/{STEPS}" not in done.err, done.err
-    assert_same_run(untrained, trained)
+    done = untrained.train(**TRAIN)
+    assert done.code == 0 and KILL_MOMENT not in done.err, done.err
+    assert_same_training(untrained, trained)
 
 
 @promises.of("two at once")
 def test_two_at_once(row, trained, untrained):
-    flags = row.training_flags()
-    stopped = untrained.start("tests/conformance/inside.py", f"step 4/{STEPS}", "SIGSTOP",
+    flags = row.training_flags(**TRAIN)
+    stopped = untrained.start("tests/conformance/inside.py", KILL_MOMENT, "SIGSTOP",
                               commands.ROOT / row.script, **flags)
-    while f"inside.py: step 4/{STEPS}" not in stopped.read("stderr"):
+    while f"inside.py: {KILL_MOMENT}" not in stopped.read("stderr"):
         time.sleep(0.01)
     before = contents(untrained.output)
     refused = commands.run_fresh(row.script, *tiny.flags(**flags), cwd=untrained.directory)
@@ -58,17 +60,17 @@ def test_two_at_once(row, trained, untrained):
     os.kill(stopped.pid, signal.SIGCONT)
     done = stopped.wait()
     assert done.code == 0, done.err
-    assert_same_run(untrained, trained)
+    assert_same_training(untrained, trained)
 
 
 @promises.of("full disk")
 def test_full_disk(trained, untrained):
-    failed = interrupt(untrained, f"step 4/{STEPS}", "RLIMIT_FSIZE")
+    failed = interrupt(untrained, KILL_MOMENT, "RLIMIT_FSIZE")
     assert failed.code == 1 and "Traceback" not in failed.err, failed.err
     assert "output/" in failed.err.split("error: ", 1)[1], failed.err
-    done = untrained.train()
+    done = untrained.train(**TRAIN)
     assert done.code == 0, done.err
-    assert_same_run(untrained, trained)
+    assert_same_training(untrained, trained)
 
 
 @promises.of("no directory")
@@ -81,7 +83,7 @@ def test_no_directory(untrained):
     assert contents(untrained.directory) == before
 
     # A directory with other files can be used. No file in it changes.
-    done = untrained.train(output_dir="data", do_eval=False, do_predict=False)
+    done = untrained.train(output_dir="data", **TRAIN)
     assert done.code == 0, done.err
     after = contents(untrained.directory)
     assert {name: after[name] for name in before} == before
