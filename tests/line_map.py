@@ -9,6 +9,7 @@ import collections
 import contextlib
 import difflib
 import json
+import linecache
 import os
 import pathlib
 import shutil
@@ -188,10 +189,12 @@ class Map(object):
         self._data = coverage.CoverageData(str(_DATA))
         self._data.read()
 
-    def files(self):
-        """Returns the paths of the files with lines, in the repository."""
-        paths = {os.path.relpath(path, ROOT) for path in self._data.measured_files()}
-        return sorted(path for path in paths if (DIRECTORY / "code" / path).exists())
+    def lines(self):
+        """Yields (path in the repository, line number of today, set of the tests that ran the line)."""
+        for path in sorted(os.path.relpath(path, ROOT) for path in self._data.measured_files()):
+            if (DIRECTORY / "code" / path).exists():
+                for line, tests in sorted(self.tests_by_line(path).items()):
+                    yield path, line, tests
 
     def tests_by_line(self, path):
         """Returns {line number of a file of today: set of the tests that ran the line}."""
@@ -206,8 +209,7 @@ class Map(object):
 def _write_summary():
     """Writes the seconds of each test, and the number of lines that only this test runs."""
     found = Map()
-    unique = collections.Counter(next(iter(tests)) for path in found.files()
-                                 for tests in found.tests_by_line(path).values() if len(tests) == 1)
+    unique = collections.Counter(next(iter(tests)) for _, _, tests in found.lines() if len(tests) == 1)
     summary = {test: {"seconds": round(seconds, 2), "unique_lines": unique[test]}
                for test, seconds in sorted(found.seconds.items())}
     (DIRECTORY / "tests.json").write_text(json.dumps(summary, indent=1))
@@ -215,9 +217,6 @@ def _write_summary():
 
 def print_lines(names):
     """Prints the lines that run only in tests whose names begin with one of `names`."""
-    found = Map()
-    for path in found.files():
-        texts = (ROOT / path).read_text().splitlines()
-        for line, tests in sorted(found.tests_by_line(path).items()):
-            if tests and all(test.startswith(tuple(names)) for test in tests):
-                print(f"{path}:{line}: {texts[line - 1].strip()}")
+    for path, line, tests in Map().lines():
+        if tests and all(test.startswith(tuple(names)) for test in tests):
+            print(f"{path}:{line}: {linecache.getline(str(ROOT / path), line).strip()}")

@@ -24,6 +24,7 @@ import argparse
 import ast
 import collections
 import contextlib
+import functools
 import hashlib
 import importlib
 import json
@@ -337,10 +338,13 @@ def _run(arguments):
     todo = {number: mutant for number, mutant in mutants.items()
             if mutant.key not in results and number in (arguments.only or mutants)}
     found = line_map.Map()
+    by_line = functools.cache(found.tests_by_line)
+    tasks = [(number, mutant, set(arguments.tests).union(
+        *(by_line(mutant.path).get(line, ()) for line in mutant.lines))) for number, mutant in todo.items()]
     importlib.import_module("tensorflow.compat.v1")  # once, for all forks
     with (tempfile.TemporaryDirectory(prefix="mutations-") as directory,
           multiprocessing.Pool(arguments.processes, _open_tree, [directory, found.seconds]) as pool):
-        for number, result in pool.imap_unordered(_check, _tasks(todo, found, arguments.tests)):
+        for number, result in pool.imap_unordered(_check, tasks):
             results[mutants[number].key] = result
             _RESULTS.write_text(json.dumps(results, indent=1))
             print(_describe(number, mutants[number], result), flush=True)
@@ -348,16 +352,6 @@ def _run(arguments):
         unusable = pool.apply(_failing, [sorted(finders)])
     known = {number: results[mutant.key] for number, mutant in mutants.items() if mutant.key in results}
     return _summarize(known, mutants, len(drawn), unusable)
-
-
-def _tasks(mutants, found, more_tests):
-    """Returns the arguments of `_check` for each mutant, in the order of their numbers."""
-    tasks = []
-    for path in {mutant.path for mutant in mutants.values()}:
-        by_line = found.tests_by_line(path)
-        tasks += [(number, mutant, {*more_tests}.union(*(by_line.get(line, ()) for line in mutant.lines)))
-                  for number, mutant in mutants.items() if mutant.path == path]
-    return sorted(tasks)
 
 
 def _summarize(results, mutants, number, unusable):
