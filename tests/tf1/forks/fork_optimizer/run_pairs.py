@@ -31,9 +31,7 @@ flags.DEFINE_float("learning_rate", 5e-5, "The highest learning rate.")
 flags.DEFINE_integer("num_train_steps", 1000, "Training steps.")
 flags.DEFINE_integer("num_warmup_steps", 100, "Steps of warm-up.")
 flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints.")
-flags.DEFINE_integer("num_shards", 3, "Files of training records.")
 flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
-flags.DEFINE_string("tpu_name", None, "Name of the TPU.")
 
 
 def write_shards(part, num_shards, tokenizer):
@@ -152,7 +150,7 @@ def main(_):
     tokenizer = tokenization.FullTokenizer(vocab_file=FLAGS.vocab_file, do_lower_case=True)
     resolver = None
     if FLAGS.use_tpu:
-        resolver = tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
+        resolver = tf.contrib.cluster_resolver.TPUClusterResolver()
     estimator = tf.contrib.tpu.TPUEstimator(
         model_fn=model_fn_builder(modeling.BertConfig.from_json_file(FLAGS.bert_config_file)),
         use_tpu=FLAGS.use_tpu,
@@ -164,7 +162,7 @@ def main(_):
         predict_batch_size=FLAGS.eval_batch_size)
 
     if FLAGS.do_train:
-        pattern = write_shards("train", FLAGS.num_shards, tokenizer)
+        pattern = write_shards("train", 3, tokenizer)
         estimator.train(input_fn_builder(pattern, is_training=True), max_steps=FLAGS.num_train_steps)
     if FLAGS.do_eval:
         result = estimator.evaluate(input_fn_builder(write_shards("dev", 1, tokenizer), is_training=False))
