@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from bertlib.data import columns
+from bertlib.data import row_fields
 from bertlib.system import files
 
 PREDICTIONS_FORMAT = "jsonl"  # unlike CSV, this format keeps the types of the values
@@ -61,7 +61,7 @@ def answer_row(fields: dict, answer: dict) -> dict:
     found = {"prediction" if name in ("label", "labels", "score") else name: value
              for name, value in answer.items()}
     found = _with_probabilities_as_columns(found)
-    renamed = columns.rename_fields(list(fields), found)
+    renamed = row_fields.rename_fields(list(fields), found)
     return {**{renamed[name]: value for name, value in fields.items()}, **found}
 
 
@@ -83,6 +83,6 @@ def read_predictions(directory: str) -> Any:
     rows = [json.loads(line) for line in lines if line]
     names = list(dict.fromkeys(name for row in rows for name in row))
     taken = {f"probability_{label}" for row in rows for label in row.get("probabilities") or ()}
-    renamed = columns.rename_fields(names, taken)
+    renamed = row_fields.rename_fields(names, taken)
     return table([_with_probabilities_as_columns({renamed[name]: value for name, value in row.items()})
                   for row in rows])

@@ -21,9 +21,6 @@ LOOKAHEAD_ROWS = 1000
 # Maps each value of the flag --header to the value of the argument `header` of `TextReader`. With None,
 # `TextReader` decides whether the first row is a header row.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
-# Maps each name that --delimiter accepts to the character that separates columns. With None, `TextReader`
-# determines the character from the first row. The flag also accepts the character itself.
-DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
 _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
@@ -55,16 +52,6 @@ def parse_columns(text, flag="--text_column", by_name=False):
             for column in columns]
 
 
-def is_delimiter(text):
-    """Returns whether a text is a valid value of --delimiter."""
-    return text in DELIMITERS or len(text) == 1 and text not in '"\r\n\0'
-
-
-def parse_delimiter(text):
-    """Returns the delimiter for a valid value of --delimiter: a character, or None for "auto"."""
-    return DELIMITERS.get(text, text)
-
-
 def column_arguments(setting, by_name=lambda flag: False):
     """Returns a dict with arguments of `TextReader`: `text`, `label`, `header`,
     `delimiter` and `encoding`.
@@ -81,7 +68,7 @@ def column_arguments(setting, by_name=lambda flag: False):
 
     return {"text": columns_of("text_column"), "label": columns_of("label_column"),
             "header": HEADER_VALUES[setting("header", "auto")],
-            "delimiter": parse_delimiter(setting("delimiter", "auto")),
+            "delimiter": tables.parse_delimiter(setting("delimiter", "auto")),
             "encoding": setting("encoding", "utf-8")}
 
 
@@ -147,81 +134,10 @@ def get_value(line, row, place):
 # --- Names -----------------------------------------------------------------------------------------------
 
 
-def field_names(header, texts, width):
-    """Returns the names of the fields of a row, a list of str without repetitions.
-
-    If the file has a header, the names are those in the header. Without a header, a text has the name in
-    `texts`, and any other field is named after its column, such as column_3. If two fields would have the
-    same name, a number is added to the name of the later field: text, text_2.
-
-    Args:
-      header: list of str, or None for a file without a header.
-      texts: {index of a column: name of a text}.
-      width: number of fields in the row.
-    """
-    names, header_names = [], set(header or ())
-    for place in range(width):
-        own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
-        plain = own or f"column_{place + 1}"
-        choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
-        names.append(next(name for name in choices
-                          if name not in names and (name == own or name not in header_names)))
-    return names
-
-
 def join_names(names):
     """Returns names as a part of a sentence, such as "text_a and text_b", or "a, b and c"."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
-
-
-class FieldReader:
-    """Converts each row of a file into {name of a field: text}."""
-
-    def __init__(self, header):
-        """Creates the reader of a file. `header` is the header row of the file, a list of str. It is None for
-        a file without a header row."""
-        self._header, self._names = header, {}
-
-    def __call__(self, values):
-        """Returns the fields of a row as {name: text}.
-
-        Args:
-          values: list of str; for JSON Lines, a dict. A value of the dict that is neither a text nor None
-            is converted to JSON.
-        """
-        if isinstance(values, dict):
-            return {name: value if value is None or isinstance(value, str) else
-                    json.dumps(value, ensure_ascii=False) for name, value in values.items()}
-        width = len(values)
-        if width not in self._names:
-            self._names[width] = field_names(self._header, {}, width)
-        return dict(zip(self._names[width], values))
-
-
-def rename_fields(names, taken):
-    """Renames the fields of an input if their names are already names of results in the same output.
-
-    A renamed field gets the prefix "input_". If the input already has a field with the prefixed name, the
-    prefix is added twice. Example: if a result has the name "label", the input fields "label" and
-    "input_label" become "input_input_label" and "input_label".
-
-    Args:
-      names: the names of the input's fields, without repetition.
-      taken: container of the names of the results.
-
-    Returns:
-      {name: new name}.
-    """
-    renamed = {}
-    used = set()
-    for name in names:
-        new = name
-        while new in taken or new in used or new != name and new in names:
-            new = f"input_{new}"
-        renamed[name] = new
-        used.add(new)
-    return renamed
 
 
 # --- Places ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 
-from bertlib.data import columns
+from bertlib.data import row_fields
 from bertlib.system import files
 
 FORMATS = ("csv", "jsonl")
@@ -21,7 +21,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     probability_LABEL for each label; is_right; loss; and a column for each of `PredictedRow.details`. In
     JSON Lines, one object "probabilities", {label: probability}, replaces the columns probability_LABEL, and
     several labels of an example are written as a list. If a column of the input has the same name as one of
-    the other columns, the column of the input is renamed, see `columns.rename_fields`.
+    the other columns, the column of the input is renamed, see `row_fields.rename_fields`.
 
     A number is written as the shortest text from which the same number can be read. The file has a temporary
     name until it is complete. Only one row at a time is in memory.
@@ -42,7 +42,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     numbers = [probabilities[""]] if "" in probabilities else ["probabilities"]
     ours = ["label", "prediction", *(probabilities.values() if is_csv else numbers), "is_right", "loss",
             *details]
-    renamed = columns.rename_fields(fields, ["line", *ours])
+    renamed = row_fields.rename_fields(fields, ["line", *ours])
     with (files.atomic_replacement(path, lambda: "The older results are unchanged.")
           as partial, files.open_file(partial, "wb") as stream):
         if is_csv:

@@ -21,6 +21,9 @@ from bertlib.system import files
 # {file extension: format}. Each file extension may be followed by .gz.
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 FORMATS = ("csv", "tsv", "jsonl")
+# Maps each name that --delimiter accepts to the character that separates columns. With None, the reader
+# determines the character from the first row. The flag also accepts the character itself.
+DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # Largest number of characters in a field. A longer field is an error: probably a quote is not closed, or the
 # file has no line ends.
 MAX_FIELD_CHARACTERS = 10**8
@@ -150,6 +153,16 @@ def open_table(path):
                              "download the file again.") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path} is not a gzip file, or is damaged: {error}.") from None
+
+
+def is_delimiter(text):
+    """Returns whether a text is a valid value of --delimiter."""
+    return text in DELIMITERS or len(text) == 1 and text not in '"\r\n\0'
+
+
+def parse_delimiter(text):
+    """Returns the delimiter for a valid value of --delimiter: a character, or None for "auto"."""
+    return DELIMITERS.get(text, text)
 
 
 def check_encoding(name):

@@ -1,15 +1,12 @@
-"""Checks that pre-training records, the pre-training and the fine-tuning use the same vocabulary.
+"""Loads the tokenizer of a run, and checks that the pre-training and the fine-tuning use the same vocabulary.
 
-The fingerprint of the vocabulary is stored in the manifest of the records and in each run.json. A run is
-refused if its vocabulary differs from the stored vocabulary: other entries, or another order.
+The fingerprint of the vocabulary is stored in each run.json. A run is refused if its vocabulary differs from
+the stored vocabulary: other entries, or another order. `pretraining_records` compares the vocabulary with the
+manifest of the records.
 """
 
-import json
-
-from bertlib.data import record_manifests
 from bertlib.runs import output_files, tokenizer_files
 from bertlib.runs.settings import require_file
-from bertlib.system import files
 from bertlib.system.files import read_json_object
 import tokenization
 
@@ -41,105 +38,6 @@ def check_against_start(settings, path, flag):
             f"vocabulary in {start.path}.")
 
 
-def _is_vocabulary(path, flag, expected):
-    """Returns whether a file is the vocabulary with the fingerprint `expected`. False if it is missing, or is
-    no vocabulary."""
-    try:
-        return files.exists(path) and output_files.hash_vocabulary(path, flag) == expected
-    except ValueError:
-        return False
-
-
-# --- The vocabulary of a pre-training's records ----------------------------------------------------------
-
-
-def resolve_from_records(settings, paths):
-    """Checks that the flags and the manifest of the records name the same vocabulary.
-
-    Sets flags that were not given: --do_lower_case gets the value in the manifest. If the flags name no
-    vocabulary, --vocab_file or --spm_model_file gets the path in the manifest, unless this file is missing or
-    was changed after the records were made.
-
-    Args:
-      settings: the `Settings` of a pre-training.
-      paths: list of str, the files of records.
-
-    Returns:
-      the fingerprint of the vocabulary for run.json; None if it is unknown.
-
-    Raises:
-      ValueError: the vocabulary of the records, or a setting of their tokenizer, differs from the vocabulary
-        in the flags and its files; or the records were made with two different vocabularies.
-    """
-    manifests = record_manifests.read(paths)
-    _check_one(manifests)
-    flag = _given_flag(settings)
-    path = flag and getattr(settings, flag)
-    if not manifests:
-        return output_files.hash_vocabulary(path, flag) if path else None
-    where, manifest = manifests[0]
-    token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and output_files.hash_vocabulary(path, flag) != token_hash:
-        known = f" ({entry['path']})" if entry else ""
-        raise ValueError(
-            f"--{flag}={path} differs from the vocabulary of the records{known}: other entries, or another "
-            f"order. The manifest {where} describes the vocabulary of the records. Pass that vocabulary, or "
-            f"write the records again with {path}.")
-    resolve_lower_case(settings, manifest["settings"].get("do_lower_case"), f"the records' manifest {where}")
-    if path is None and entry and _is_vocabulary(entry["path"], entry["flag"], token_hash):
-        settings.set_default(entry["flag"], entry["path"], f"the vocabulary of the records, see {where}")
-        path, flag = entry["path"], entry["flag"]
-    if flag == "vocab_file":
-        _check_tokenizer_files(settings, where, manifest["settings"])
-    return token_hash
-
-
-def _check_tokenizer_files(settings, where, recorded):
-    """Checks that the files of the tokenizer say the same about accents and Chinese characters as the
-    manifest of the records.
-
-    Args:
-      settings: the `Settings` of a pre-training with --vocab_file.
-      where: path of the manifest.
-      recorded: dict, the settings in the manifest.
-
-    Raises:
-      ValueError: the files differ from the manifest. A later fine-tuning would use the files, and so it would
-        tokenize its texts in another way than the texts of the records.
-    """
-    if "strip_accents" not in recorded:
-        return  # the tokenizer of the records was not made from files
-    directories = output_files.tokenizer_directories(settings, settings.vocab_file)
-    options = tokenizer_files.read(directories).options
-
-    def is_same(name, value):
-        # Without a value of strip_accents, the value of do_lower_case decides.
-        default = settings.do_lower_case if name == "strip_accents" else True
-        found, _ = options.get(name, (None, None))
-        return (default if found is None else found) == (default if value is None else value)
-
-    expected = {"strip_accents": recorded["strip_accents"],
-                "tokenize_chinese_chars": not recorded.get("keep_chinese")}
-    different = {name: value for name, value in expected.items() if not is_same(name, value)}
-    if different:
-        raise ValueError(f"According to {where}, the tokenizer of the records has the settings "
-                         f"{json.dumps(different)}, but the tokenizer files in {' and '.join(directories)} "
-                         "contain other settings or none. A later fine-tuning would tokenize its texts in "
-                         f"another way. Write these settings into {tokenizer_files.CONFIG} in the directory "
-                         f"of {settings.vocab_file}, or write the records again with this vocabulary.")
-
-
-def _check_one(manifests):
-    """Raises a ValueError if the manifests name different vocabularies, or different values of a setting of
-    the tokenizer. `manifests` is a list of (path, manifest)."""
-    for where, manifest in manifests[1:]:
-        for name in ("vocabulary", "do_lower_case", "strip_accents", "keep_chinese"):
-            if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
-                raise ValueError(f"According to {manifests[0][0]} and {where}, the records were written with "
-                                 f"two different values of {name}. Train only on records with the same "
-                                 f"{name}, or write some of the records again.")
-
-
 # --- The tokenizer of a command -------------------------------------------------------------------------
 
 
@@ -155,7 +53,7 @@ def check_vocabulary(settings, config):
       ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
         vocabulary of --init_checkpoint.
     """
-    flag = _given_flag(settings)
+    flag = given_flag(settings)
     if flag:
         path = require_file(settings, flag)
         if flag == "vocab_file":
@@ -165,7 +63,7 @@ def check_vocabulary(settings, config):
         check_against_start(settings, path, flag)
 
 
-def _given_flag(settings, flags=_FLAGS):
+def given_flag(settings, flags=_FLAGS):
     """Returns the name of the flag that names the vocabulary; None if no flag does.
 
     Raises:
@@ -194,7 +92,7 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
       ValueError, FileNotFoundError: the vocabulary is missing or does not fit, or flags contradict the files
         of the model.
     """
-    flag = _given_flag(settings, flags)
+    flag = given_flag(settings, flags)
     if flag is None:
         raise ValueError("--vocab_file or --spm_model_file is required.")
     path = require_file(settings, flag)

@@ -8,7 +8,7 @@ import threading
 
 from absl import logging
 
-from bertlib.data import columns, tables
+from bertlib.data import columns, row_fields, tables
 from bertlib.data.prediction_files import format_csv_row
 from bertlib.estimator import replica_sync
 from bertlib.serving import prediction_inputs
@@ -226,7 +226,7 @@ class AnswerTable:
         self._fields, self._has_errors = list(fields), has_errors
         self._csv_safe, self._label_separator = csv_safe, label_separator
         self._probabilities = [f"probability_{label}" for label in labels]
-        self._read_fields = columns.FieldReader(None)
+        self._read_fields = row_fields.FieldReader(None)
         self._is_first = True  # whether no usable line has been checked yet, see `find_problem`
         self._columns = None  # columns that contain the answer; None before the first answer
         self._waiting = []  # unusable lines before the first answer; not written yet
@@ -302,7 +302,7 @@ class AnswerTable:
         names = [name for name in dict.fromkeys([*answer, *self._probabilities]) if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
         self._fields += [name for name in item.fields if name not in self._fields]
-        renamed = columns.rename_fields(self._fields, self._columns)
+        renamed = row_fields.rename_fields(self._fields, self._columns)
         waiting, self._waiting = self._waiting, []
         return self._row([*renamed.values(), *self._columns]) + "".join(
             self.format(*pair) for pair in waiting)

@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import NamedTuple
 
-from bertlib.data import columns, faults, header_rows, tables
+from bertlib.data import columns, faults, header_rows, row_fields, tables
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
@@ -172,7 +172,7 @@ class InputReader:
             if isinstance(row.values, list):
                 if width not in names:
                     texts = dict(zip(rows.text_places, self._fields))
-                    names[width] = columns.field_names(rows.place.names, texts, width)
+                    names[width] = row_fields.field_names(rows.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
             yield Input(row.line, fields, row.texts, row.problem)
 
@@ -188,7 +188,7 @@ def format_answer(item, answer):
     """Returns an answer as a line of JSON, with the keys of the answer before the fields of the input.
 
     If an input field has the same name as a key of the answer, the field is renamed; see
-    `columns.rename_fields`.
+    `row_fields.rename_fields`.
 
     Args:
       item: an `Input`.
@@ -197,7 +197,7 @@ def format_answer(item, answer):
     Raises:
       ValueError: a number of the answer is NaN or infinite. JSON has no such numbers.
     """
-    renamed = columns.rename_fields(item.fields, answer)
+    renamed = row_fields.rename_fields(item.fields, answer)
     return to_json(item, {**answer, **{renamed[name]: value for name, value in item.fields.items()}})
 
 

@@ -4,8 +4,7 @@ A function returns a group whose default, heading or meaning differs between com
 """
 
 from bertlib.data import prediction_files
-from bertlib.data.columns import is_delimiter
-from bertlib.data.tables import check_encoding
+from bertlib.data.tables import check_encoding, is_delimiter
 from bertlib.estimator import step_config
 from bertlib.runs.entries import (
     INPUT,

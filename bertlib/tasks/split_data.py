@@ -2,6 +2,8 @@
 the development set of a trained model again.
 """
 
+import hashlib
+import json
 import os
 
 from absl import logging
@@ -95,6 +97,17 @@ def describe(settings, count_dev_examples):
 
 
 # --- Examples --------------------------------------------------------------------------------------------
+
+
+def hash_values(*values):
+    """Returns the digest of strings, in hex. The strings may contain lone surrogates."""
+    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
+
+
+def row_digest(row):
+    """Returns the digest of a row's texts and label, in hex."""
+    label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
+    return hash_values(row.text_a, row.text_b, label)
 
 
 def draw_examples(settings, split, examples, digest):

@@ -13,8 +13,9 @@ import pytest
 import tiny
 
 from bertlib.data import record_manifests
-from bertlib.runs import model_directory, output_files, vocabularies
+from bertlib.runs import model_directory, output_files
 from bertlib.runs.settings import Settings
+from bertlib.tasks.pretraining import pretraining_records
 
 ROW = "pre-training"
 MANIFEST = "train.tfrecord.manifest.json"
@@ -33,7 +34,7 @@ def reordered(model, path):
 def resolve(*paths, vocab_file=None):
     """Returns (hash of the vocabulary of some records, the settings of the run)."""
     settings = Settings({"vocab_file": vocab_file, "spm_model_file": None, "do_lower_case": None}, set())
-    return vocabularies.resolve_from_records(settings, list(map(str, paths))), settings
+    return pretraining_records.resolve_vocabulary(settings, list(map(str, paths))), settings
 
 
 def test_a_pre_training_takes_the_vocabulary_of_its_records(untrained):

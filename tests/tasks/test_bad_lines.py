@@ -11,7 +11,7 @@ import types
 from helpers import write_file
 import pytest
 
-from bertlib.data import columns, faults, tables
+from bertlib.data import faults, tables
 from bertlib.runs import targets
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import split_data
@@ -117,7 +117,7 @@ def test_the_text_in_the_table_is_truncated(tmp_path):
 
 @pytest.mark.parametrize("value", ["", '"', "\n", "\r", "\0", "commas", "||"])
 def test_other_delimiters_are_refused(value):
-    assert not columns.is_delimiter(value)
+    assert not tables.is_delimiter(value)
 
 
 # In UTF-16, U+0A00 to U+0AFF and U+010A contain a byte 0x0a. U+2028 and \x85 do not end a line.

@@ -5,7 +5,7 @@ import gzip
 from helpers import write_file
 import pytest
 
-from bertlib.data import columns, text_keys
+from bertlib.data import columns, row_fields, text_keys
 from bertlib.tasks.classification import row_examples
 
 
@@ -25,8 +25,8 @@ def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_
 
 def test_a_missing_value_of_a_further_column_stays_missing():
     row = {"text": "a cat", "note": None, "size": 3, "tags": [None, "é"]}
-    assert columns.FieldReader(None)(row) == {"text": "a cat", "note": None, "size": "3",
-                                              "tags": '[null, "é"]'}
+    assert row_fields.FieldReader(None)(row) == {"text": "a cat", "note": None, "size": "3",
+                                             "tags": '[null, "é"]'}
 
 
 @pytest.mark.parametrize("name, content", [

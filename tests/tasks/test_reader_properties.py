@@ -19,7 +19,7 @@ from bertlib.data import tables
 from bertlib.runs import model_directory
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, split_data
-from bertlib.tasks.classification import choice_data, row_examples
+from bertlib.tasks.classification import choice_data, row_examples, sources
 from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagged_json_lines
 import modeling
@@ -41,7 +41,7 @@ def tokenizer(directory):
 
 def model(kind, settings, path, tokenizer, labels=None):
     """Returns the `ModelDirectory` of a training with these settings on this file."""
-    record = {"task": row_examples.TASK, "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
+    record = {"task": sources.OWN_DATA, "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
               "files": {"dev_file": path}}
     config = modeling.BertConfig.from_dict(tiny.CONFIG)
     return model_directory.ModelDirectory("out", kind.replace(" ", "_"), config, None, tokenizer, labels,

@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from bertlib.data import columns, tables
+from bertlib.data import row_fields, tables
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.runs import checks, run_record
 from bertlib.runs.settings import require_file
@@ -150,7 +150,7 @@ def predicted_rows(file, outputs, lengths):
       lengths: list of int, see `choice_data.write_features`.
     """
     names = choice_data.label_names(choice_data.count_endings(file))
-    read_fields, rows = columns.FieldReader(file.names), []
+    read_fields, rows = row_fields.FieldReader(file.names), []
     for row, output, length in zip(file.rows, outputs, lengths, strict=True):
         # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
         # 0.10000000149.

@@ -9,6 +9,7 @@ the metric is 0.
 
 import numpy as np
 
+from bertlib.data import label_lists
 from bertlib.data.prediction_tables import Scored
 
 # The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
@@ -307,12 +308,18 @@ def score_classes(table):
                    (right == predicted).tolist())
 
 
-def score_sets(table, members):
+def members(value, table):
+    """Returns the set of the labels in a field of a `prediction_tables.Table`, which is a text or a list."""
+    if isinstance(value, list):
+        return set(map(str, value))
+    return set(label_lists.read(value or "", table.separator, table.labels).names)
+
+
+def score_sets(table):
     """Returns the `prediction_tables.Scored` of a table with any number of labels in a row.
 
     Args:
       table: a `prediction_tables.Table`.
-      members: function that takes a field and the table, and returns the set of the labels in the field.
 
     Raises:
       ValueError: a label is unknown.

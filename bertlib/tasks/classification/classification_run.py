@@ -12,13 +12,13 @@ from bertlib.runs import output_files, run_record, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import PHASES, require_data_dir, sample_path
 from bertlib.tasks import split_data
-from bertlib.tasks.classification import classifier_data, custom_task, dev_split, row_examples, task_module
+from bertlib.tasks.classification import classifier_data, sources, task_module
 from bertlib.tasks.classification.classifier_data import DataProcessor
 from bertlib.tasks.classification.classifier_features import check_examples
 
 
 def find_source(settings, suffix=""):
-    """Returns the `custom_task.Source` for --task_name, for --task_module or for the user's own data.
+    """Returns the `sources.Source` for --task_name, for --task_module or for the user's own data.
 
     Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
     whose values are in the record of the training; and --data_dir, whose default is the directory of this
@@ -33,11 +33,13 @@ def find_source(settings, suffix=""):
     """
     if task_module.is_given(settings):
         source = _load_module(settings, suffix)
-    elif custom_task.is_given(settings):
+    elif sources.is_given(settings):
+        # The readers of CSV, TSV and JSON Lines are loaded only by runs on the user's own data.
+        from bertlib.tasks.classification import custom_task
         source = custom_task.read(settings, suffix)
     else:
         processor = _known_task(settings, suffix)
-        source = custom_task.Source(processor, _create_target(settings, processor))
+        source = sources.Source(processor, _create_target(settings, processor))
     if settings.is_given("xnli_language") and not isinstance(source.processor, classifier_data.XnliProcessor):
         raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task XNLI. "
                          "Leave the flag out.")
@@ -45,20 +47,20 @@ def find_source(settings, suffix=""):
 
 
 def _load_module(settings, suffix):
-    """Returns the `custom_task.Source` for --task_module."""
+    """Returns the `sources.Source` for --task_module."""
     processor, content, recorded = task_module.load(settings)
     is_default = settings.output_dir is None
     if is_default:
-        settings.set_default("output_dir", custom_task.default_directory(settings.task_module, suffix))
+        settings.set_default("output_dir", sources.default_directory(settings.task_module, suffix))
     settings.task_name, settings.task_type = task_module.TASK, processor.task_type
-    custom_task.choose_phases(settings, lambda split: _provides(processor, split))
-    run_record.inherit_settings(settings, *row_examples.TASK_TYPES, without=("task_name", "task_type"))
+    sources.choose_phases(settings, lambda split: _provides(processor, split))
+    run_record.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "task_type"))
     if settings.data_dir is not None:
         require_data_dir(settings.data_dir)
     if is_default:
-        custom_task.refuse_other_file(settings, "task_module", lambda record: (
+        sources.refuse_other_file(settings, "task_module", lambda record: (
             recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
-    return custom_task.Source(processor, _create_target(settings, processor), {"task_module": recorded},
+    return sources.Source(processor, _create_target(settings, processor), {"task_module": recorded},
                   {output_files.TASK_MODULE: content})
 
 
@@ -73,8 +75,8 @@ def _known_task(settings, suffix):
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    run_record.inherit_settings(settings, *row_examples.TASK_TYPES)
-    if settings.task_name == row_examples.TASK:
+    run_record.inherit_settings(settings, *sources.TASK_TYPES)
+    if settings.task_name == sources.OWN_DATA:
         raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                          "Name a file with --dev_file or --test_file.")
     if settings.task_name == task_module.TASK:
@@ -114,9 +116,9 @@ def _create_target(settings, processor):
         twice, or returns a label that cannot be written into files; or a flag is not for this type of task.
     """
     declared, name = task_declaration(processor), type(processor).__name__
-    if declared.task_type not in row_examples.TASK_TYPES:
+    if declared.task_type not in sources.TASK_TYPES:
         raise ValueError(f"{name}.task_type is {declared.task_type!r}. It must be one of "
-                         f"{', '.join(row_examples.TASK_TYPES)}.")
+                         f"{', '.join(sources.TASK_TYPES)}.")
     kind = targets.find(declared.task_type)
     if declared.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
         declared.metrics = tuple(kind.metric_names)[:2]
@@ -126,7 +128,7 @@ def _create_target(settings, processor):
                          f"only these metrics: {', '.join(kind.metric_names)}. Declare only metrics from "
                          "this list.")
     if kind.is_score:
-        return custom_task.create_target(settings, kind, None)
+        return sources.create_target(settings, kind, None)
     labels = ()
     with contextlib.suppress(NotImplementedError):
         labels = processor.get_labels() or ()
@@ -134,7 +136,7 @@ def _create_target(settings, processor):
     if isinstance(labels, str) or not names or len(set(names)) < len(labels):
         raise ValueError(f"{name}.get_labels() returns {labels!r:.200}. It must return a list that contains "
                          "each label of the task exactly once. A label is a text without control characters.")
-    return custom_task.create_target(settings, kind, names)
+    return sources.create_target(settings, kind, names)
 
 
 def read_examples(settings, processor, target):
@@ -165,7 +167,7 @@ def read_examples(settings, processor, target):
             known = labels if name == "test" and labels is not None else [target.default_label] * len(rows)
             rows = list(map(_with_label, rows, known))
         check_examples(rows, target)
-        examples[name] = split_data.draw_examples(settings, name, rows, dev_split.row_digest)
+        examples[name] = split_data.draw_examples(settings, name, rows, split_data.row_digest)
     if settings.do_train and settings.max_train_examples and (
             len({str(example.label) for example in examples["train"]}) < 2):
         raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
@@ -208,7 +210,7 @@ def list_files(settings, declared):
     """Returns the data files of a run, as {name of a flag: list of paths}. `declared` is the result of
     `task_declaration`."""
     if settings.data_dir is None:
-        return custom_task.list_files(settings)
+        return sources.list_files(settings)
     names = [name for names in declared.file_names().values() for name in names]
     return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 

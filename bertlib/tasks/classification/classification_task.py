@@ -40,7 +40,7 @@ class Classification(task.Task):
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
-      source: the `custom_task.Source`, after `resolve`.
+      source: the `sources.Source`, after `resolve`.
       data: see `classification_run.read_examples`, after `read`.
     """
 

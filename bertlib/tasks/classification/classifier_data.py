@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from absl import logging
 
-from bertlib.data import columns, tables
+from bertlib.data import row_fields, tables
 from bertlib.data.tables import RowError
 from bertlib.runs import targets
 from bertlib.system import files
@@ -392,7 +392,7 @@ class DataProcessor:
         if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
-        examples, fields_of = [], columns.FieldReader(lines[0] if layout.header else None)
+        examples, fields_of = [], row_fields.FieldReader(lines[0] if layout.header else None)
         for i, row in layout.rows(lines, self.language):
             label = 0.0 if labels is None else labels[0]
             if layout.label is not None:

@@ -1,61 +1,16 @@
 """Reads the user's own data for a classification or regression (--train_file, --dev_file, --test_file), and
 determines the labels."""
 
-from collections.abc import Sequence
-import os
-from typing import NamedTuple
-
 from absl import logging
 
 from bertlib.data import tables, text_keys
 from bertlib.data.columns import check_header_flag
 from bertlib.runs import output_files, run_record, targets
-from bertlib.runs.settings import PHASES, require_file
-from bertlib.system import files
+from bertlib.runs.settings import require_file
 from bertlib.tasks import head_labels, split_data
-from bertlib.tasks.classification import dev_split, row_examples, text_targets
+from bertlib.tasks.classification import dev_split, row_examples, sources
 
-_FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-_PHASE_OF = dict(zip(_FILES, PHASES))
-_FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
-          "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 _MAX_LISTED = 30
-
-
-class Source(NamedTuple):
-    """The source of a run's examples.
-
-    Attributes:
-      processor: the processor of the task.
-      target: the target of the task's model, see `text_targets`.
-      recorded: {name of a field of run.json: value} that describe the source.
-      files: {name: content in bytes} of files that a training writes to its output directory.
-      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
-    """
-
-    processor: object
-    target: object
-    recorded: dict = {}  # noqa: RUF012
-    files: dict = {}  # noqa: RUF012
-    skipped: Sequence = ()
-
-
-def is_given(settings):
-    """Returns whether the command line contains flags for the user's own data.
-
-    Raises:
-      ValueError: the command line contains flags for the user's own data and also --task_name.
-    """
-    names = given_flags(settings)
-    if names and settings.task_name:
-        raise ValueError(f"--{names[0]} is for your own data, but --task_name={settings.task_name} is a "
-                         "known task with fixed files. Leave one of these two flags out.")
-    return bool(names)
-
-
-def given_flags(settings):
-    """Returns the names of the flags on the command line that belong to the user's own data."""
-    return [name for name in _FLAGS if settings.is_given(name)]
 
 
 def read(settings, suffix=""):
@@ -75,18 +30,18 @@ def read(settings, suffix=""):
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
     _check_files(settings)
-    settings.task_name = row_examples.TASK
+    settings.task_name = sources.OWN_DATA
     is_default = settings.output_dir is None
     if is_default:
-        first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
-        settings.set_default("output_dir", default_directory(first, suffix))
-    choose_phases(settings, lambda split: _has_file(settings, split))
-    for split, phase in _PHASE_OF.items():
+        first = next(getattr(settings, name) for name in sources.FILES.values() if getattr(settings, name))
+        settings.set_default("output_dir", sources.default_directory(first, suffix))
+    sources.choose_phases(settings, lambda split: _has_file(settings, split))
+    for split, phase in sources.PHASE_OF.items():
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""
-            raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
+            raise ValueError(f"--{sources.FILES[split]}{other} is required with --{phase}=true.")
     record = settings.trained and settings.trained.record
-    run_record.inherit_settings(settings, *row_examples.TASK_TYPES, without=("task_name", "dev_fraction"))
+    run_record.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
@@ -96,94 +51,20 @@ def read(settings, suffix=""):
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
             settings.set_default(name, ",".join(map(str, columns)))
-    target = create_target(settings, kind, labels)
+    target = sources.create_target(settings, kind, labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
     processor = row_examples.CustomProcessor(splits, target)
     if is_default:
-        refuse_other_file(settings, "train_file", lambda record: (
+        sources.refuse_other_file(settings, "train_file", lambda record: (
             run_record.describe_examples(split_data.draw_examples(
-                settings, "train", processor.get_train_examples(None), dev_split.row_digest))
+                settings, "train", processor.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
     recorded, contents = {}, {}
     if stored_rows:
         recorded["dev_rows"] = stored_rows.recorded
         contents[output_files.DEV_ROWS] = stored_rows.content.encode()
-    return Source(processor, target, recorded, contents, reader.skipped)
-
-
-def list_files(settings):
-    """Returns the paths of the user's files as a dict {name of the flag: list with one path}."""
-    return {name: [getattr(settings, name)] for name in (*_FILES.values(), "label_file")
-            if getattr(settings, name)}
-
-
-# --- Shared with task modules ----------------------------------------------------------------------------
-
-
-def default_directory(path, suffix):
-    """Returns the default --output_dir of a run, which is named after a file of the user."""
-    name = os.path.basename(path)
-    name = name[:-len(".gz")] if name.lower().endswith(".gz") else name
-    return files.path_beside(os.path.join("output", os.path.splitext(name)[0]), suffix)
-
-
-def choose_phases(settings, has_examples):
-    """If no phase was given, turns on each phase that has examples.
-
-    Args:
-      settings: a `Settings`.
-      has_examples: function that takes "train", "dev" or "test".
-    """
-    if not any(settings.is_given(phase) for phase in PHASES):
-        for split, phase in _PHASE_OF.items():
-            if has_examples(split):
-                settings.set_default(phase, True)
-    settings.choose_phases()
-
-
-def create_target(settings, kind, labels):
-    """Returns the target of a run, see `text_targets`.
-
-    Args:
-      settings: a `Settings`. A multi-label target contains the values of --threshold and --label_separator.
-      kind: class of the target.
-      labels: list of str; None for a regression.
-
-    Raises:
-      ValueError: a flag is not for this type of task, or a label contains the separator of labels.
-    """
-    if not kind.is_multilabel:
-        for name in filter(settings.is_given, ("threshold", "label_separator")):
-            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
-                             f"--task_type={kind.name}. Leave --{name} out.")
-        return text_targets.create_target(labels)
-    for label in labels:
-        if settings.label_separator in label:
-            raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
-                             "separates labels. Pass another --label_separator.")
-    return kind(labels, settings.threshold, settings.label_separator)
-
-
-def refuse_other_file(settings, flag, is_same):
-    """Checks that the default --output_dir contains no training on a different file. The default directory
-    is named after a file, so two files of the same name have the same default directory.
-
-    Args:
-      settings: a `Settings`.
-      flag: name of the flag with the file.
-      is_same: function that takes the record of the training. It returns whether the content was the same.
-
-    Raises:
-      ValueError: the default --output_dir contains a training on a different file.
-    """
-    record, path = settings.directory.trained_record, getattr(settings, flag)
-    trained = settings.do_train and record and record.get("files", {}).get(flag)
-    if trained and trained != os.path.abspath(path) and not is_same(record):
-        raise ValueError(f"--{flag}={path}: the default output directory, {settings.output_dir}, already "
-                         f"contains a training on a different file, {trained}. Name another directory with "
-                         f"--output_dir. To continue that training with {path}, pass "
-                         f"--output_dir={settings.output_dir}.")
+    return sources.Source(processor, target, recorded, contents, reader.skipped)
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -197,7 +78,7 @@ def _check_files(settings):
                          "two flags out.")
     if settings.dev_fraction is not None and not settings.train_file:
         raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
-    if not any(getattr(settings, name) for name in _FILES.values()):
+    if not any(getattr(settings, name) for name in sources.FILES.values()):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
 
@@ -209,7 +90,7 @@ def _has_file(settings, split):
         dev_split.take_fraction(settings)
         if settings.dev_fraction is not None:
             return True
-    return bool(getattr(settings, _FILES[split]))
+    return bool(getattr(settings, sources.FILES[split]))
 
 
 def _check_flags(settings, kind, reader):
@@ -231,7 +112,7 @@ def _check_flags(settings, kind, reader):
     if len(reader.label or ()) > 1 and not kind.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
                          f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
-    named = [getattr(settings, name) for name in _FILES.values() if getattr(settings, name)]
+    named = [getattr(settings, name) for name in sources.FILES.values() if getattr(settings, name)]
     if (settings.is_given("delimiter") and reader.delimiter not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
         raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "

@@ -8,8 +8,6 @@ to other lines of the training file.
 """
 
 import collections
-import hashlib
-import json
 import os
 from typing import NamedTuple
 
@@ -18,7 +16,9 @@ from absl import logging
 from bertlib.data import text_keys
 from bertlib.runs import output_files, run_record
 from bertlib.system import files
-from bertlib.tasks.classification.row_examples import TASK, count_labels, label_names
+from bertlib.tasks.classification import sources
+from bertlib.tasks.classification.row_examples import count_labels, label_names
+from bertlib.tasks.split_data import hash_values, row_digest
 
 
 class DevSplit(NamedTuple):
@@ -60,7 +60,7 @@ def stratified_split(split, fraction):
     """
     rows, groups = split.rows, {}
     for index in sorted(range(len(rows)), key=lambda index: row_digest(rows[index])):
-        groups.setdefault(_digest(*text_key_of_row(rows[index])), []).append(index)
+        groups.setdefault(hash_values(*text_key_of_row(rows[index])), []).append(index)
     groups = [groups[key] for key in sorted(groups)]
     strata = dict(zip(map(tuple, groups), _strata([rows[group[0]] for group in groups])))
     sizes = collections.Counter(strata.values())
@@ -83,17 +83,6 @@ def text_key_of_row(row):
     """Returns the key of a row's texts. Rows with equal keys are in the same set: either all in
     the training set, or all in the development set."""
     return text_keys.text_key(row.text_a, row.text_b)
-
-
-def _digest(*values):
-    """Returns the digest of strings, in hex. The strings may contain lone surrogates."""
-    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
-
-
-def row_digest(row):
-    """Returns the digest of a row's texts and label, in hex."""
-    label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
-    return _digest(row.text_a, row.text_b, label)
 
 
 def _strata(rows):
@@ -189,7 +178,7 @@ def _find_earlier_training(settings):
     record = directory and directory.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.
-    return directory, record if record and record["task"] == TASK else None
+    return directory, record if record and record["task"] == sources.OWN_DATA else None
 
 
 def format_dev_rows(split):

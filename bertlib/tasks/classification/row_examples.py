@@ -3,16 +3,12 @@
 import collections
 from typing import NamedTuple
 
-from bertlib.data import columns, faults, header_rows, label_lists, tables, text_keys
+from bertlib.data import columns, faults, header_rows, label_lists, row_fields, tables, text_keys
 from bertlib.data.tables import RowError, parse_number
 from bertlib.runs import targets
 from bertlib.system import files
 from bertlib.tasks.classification import text_targets
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample, SourceRow
-
-TASK = "own data"  # name of the task in run.json
-# The types of tasks.
-TASK_TYPES = ("classification", "regression", "multilabel")
 
 
 def create_reader(task_type, setting, by_name=lambda flag: False):
@@ -501,7 +497,7 @@ class CustomProcessor(DataProcessor):
 
     def load_examples(self, data_dir, split, set_type=None):
         part = self._parts[split]
-        fields_of, examples = columns.FieldReader(part.names), []
+        fields_of, examples = row_fields.FieldReader(part.names), []
         for row in part.rows:
             examples.append(InputExample(f"{split}-{row.line}", row.text_a, row.text_b,
                                          self._target.default_label if row.label is None else row.label))

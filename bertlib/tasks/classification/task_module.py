@@ -17,7 +17,7 @@ from absl import logging
 from bertlib.runs import output_files
 from bertlib.runs.settings import PHASES, require_file
 from bertlib.system import files, fingerprints
-from bertlib.tasks.classification import classifier_data, custom_task
+from bertlib.tasks.classification import classifier_data, sources
 from bertlib.tasks.task import Task
 
 TASK = "task module"  # name of the task in run.json
@@ -37,7 +37,7 @@ def is_given(settings):
       ValueError: flags exclude each other; or --output_dir contains a training with a task module, and the
         run would continue this training, but --task_module was not given.
     """
-    others = [name for name in ("task_name", *custom_task.given_flags(settings))
+    others = [name for name in ("task_name", *sources.given_flags(settings))
               if settings.is_given(name) and name not in _SHARED_FLAGS]
     if settings.task_module:
         _refuse(settings, others)

@@ -34,15 +34,19 @@ import functools
 import importlib
 import math
 
-from bertlib.data import example_encoding, label_lists, prediction_rows
+from bertlib.data import example_encoding, prediction_rows
 from bertlib.runs import targets
-from bertlib.tasks.classification import classification_metrics
 
 
 def _module(name):
     """Returns another module of this package. It is imported at its first use: it imports this module, or
     loads TensorFlow."""
     return importlib.import_module(f"bertlib.tasks.classification.{name}")
+
+
+def _metrics():
+    """Returns the module of the metrics. A run that only trains does not load it."""
+    return _module("classification_metrics")
 
 
 _NAME = "label_ids"
@@ -96,7 +100,7 @@ class _TextTarget(targets.Target):
     def constant_warning(self, labels, predictions):
         """Returns a warning (str) if the predictions for all examples are the same, otherwise None. The
         arguments are lists of the `label` and the `prediction` of `prediction_rows.PredictedRow`s."""
-        return classification_metrics.constant_answer_warning(labels, predictions)
+        return _metrics().constant_answer_warning(labels, predictions)
 
 
 class _PublishedTarget(_TextTarget):
@@ -146,14 +150,14 @@ class SingleLabel(_PublishedTarget):
         return self.labels[prediction.argmax()]
 
     def losses(self, labels, outputs):
-        return classification_metrics.class_losses(labels, outputs)
+        return _metrics().class_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return classification_metrics.evaluate_classes(labels, outputs, losses)
+        return _metrics().evaluate_classes(labels, outputs, losses)
 
     def details(self, labels, outputs):
-        matrix = classification_metrics.class_matrix(labels, outputs)
-        return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
+        matrix = _metrics().class_matrix(labels, outputs)
+        return {"labels": _metrics().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                     matrix.sum(0))}
 
     def metric_names_of_labels(self):
@@ -182,7 +186,7 @@ class SingleLabel(_PublishedTarget):
 
     @classmethod
     def score_table(cls, table):
-        return classification_metrics.score_classes(table)
+        return _metrics().score_classes(table)
 
 
 class Score(_PublishedTarget):
@@ -211,13 +215,13 @@ class Score(_PublishedTarget):
         return float(prediction)
 
     def losses(self, labels, outputs):
-        return classification_metrics.score_losses(labels, outputs)
+        return _metrics().score_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return classification_metrics.evaluate_scores(labels, outputs, losses)
+        return _metrics().evaluate_scores(labels, outputs, losses)
 
     def details(self, labels, outputs):
-        return classification_metrics.errors(labels, outputs)
+        return _metrics().errors(labels, outputs)
 
     @classmethod
     def of_model(cls, model):
@@ -233,7 +237,7 @@ class Score(_PublishedTarget):
         return f"score {self.predicted_label(prediction):.3f}"
 
     def constant_warning(self, labels, predictions):
-        return classification_metrics.constant_scores_warning(labels, predictions)
+        return _metrics().constant_scores_warning(labels, predictions)
 
     def create_head(self):
         return _module("classification_head").Regressor()
@@ -246,7 +250,7 @@ class Score(_PublishedTarget):
 
     @classmethod
     def score_table(cls, table):
-        return classification_metrics.score_numbers(table)
+        return _metrics().score_numbers(table)
 
 
 class MultiLabel(_TextTarget):
@@ -298,14 +302,14 @@ class MultiLabel(_TextTarget):
         return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
     def losses(self, labels, outputs):
-        return classification_metrics.set_losses(labels, outputs)
+        return _metrics().set_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return classification_metrics.evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
+        return _metrics().evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
 
     def details(self, labels, outputs):
-        return {"labels": classification_metrics.label_scores(
-            self.labels, *classification_metrics.count_sets(labels, outputs >= self.threshold))}
+        return {"labels": _metrics().label_scores(
+            self.labels, *_metrics().count_sets(labels, outputs >= self.threshold))}
 
     def metric_names_of_labels(self):
         return {**self.metric_names, "f1_macro": f"macro F1 of {self.size} labels"}
@@ -329,15 +333,8 @@ class MultiLabel(_TextTarget):
         return True
 
     @classmethod
-    def members(cls, value, table):
-        """Returns the set of the labels in a field of a table, which is a text or a list."""
-        if isinstance(value, list):
-            return set(map(str, value))
-        return set(label_lists.read(value or "", table.separator, table.labels).names)
-
-    @classmethod
     def compared_label(cls, value, table):
-        return ", ".join(sorted(cls.members(value, table)))
+        return ", ".join(sorted(_metrics().members(value, table)))
 
     @classmethod
     def describe_metric(cls, name, labels):
@@ -345,13 +342,13 @@ class MultiLabel(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return classification_metrics.score_sets(table, cls.members)
+        return _metrics().score_sets(table)
 
 
 def _read_rows(model, path):
     """Returns the `row_examples.Split` of a file with the user's own data, see `read_dev_set`."""
     rows = _module("row_examples")
-    if model.task != rows.TASK:
+    if model.task != _module("sources").OWN_DATA:
         raise ValueError(f"the data files of the task {model.task} have an unknown format.")
     return rows.create_reader(model.kind, model.setting, lambda flag: model.has_named_columns).read(
         path, known=model.labels)

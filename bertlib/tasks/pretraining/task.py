@@ -103,7 +103,7 @@ class Pretraining(task.Task):
         settings = self.settings
         for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
             pretraining_records.check_records(settings, flag, self.paths[split], self.config)
-        self._vocabulary = vocabularies.resolve_from_records(
+        self._vocabulary = pretraining_records.resolve_vocabulary(
             settings, list(dict.fromkeys(itertools.chain(*self.paths.values()))))
         vocabularies.check_vocabulary(settings, self.config)
 
