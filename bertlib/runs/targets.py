@@ -42,7 +42,7 @@ NAMES, ANSWERS, COMMANDS = tuple(_TARGETS), tuple(_ANSWERS), tuple(_FLAGS)
 
 def find(name):
     """Returns the class of a target, a subclass of `Target`. `name` is one of `NAMES`."""
-    return _load(_TARGETS[name])
+    return load(_TARGETS[name])
 
 
 def find_all():
@@ -52,13 +52,13 @@ def find_all():
 
 def find_answers(task):
     """Returns the class of the answers of a task, see `answers.Answers`. `task` is one of `ANSWERS`."""
-    return _load(_ANSWERS[task])
+    return load(_ANSWERS[task])
 
 
 def find_flags(command):
     """Returns the flags of a command that trains, a tuple of entries; see `bertlib.runs.entries`.
     `command` is one of `COMMANDS`."""
-    return _load(_FLAGS[command])
+    return load(_FLAGS[command])
 
 
 @functools.cache
@@ -85,7 +85,8 @@ def is_path(name):
     return any(entry.is_path for entry in find_flag(name))
 
 
-def _load(name):
+def load(name):
+    """Returns a class or constant of a module of `bertlib.tasks`, such as "tagging.tagging_target.Tags"."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(f"bertlib.tasks.{module}"), attribute)
 

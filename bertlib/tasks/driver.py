@@ -9,11 +9,13 @@ import contextlib
 import functools
 import os
 
+from absl import logging
+
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import batches
-from bertlib.runs import checks, learning_curve, model_config, run_record
+from bertlib.data import batches, faults
+from bertlib.runs import checks, learning_curve, model_config, output_files, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, head_labels, model_checks, results
+from bertlib.tasks import estimator_setup, head_labels, model_checks
 from bertlib.tasks import head as task_head
 
 
@@ -140,7 +142,7 @@ class _Phases:
         """Trains, evaluates and predicts."""
         task = self._task
         if self._writes:
-            results.write_skipped_lines(self._settings, task.skipped)
+            _write_skipped_lines(self._settings, task.skipped)
         if self._settings.do_train:
             self._train()
         checkpoint = estimator_setup.evaluated_weights(self._settings) if task.splits() else None
@@ -188,3 +190,19 @@ class _Phases:
             drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),
             batch_totals=self._head.batch_totals if is_training else (),
             position_fields=task.position_fields if trims else ())
+
+
+def _write_skipped_lines(settings, skipped):
+    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
+
+    Args:
+      settings: a `Settings`.
+      skipped: list of `faults.Fault`.
+    """
+    if "skip_bad_lines" not in settings or not settings.skip_bad_lines:
+        return
+    directory = settings.output_dir if settings.do_train else settings.results_dir
+    path = os.path.join(directory, output_files.SKIPPED_LINES)
+    files.write_text(path, faults.format_table(skipped))
+    if skipped:
+        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))

@@ -1,15 +1,39 @@
-"""Writes and reads the metrics of an evaluation. Also writes its report and the skipped lines."""
+"""Computes the results of a task: `Results`. Also writes the metrics of an evaluation and its report."""
 
 import os
 
 from absl import logging
 
-from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
-from bertlib.runs import learning_curve, output_files
+from bertlib.runs import learning_curve
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.system import files
+
+
+class Results:
+    """Evaluates and predicts the splits of a task. For the methods, see the methods of `task.Task` with the
+    same names.
+
+    Attributes:
+      task: the `task.Task`.
+      settings, data, target: see `task.Task`.
+    """
+
+    def __init__(self, task):
+        self.task, self.settings, self.data, self.target = task, task.settings, task.data, task.target
+
+    def predict(self, split, inference):
+        raise NotImplementedError
+
+    def scores(self, split, inference):
+        return self.predict(split, inference)[1]
+
+    def assist(self, split, inference):
+        for _ in inference.rows():
+            pass
+
+    def write(self, split, inference):
+        raise NotImplementedError
 
 
 def write_metrics(settings, split, name, metrics, details=None):
@@ -33,22 +57,6 @@ def write_metrics(settings, split, name, metrics, details=None):
     if settings.do_train:
         OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], split, metrics)
     return combined
-
-
-def write_skipped_lines(settings, skipped):
-    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
-
-    Args:
-      settings: a `Settings`.
-      skipped: list of `faults.Fault`.
-    """
-    if "skip_bad_lines" not in settings or not settings.skip_bad_lines:
-        return
-    directory = settings.output_dir if settings.do_train else settings.results_dir
-    path = os.path.join(directory, output_files.SKIPPED_LINES)
-    files.write_text(path, faults.format_table(skipped))
-    if skipped:
-        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 
 
 # --- The report ------------------------------------------------------------------------------------------

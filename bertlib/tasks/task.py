@@ -1,15 +1,17 @@
 """The base class of the tasks. A task contains all that a command that trains does not share with the others:
 its flags and files, its head, its metrics and its results. `bertlib.tasks.driver` runs it. The modules of
-the tasks load no TensorFlow; their heads do.
+the tasks load no TensorFlow; their heads do. The tasks of this project have their results in separate
+modules, see `TaskWithResults`.
 """
 
 import abc
+import functools
 import os
 
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, unknown_tokens
-from bertlib.runs import model_config, output_files, run_record, vocabularies
+from bertlib.runs import model_config, output_files, run_record, targets, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import head_labels, split_data
 
@@ -250,6 +252,28 @@ class Task(abc.ABC):
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
                                            separator)
         logging.info("Table of the predictions: %s.", path)
+
+
+class TaskWithResults(Task):
+    """A task whose results are computed and written by a class of another module. A run loads this module
+    when it evaluates or predicts the first split."""
+
+    # Name of the subclass of `bertlib.tasks.results.Results`, such as "squad.squad_results.SquadResults".
+    results_class: str
+
+    @functools.cached_property
+    def results(self):
+        """The `results.Results` of the run."""
+        return targets.load(self.results_class)(self)
+
+    def scores(self, split, inference):
+        return self.results.scores(split, inference)
+
+    def assist(self, split, inference):
+        self.results.assist(split, inference)
+
+    def write(self, split, inference):
+        self.results.write(split, inference)
 
 
 def count_steps(settings, count, noun):

@@ -299,7 +299,7 @@ def test_metrics_that_cannot_be_used(find, returned, said, caplog):
     """)
     task = classification_task.Classification(settings)
     task.source, task.data = source, {"dev": []}
-    assert task._own_metrics("dev", [], ["eval_f1"]) == {}
+    assert task.results._own_metrics("dev", [], ["eval_f1"]) == {}
     assert re.search(said, str(task.failure)) and "compute_metrics: " in caplog.text
 
 

@@ -1,6 +1,25 @@
 """Metrics of the pre-training, computed from NumPy arrays."""
 
+import functools
+
 import numpy as np
+
+from bertlib.tasks import results
+
+
+class PretrainingResults(results.Results):
+    """The results of a `task.Pretraining`."""
+
+    def assist(self, split, inference):
+        self.scores(split, inference)
+
+    def scores(self, split, inference):
+        return inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
+            evaluate, vocab_size=self.task.config.vocab_size))
+
+    def write(self, split, inference):
+        metrics = self.scores(split, inference)
+        results.write_metrics(self.settings, "dev", "eval_results", metrics)
 
 
 def evaluate(batches, vocab_size):

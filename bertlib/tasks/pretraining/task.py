@@ -1,6 +1,5 @@
 """Contains the task of run_pretraining.py: predicts masked words and next sentences."""
 
-import functools
 import itertools
 import os
 
@@ -8,10 +7,9 @@ from absl import logging
 
 from bertlib.runs import checks, model_config, run_record, vocabularies
 from bertlib.runs.settings import sample_path
-from bertlib.tasks import results, task
+from bertlib.tasks import task
 from bertlib.tasks.pretraining import (
     pretraining_data,
-    pretraining_metrics,
     pretraining_records,
     pretraining_target,
 )
@@ -22,7 +20,7 @@ _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_st
                      log_steps=50)
 
 
-class Pretraining(task.Task):
+class Pretraining(task.TaskWithResults):
     """Predicts masked words, and whether the second text follows the first one. The data are records that
     create_pretraining_data.py wrote.
 
@@ -31,6 +29,7 @@ class Pretraining(task.Task):
     """
 
     command, noun = "run_pretraining.py", "file"
+    results_class = "pretraining.pretraining_metrics.PretrainingResults"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     records, inferred = {}, ("dev",)  # the data are features already
@@ -153,14 +152,3 @@ class Pretraining(task.Task):
 
     def record_paths(self, split):
         return self.paths[split]
-
-    def assist(self, split, inference):
-        self.scores(split, inference)
-
-    def scores(self, split, inference):
-        return inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
-            pretraining_metrics.evaluate, vocab_size=self.config.vocab_size))
-
-    def write(self, split, inference):
-        metrics = self.scores(split, inference)
-        results.write_metrics(self.settings, "dev", "eval_results", metrics)

@@ -1,20 +1,17 @@
 """Contains the task of run_ner.py: tags the words of sentences, and scores the entities."""
 
 import itertools
-import os
 
 from absl import logging
 
 from bertlib.data import faults
 from bertlib.runs import output_files
 from bertlib.runs.settings import require_file
-from bertlib.system import files, terminal
-from bertlib.tasks import head_labels, results, split_data, task
+from bertlib.system import terminal
+from bertlib.tasks import head_labels, split_data, task
 from bertlib.tasks.tagging import (
     tagged_json_lines,
     tagging_data,
-    tagging_metrics,
-    tagging_report,
     tagging_target,
     word_splitter,
 )
@@ -30,7 +27,7 @@ _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in ta
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
 
 
-class Tagging(task.Task):
+class Tagging(task.TaskWithResults):
     """Tags the words of sentences. The data of a split are a `tagging_data.ConllFile` or a
     `tagged_json_lines.JsonLinesFile`.
 
@@ -41,6 +38,7 @@ class Tagging(task.Task):
     """
 
     command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
+    results_class = "tagging.tagging_results.TaggingResults"
     shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
     def __init__(self, settings):
@@ -155,59 +153,6 @@ class Tagging(task.Task):
     def write_features(self, split, path):
         tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
                                    self.settings.features_cache)
-
-    def predict(self, split, inference):
-        """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
-        `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags.
-
-        If the split has tags that the model does not know, the scores have no eval_loss, because an unknown
-        tag has no loss.
-        """
-        file, rows = self.data[split], list(inference.rows())
-        predicted = tagging_data.merge_windows(rows, file.sentences, self.labels, self.scheme)
-        if not file.is_tagged:
-            return predicted, None
-        found = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
-                                           [prediction.tags for prediction in predicted])
-        scores = {f"eval_{name}": value for name, value in found.items()}
-        if set(tagging_data.collect_labels(file.sentences)) <= set(self.labels):
-            scores["eval_loss"] = sum(row["loss"] for row in rows) / sum(
-                sum(window.tag_mask) for window in self.windows[split])
-        return predicted, {**scores, "global_step": inference.step}
-
-    def write(self, split, inference):
-        settings, file = self.settings, self.data[split]
-        logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
-        predicted, scores = self.predict(split, inference)
-        if split == "test":
-            path = os.path.join(settings.results_dir, file.predictions_name)
-            files.write_text(path, file.add_predictions(predicted))
-            logging.info("%s: the test file with %s.", path, file.where_predicted)
-        if scores:
-            self._write_scores(split, predicted, scores)
-        # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
-        # table.
-        if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
-            self.write_table(task.TABLES[split], tagging_report.WordRows(file.sentences, predicted))
-        if split == "dev":
-            results.write_report(self, task.REPORT, "Tagging", scores, file.path, tagging_report.write_report,
-                                 file.sentences, [prediction.tags for prediction in predicted])
-
-    def _write_scores(self, split, predicted, scores):
-        """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains
-        the scores and the support of each type. The support is the number of entities in the data."""
-        sentences, of_types = self.data[split].sentences, {}
-        counts = tagging_data.count_types(sentences)
-        for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
-            of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"]
-                              for metric in ("precision", "recall", "f1")}
-            of_types[kind]["support"] = counts.get(kind, 0)
-        results.write_metrics(self.settings, split, task.SCORES[split], scores, {"labels": of_types})
-        warning = tagging_metrics.no_entity_warning([sentence.tags for sentence in sentences],
-                                                    [prediction.tags for prediction in predicted])
-        if warning:
-            logging.warning("%s.txt: %s", task.SCORES[split], warning)
-
 
 def _labels(settings, train):
     """Returns the labels in the training file. Without a training file, returns the labels of the model: they

@@ -1,0 +1,205 @@
+"""Computes and writes the results of run_classifier.py: predictions, metrics, tables and reports."""
+
+import itertools
+import os
+
+from absl import logging
+import numpy as np
+
+from bertlib.data import batches
+from bertlib.reports import classification_report
+from bertlib.system import files
+from bertlib.tasks import results, window_pooling
+from bertlib.tasks.classification import (
+    classification_splits,
+    classification_task,
+    glue_submission_files,
+)
+
+_MAX_LISTED = 10  # number of labels that a message lists
+
+
+class ClassificationResults(results.Results):
+    """The results of a `classification_task.Classification`."""
+
+    def __init__(self, task):
+        super().__init__(task)
+        self._official = []  # one text for each split: the name of the split and its official metrics
+
+    def assist(self, split, inference):
+        if self.task.has_labels(split):
+            self._evaluate(split, inference, _read_all)
+        else:
+            super().assist(split, inference)
+
+    def _evaluate(self, split, inference, metrics):
+        """Returns the result of `Inference.evaluate` for a split with labels."""
+        if classification_task.part_of(split) == "dev":
+            return inference.evaluate(metrics=metrics, name=self.task.suffix(split)[1:] or None)
+        return inference.evaluate(metrics=metrics, name=f"test{self.task.task_suffix}",
+                                  batch_size=self.settings.predict_batch_size)
+
+    def predict(self, split, inference):
+        """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
+        if the split has no labels."""
+        predictions = []
+
+        def of_batches(parts):
+            rows = itertools.chain.from_iterable(map(batches.split_batch, parts))
+            predictions.extend(self._of_examples(split, batches.restore_file_order(rows)))
+            metrics = self.target.metrics(*self._arrays(split, predictions))
+            if self.settings.doc_stride:
+                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
+            return {**metrics, **self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])}
+
+        if self.task.has_labels(split):
+            metrics = self._evaluate(split, inference, of_batches)
+            return predictions, metrics
+        return self._of_examples(split, inference.rows()), None
+
+    def _of_examples(self, split, rows):
+        """Returns the predictions for the examples of a split as a list of dicts. With --doc_stride, the
+        prediction for an example is the mean over the example's windows. `rows` are the predictions of the
+        Estimator, in the order of the examples or windows."""
+        rows = list(rows)
+        if not self.settings.doc_stride:
+            return rows
+        return window_pooling.pooled(rows, self.task.features[split].windows)
+
+    def _arrays(self, split, predictions):
+        """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
+        `text_targets`."""
+        labels = np.array(self.task.features[split].label_ids)
+        outputs = np.array([row[self.target.output] for row in predictions])
+        # The predictions contain losses that were computed from the logits. These losses are exact. A loss
+        # that is computed from a probability is not exact if the probability was rounded to 1. With windows,
+        # the loss of a text is the loss of its mean prediction, not the mean of the losses.
+        losses = (self.target.losses(labels, outputs) if self.settings.doc_stride
+                  else np.array([row["loss"] for row in predictions]))
+        return labels, outputs, losses
+
+    def _own_metrics(self, split, predictions, known):
+        """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
+
+        If the method raises an error, this error is logged and an empty dict is returned, so that the other
+        results are still written. The attribute `failure` keeps it for the end of the run.
+
+        Args:
+          split, predictions: see `predict`.
+          known: names of the metrics that the head computes.
+        """
+        if not hasattr(self.task.declared, "compute_metrics"):
+            return {}
+        try:
+            found = self.task.declared.compute_metrics(
+                [self.target.row_label(example.label) for example in self.data[split]],
+                [self.target.row_answer(row[self.target.output])[0] for row in predictions])
+            metrics = {f"eval_{name}": float(value) for name, value in found.items()}
+            for name in metrics:
+                if name in known or not name.isidentifier():
+                    raise ValueError(f"compute_metrics returns the metric {name[5:]!r:.80}. The name must "
+                                     "consist of letters, digits and underscores, and must differ from "
+                                     f"{', '.join(sorted(known)).replace('eval_', '')}.")
+        except Exception as error:  # noqa: BLE001
+            logging.error("compute_metrics: %r", error)
+            self.task.failure = self.task.failure or error
+            return {}
+        return metrics
+
+    def write(self, split, inference):
+        part, suffix = classification_task.part_of(split), self.task.suffix(split)
+        logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
+                     len(self.data[split]))
+        predictions, metrics = self.predict(split, inference)
+        has_labels = self.task.has_labels(split)
+        rows = classification_splits.PredictedRows(
+            self.data[split], predictions, self.target, self.task.features[split].lengths,
+            self._arrays(split, predictions)[2] if has_labels else None, has_labels)
+        if part == "dev":
+            metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
+            self.task.write_table(f"eval_predictions{suffix}", rows, self.target.separator)
+            results.write_report(self.task, f"eval_report{suffix}.html", self.task.name, metrics,
+                                 self._data_file(split), classification_report.write_report, rows,
+                                 self.target.labels, self.target.threshold)
+        else:
+            if metrics:
+                name = f"test_eval_results{self.task.task_suffix}"
+                self._write_metrics(split, name, metrics, predictions, rows)
+            numbers = [prediction[self.target.output] for prediction in predictions]
+            answers = [self.target.predicted_label(row) for row in numbers]
+            self._write_predictions(numbers, answers, suffix)
+            glue_submission_files.write_predictions(self.settings.results_dir, self.task.declared, split,
+                                                    answers)
+            self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator)
+        self._log_samples(split, predictions)
+
+    def _log_samples(self, split, predictions):
+        """Logs a few predictions for the first split, and after the last split the official metrics of all
+        splits."""
+        splits = self.task.splits()
+        if split == splits[0]:
+            classification_splits.log_sample_predictions(
+                split, self.data[split], predictions, self.target, self.task.has_labels(split))
+        if split == splits[-1] and self._official:
+            logging.info("%s %s", self.task.name, "; ".join(self._official))
+
+    def _write_metrics(self, split, name, metrics, predictions, rows):
+        """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics, which
+        are logged at the end of the run. NAME.json also contains metrics of each label. Warns if all
+        predictions are the same.
+
+        Returns:
+          the metrics in NAME.json.
+        """
+        names = self.target.metric_names_of_labels()
+        official = ", ".join(f"{names[metric]} {metrics[f'eval_{metric}']:.3f}"
+                             for metric in self.task.declared.metrics)
+        self._official.append(f"{split.replace('_', ' ')}: {official}")
+        labels, outputs, _ = self._arrays(split, predictions)
+        more, file_name = self.target.details(labels, outputs), f"{name}.txt"
+        # A metric of a --task_module may have the name of one of the further metrics. It has priority.
+        combined = results.write_metrics(self.settings, split, name, metrics, more)
+        missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
+        if missing and any("macro F1" in text for text in names.values()):
+            logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
+                         "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
+                         ", ".join(missing[:_MAX_LISTED]))
+        warning = self.target.constant_warning([row.label for row in rows], [row.prediction for row in rows])
+        if warning:
+            logging.warning("%s: %s", file_name, warning)
+        return combined
+
+    def _data_file(self, split):
+        """Returns the path of the file with the examples of a development set; None if it is unknown."""
+        settings = self.settings
+        if settings.data_dir is None:
+            return settings.dev_file or settings.train_file
+        names = self.task.declared.file_names().get(split, ())
+        return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
+
+    def _write_predictions(self, numbers, answers, suffix):
+        """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
+
+        Args:
+          numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
+            in a regression, it contains the score.
+          answers: list of str or float, the answer for each example; see `predicted_label` in `text_targets`.
+          suffix: suffix of the files' names, such as "_mismatched", or "".
+        """
+        numbers_path, answers_path = (os.path.join(self.settings.results_dir, f"{name}{suffix}.tsv")
+                                      for name in ("test_results", "test_predictions"))
+        rows = ["\t".join(map(str, np.atleast_1d(row))) + "\n" for row in numbers]
+        files.write_text(numbers_path, "".join(rows))
+        lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
+        files.write_text(answers_path, "index\tprediction\n" + "".join(lines))
+        if self.target.labels is None:
+            logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
+        else:
+            logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
+
+
+def _read_all(batches):
+    """Reads all batches of an evaluation, and returns no metrics."""
+    for _ in batches:
+        pass
+    return {}
