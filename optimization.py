@@ -14,14 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints.bert_config import is_frozen, layer_index
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import collectives, native
-from bertlib.graph.graph_keys import (
-    CONSECUTIVE_SKIPPED_STEPS,
-    GRADIENT_ACCUMULATION,
-    LOGGED_SCALARS,
-    MICRO_BATCH_INDEX,
-    OPTIONAL_IN_CHECKPOINT,
-)
+from bertlib.graph import collectives, graph_keys, native
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 
 # A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
@@ -328,7 +321,7 @@ def clipping_factor(global_norm, clip_norm):
 def log_scalar(name, tensor):
     """Adds a scalar to the log of the training loop and to the summaries."""
     with tf.name_scope(None):
-        tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
+        tf.add_to_collection(graph_keys.LOGGED_SCALARS, tf.identity(tensor, name=name))
         # tf.summary.scalar is not used here: the op `tf.identity` above already has the name `name`, so
         # the tag of the summary would become "<name>_1".
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
@@ -369,7 +362,7 @@ def _sum_gradients(loss, gradients, variables, steps):
     scalars, scalar_adds = _add_scalars(loss, existing)
     adds += scalar_adds
 
-    indices = tf.get_collection(MICRO_BATCH_INDEX)
+    indices = tf.get_collection(graph_keys.MICRO_BATCH_INDEX)
     # The accumulate op waits only for the additions of this replica. The exchanges with other replicas belong
     # to the train op, which runs once in each step.
     with tf.control_dependencies(adds):
@@ -383,7 +376,7 @@ def _sum_gradients(loss, gradients, variables, steps):
         dense_sums = [total for total, gradient in zip(sums, existing)
                       if not isinstance(gradient, tf.IndexedSlices)]
         norm = tf.sqrt(tf.add_n([_sum_of_squares(dense_sums), *totals[1:]]))
-    tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
+    tf.add_to_collection(graph_keys.GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
 
     def zero():
         with tf.control_dependencies([mean_loss]):
@@ -515,9 +508,9 @@ class LossScale(object):
         """Creates the variables."""
         with tf.variable_scope("loss_scale", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
             def variable(name, value, dtype):
-                return tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False,
-                                       use_resource=True,
-                                       collections=[tf.GraphKeys.GLOBAL_VARIABLES, OPTIONAL_IN_CHECKPOINT])
+                return tf.get_variable(
+                    name, [], dtype, tf.constant_initializer(value), trainable=False, use_resource=True,
+                    collections=[tf.GraphKeys.GLOBAL_VARIABLES, graph_keys.OPTIONAL_IN_CHECKPOINT])
 
             self._value = variable("value", 2.0**15, tf.float32)
             self._good_steps = variable("good_steps", 0, tf.int64)
@@ -558,7 +551,7 @@ class LossScale(object):
                 self._skipped_in_a_row.assign(in_a_row, read_value=False),
             ]
             skipped_steps = self._skipped_steps.assign_add(skipped)
-        tf.add_to_collection(CONSECUTIVE_SKIPPED_STEPS, in_a_row)
+        tf.add_to_collection(graph_keys.CONSECUTIVE_SKIPPED_STEPS, in_a_row)
         log_scalar("loss_scale", self.value)
         log_scalar("skipped_steps", tf.convert_to_tensor(skipped_steps))
         return tf.group(*updates, skipped_steps)

@@ -72,7 +72,9 @@ def run(main, resumable=False, description=None, takes_paths=False):
       takes_paths: bool, whether the command accepts arguments other than flags.
     """
     def guarded(argv):
-        _set_up_logging()
+        if not FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.INFO)
+        logging.get_absl_handler().setFormatter(_Formatter())
         try:
             _call(main, argv, resumable, takes_paths)
         except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001
@@ -368,12 +370,6 @@ def _report(outcome):
     child_processes.report(outcome)
     if not group.is_first if group else not replica_group.is_replica():
         outcome.show(sys.argv[0])
-
-
-def _set_up_logging():
-    if not FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.INFO)
-    logging.get_absl_handler().setFormatter(_Formatter())
 
 
 class _Formatter(logging.PythonFormatter):

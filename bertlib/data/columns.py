@@ -66,9 +66,10 @@ def column_arguments(setting, by_name=lambda flag: False):
         value = setting(flag, None)
         return None if value is None else parse_columns(value, f"--{flag}", by_name(flag))
 
+    delimiter = setting("delimiter", "auto")
     return {"text": columns_of("text_column"), "label": columns_of("label_column"),
             "header": HEADER_VALUES[setting("header", "auto")],
-            "delimiter": tables.parse_delimiter(setting("delimiter", "auto")),
+            "delimiter": tables.DELIMITERS.get(delimiter, delimiter),
             "encoding": setting("encoding", "utf-8")}
 
 

@@ -160,11 +160,6 @@ def is_delimiter(text):
     return text in DELIMITERS or len(text) == 1 and text not in '"\r\n\0'
 
 
-def parse_delimiter(text):
-    """Returns the delimiter for a valid value of --delimiter: a character, or None for "auto"."""
-    return DELIMITERS.get(text, text)
-
-
 def check_encoding(name):
     """Returns whether Python has a text encoding of this name."""
     try:

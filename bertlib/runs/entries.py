@@ -14,7 +14,7 @@ from absl import flags
 
 # Classes of flags. Each of the following comments describes the settings of one class. The class decides
 # whether run.json records a flag. It also decides whether a later command inherits the recorded value or
-# refuses a different value; see `run_record.inherit_record`.
+# refuses a different value; see `inheritance.inherit_record`.
 INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
 TASK = "task"  # settings that determine the kind of the model's answers
 WEIGHTS = "weights"  # settings that change the trained weights
@@ -47,11 +47,6 @@ def whole_number(least, most=MAX_INT32):
     """Returns the `Rule` for whole numbers from `least` to `most`."""
     return Rule(lambda value: type(value) is int and least <= value <= most,
                 "a whole number" if math.isinf(most) else f"a whole number from {least} to {most}")
-
-
-def one_of(values):
-    """Returns the `Rule` for the texts in `values`."""
-    return Rule(lambda value: isinstance(value, str) and value in values, f"one of {', '.join(values)}")
 
 
 # A text with surrogates is invalid, because surrogates cannot be written as UTF-8.
@@ -174,7 +169,8 @@ class Choice(Flag):
     def __init__(self, name, default, values, meaning, **attributes):
         super().__init__(name, default, meaning, **attributes)
         self.values = tuple(values)
-        self.rule = one_of(self.values)
+        self.rule = Rule(lambda value: isinstance(value, str) and value in values,
+                         f"one of {', '.join(values)}")
 
 
 class Text(Flag):

@@ -31,9 +31,11 @@ _TIMEOUT_SECONDS = 10
 def describe():
     """Returns the environment of this process as a dict that can be written as JSON."""
     compiler = native.find_compiler()
+    gpus = [tf.config.experimental.get_device_details(device).get("device_name", device.name)
+            for device in tf.config.list_physical_devices("GPU")]  # that TensorFlow uses
     version = compiler and _output([*compiler, "--version"])
     return {"git": _describe_git(), "system": f"{platform.system()} {platform.machine()}", **_describe_cpu(),
-            "threads": workers.available_cores(), "gpus": _list_gpus(),
+            "threads": workers.available_cores(), "gpus": gpus,
             "compiler": version.partition("\n")[0] if version else None,
             "variables": {name: value for name, value in sorted(os.environ.items())
                           if name.startswith(_PREFIXES)}}
@@ -98,9 +100,3 @@ def _describe_cpu():
     known = (values.get("flags") or values.get("Features") or "").split()
     return {"cpu": values.get("model name") or platform.processor() or None,
             "instruction_sets": [name for name in _INSTRUCTION_SETS if name in known]}
-
-
-def _list_gpus():
-    """Returns a list of str: the names of the GPUs that TensorFlow uses."""
-    return [tf.config.experimental.get_device_details(device).get("device_name", device.name)
-            for device in tf.config.list_physical_devices("GPU")]

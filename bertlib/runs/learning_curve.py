@@ -31,7 +31,7 @@ from bertlib.runs import best_weights, charts
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
-TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
+FILES = TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
 # Directory in --output_dir for the weights that are being evaluated.
 _EVALUATED = "evaluated_weights"
 
@@ -87,15 +87,6 @@ def _describe_unknown_metric(metric, names):
     known = (f"The metrics of this command are {', '.join(sorted(names))}." if names
              else "Name a metric in eval_results.txt or eval_results.json, such as eval_loss.")
     return f"--keep_best={metric}: the evaluation has no such metric. {known}"
-
-
-def remove(directory):
-    """Removes the files of an earlier training's learning curve. Call this function when a training starts
-    from step 0."""
-    for name in (TABLE, PICTURE):
-        path = os.path.join(directory, name)
-        if files.exists(path):
-            files.remove(path)
 
 
 def find_early_stop(settings):

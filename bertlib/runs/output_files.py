@@ -436,6 +436,7 @@ def write(directory, contents, names):
 
 
 def remove(directory, names):
-    """Removes the files with these names from a directory."""
-    for name in names:
-        files.remove(os.path.join(directory, name))
+    """Removes those of the files with these names that a directory contains."""
+    for path in (os.path.join(directory, name) for name in names):
+        if files.exists(path):
+            files.remove(path)

@@ -17,25 +17,14 @@ import sys
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
-from bertlib.data import tables
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import (
-    environment,
-    learning_curve,
-    output_files,
-    record_comparison,
-    targets,
-)
-from bertlib.runs.entries import INPUT, MACHINE, TASK, WEIGHTS
+from bertlib.runs import entries, environment, learning_curve, output_files, record_comparison
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import last_training_step
 from bertlib.system import child_processes, files, fingerprints, replica_group
-from bertlib.system.fingerprints import hash_files, hash_texts
 
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
-_AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
-# In general, a run without training does not take paths from the record. These flags are exceptions.
-_TAKEN_PATHS = ("bert_hub_module_handle",)
+AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 # Messages show at most this number of characters of a value.
 _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
@@ -57,7 +46,7 @@ def describe_examples(examples):
       examples: list of `InputExample`, or of other objects whose `vars` contain all of their data.
     """
     texts = (tuple(vars(example).values()) for example in examples)
-    return {"examples": len(examples), "fingerprint": hash_texts(texts)}
+    return {"examples": len(examples), "fingerprint": fingerprints.hash_texts(texts)}
 
 
 def describe_dev_files(settings, paths, count_examples):
@@ -72,7 +61,7 @@ def describe_dev_files(settings, paths, count_examples):
     """
     if not (settings.do_eval or learning_curve.is_requested(settings)):
         return None
-    return {**hash_files(paths), "examples": count_examples()}
+    return {**fingerprints.hash_files(paths), "examples": count_examples()}
 
 
 def hash_checkpoint(path):
@@ -87,7 +76,7 @@ def hash_checkpoint(path):
             # Only the index file is hashed. It contains the checksum of each tensor, so it changes if a
             # weight changes.
             paths = [checkpoint.path + ".index"]
-        return hash_files(paths)["fingerprint"]
+        return fingerprints.hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
         return None
 
@@ -100,7 +89,7 @@ def hash_inputs(inputs):
                     if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
     if len(paths) > _MOST_FILES:
         return {}
-    return {path: {name: value for name, value in hash_files([path]).items() if name != "files"}
+    return {path: {name: value for name, value in fingerprints.hash_files([path]).items() if name != "files"}
             for path in paths}
 
 
@@ -136,10 +125,10 @@ def describe(settings, description):
         "command", "task", "task_type", "labels", "vocabulary", "train_data", "dev_data", "dev_rows",
         "task_module")}
     splitting = _SPLITTING if others.get("trim_padding") else ()
-    shaping = settings.entries(INPUT, TASK, WEIGHTS)
+    shaping = settings.entries(entries.INPUT, entries.TASK, entries.WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                 if entry.is_recorded or entry.name in splitting
-                or entry in shaping and entry.name not in _AT_TOP and not entry.is_path}
+                or entry in shaping and entry.name not in AT_TOP and not entry.is_path}
     start = settings.init_checkpoint
     if tokenizer:
         flag = "spm_model_file" if settings.spm_model_file else "vocab_file"
@@ -188,10 +177,10 @@ def check_replicas_agree(group, settings, data):
     """
     def short(value):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({hash_texts([text])[:8]})"
+        return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({fingerprints.hash_texts([text])[:8]})"
 
     flags = {f"--{entry.name}": getattr(settings, entry.name) for entry in settings.entries()
-             if entry.affects != MACHINE and not entry.is_path}
+             if entry.affects != entries.MACHINE and not entry.is_path}
     fingerprints.check_replicas_agree(group)
     values = {**flags, **data, **_versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
@@ -209,7 +198,7 @@ def _hash_code():
     `fingerprints.check_replicas_agree`."""
     paths = [pathlib.Path(importlib.util.find_spec(module).origin)
              for module in ("modeling", "optimization", "tokenization")]
-    return hash_texts(
+    return fingerprints.hash_texts(
         [fingerprints.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
 
@@ -217,140 +206,6 @@ def _absolute(path):
     """Returns the absolute path of an existing local file, so that a command in another working directory
     finds the file. Returns other paths unchanged."""
     return files.absolute(path) if path and files.exists(path) else path
-
-
-# --- Settings that a run without training takes from the record ------------------------------------------
-
-
-def columns_by_name(settings):
-    """Returns a function that takes the name of a flag for columns. It returns whether a number in the value
-    of this flag is the name of a column: the flag was given, and the first data file is in JSON Lines; or the
-    value is from the record of a training whose file was in JSON Lines."""
-    now = [getattr(settings, name) for name in ("train_file", "dev_file", "test_file")]
-    record = settings.trained and settings.trained.record
-    trained = record and record["files"].get("train_file")
-    first = next(filter(None, now), None)
-    return lambda flag: tables.is_json_lines(trained if trained and not settings.is_given(flag) else first)
-
-
-def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
-    """Checks that a sample of this project may be the data of a run. The sample is the default if no flag
-    names data. It must not replace the data of a training that this run continues or evaluates.
-
-    Args:
-      settings: a `Settings`.
-      sample: path of the sample, in the directory samples/.
-      flag: the flag to advise, such as "--data_dir".
-      names: names of the flags whose files show whether a training used the sample. The first of them that
-        was given names the data in the error message.
-
-    Raises:
-      ValueError: the model was trained on other data.
-    """
-    directory = settings.directory if settings.directory.newest else settings.trained
-    recorded = directory.record["files"] if directory and directory.record else {}
-    trained = [recorded[name] for name in names if recorded.get(name)]
-    # The name of the checkout may have changed since the training.
-    name = os.path.join("", "samples", os.path.basename(sample))
-    if trained and not any(f"{os.sep}{name}" in path for path in trained):
-        raise ValueError(f"{flag} is required: according to {directory.record_path}, "
-                         f"the model was trained on {trained[0]}. Without {flag}, this run would use the "
-                         f"sample {sample} instead.")
-
-
-def inherit_settings(settings, *kinds, without=()):
-    """Sets each flag that is not on the command line to the value that it had in the training of the weights.
-    The values are read from run.json, see `inherit_record`. Does nothing in a run that trains.
-
-    Args:
-      settings: a `Settings`.
-      *kinds: names of the targets that the command trains, see `bertlib.runs.targets`. A record is ignored
-        if its target is not one of them. For example, the record of a pre-training does not
-        describe the data of a classifier that starts from the pre-trained weights.
-      without: see `inherit_record`.
-
-    Raises:
-      ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
-    """
-    trained = settings.trained
-    record = trained and trained.record
-    if record is not None and record["task_type"] in kinds:
-        inherit_record(settings, trained, without)
-        output_files.check_trained(
-            record, trained.newest if trained is settings.directory else settings.init_checkpoint)
-
-
-def inherit_record(settings, trained, without):
-    """If a flag is not on the command line, sets it to its value in the record of a training. Logs these
-    values.
-
-    If a flag is on the command line, its class decides whether its value may differ from the record:
-
-    - Input flags, such as the flags of columns, may differ from the training, because they describe a new
-      file. The log lists the differences.
-    - Flags of the task and of the weights must have the same values as in the training.
-    - Flags with paths may differ. The log does not list these differences.
-
-    Args:
-      settings: a `Settings`.
-      trained: the `OutputDirectory` of the training, which has a record.
-      without: names of flags that are neither set nor compared.
-
-    Raises:
-      ValueError: a flag of the task or of the weights contradicts the record.
-    """
-    path, target = trained.record_path, targets.find(trained.record["task_type"])
-    recorded = _recorded(trained.record, settings)
-    taken, different, wrong = {}, [], []
-    for entry in settings.entries(INPUT, TASK, WEIGHTS):
-        name = entry.name
-        if name not in recorded or name in without:
-            continue
-        now, before = getattr(settings, name), recorded[name]
-        if not settings.is_given(name):
-            if before not in (None, now):
-                taken[name] = before
-        elif not entry.is_path and now != before:
-            text = f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})"
-            if entry.affects == INPUT:
-                different.append(text)
-            elif not (name == "task_name" and target.can_predict(now, before)):
-                wrong.append(text)
-    if wrong:
-        raise ValueError(f"These flags contradict the training of the weights, which {path} describes: "
-                         f"{'; '.join(wrong)}. Leave these flags out, so that the values of the training are "
-                         "used, or name the directory of another training.")
-    settings.inherit(taken)
-    if taken:
-        logging.info("Flags that were not given have their values from the training (%s): %s.", path,
-                     ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
-    if different:
-        logging.warning("Flags with other values than in the training (%s): %s.", path, ", ".join(different))
-
-
-def _recorded(record, settings):
-    """Returns {name: recorded value} for the flags of a command that belong to the class INPUT, TASK or
-    WEIGHTS."""
-    values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
-                                       if record.get(key) is not None}}
-    names = [entry.name for entry in settings.entries(INPUT, TASK, WEIGHTS)]
-    values = {name: values[name] for name in names if name in values}
-    paths = record.get("files", {})
-    values.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
-    task, data = getattr(settings, "task_name", None), paths.get("data_dir")
-    same_task = task is None or task.lower() == record["task"]
-    if "data_dir" in names and same_task and data and files.is_directory(data):
-        values["data_dir"] = data
-    return values
-
-
-def _format_flag(value):
-    """Returns a flag's value as written on a command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = "nothing" if value is None else str(value)
-    # Control characters are escaped, because a terminal would execute them.
-    return text if text.isprintable() else repr(text)
 
 
 # --- Checking and writing --------------------------------------------------------------------------------
@@ -491,9 +346,7 @@ class RunRecord:
             self._compare(now)
         changed, stale, kept = self._files
         output_files.write(self._directory, self._contents, changed)
-        output_files.remove(self._directory, stale)
-        if not now.newest:
-            learning_curve.remove(self._directory)
+        output_files.remove(self._directory, stale if now.newest else [*stale, *learning_curve.FILES])
         record = self._new or now.record
         if record is None:
             return

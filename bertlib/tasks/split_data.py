@@ -8,9 +8,9 @@ import os
 
 from absl import logging
 
-from bertlib.runs import run_record
+from bertlib.runs import inheritance, run_record
 from bertlib.runs.settings import require_data_dir, sample_path
-from bertlib.system import files
+from bertlib.system import files, fingerprints
 
 # {split: the phase that needs its file}.
 _PHASES = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
@@ -50,7 +50,7 @@ def resolve(settings, sample, sample_defaults, names):
         flags = f"--{missing[0]}_file or --data_dir"
         if list_files(settings):
             raise ValueError(f"{flags} is required.")
-        run_record.refuse_sample(settings, sample_path(sample), flags)
+        inheritance.refuse_sample(settings, sample_path(sample), flags)
         settings.set_default("data_dir", sample_path(sample), "a small sample made for this repository")
         for name, value in sample_defaults.items():
             if not settings.is_resolved(name):
@@ -92,7 +92,7 @@ def describe(settings, count_dev_examples):
       settings: a `Settings`.
       count_dev_examples: function without arguments that returns the number of examples of --dev_file.
     """
-    return {"train_data": run_record.hash_files([settings.train_file]) if settings.do_train else None,
+    return {"train_data": fingerprints.hash_files([settings.train_file]) if settings.do_train else None,
             "dev_data": run_record.describe_dev_files(settings, [settings.dev_file], count_dev_examples)}
 
 

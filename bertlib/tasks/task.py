@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, unknown_tokens
-from bertlib.runs import model_config, output_files, run_record, targets, vocabularies
+from bertlib.runs import inheritance, model_config, output_files, targets, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import head_labels, split_data
 
@@ -84,7 +84,7 @@ class Task(abc.ABC):
         self.settings.choose_phases()
         if self.settings.output_dir is None:
             self.settings.set_default("output_dir", os.path.join("output", folder))
-        run_record.inherit_settings(self.settings, self.target.name)
+        inheritance.inherit_settings(self.settings, self.target.name)
 
     def resolve_splits(self, folder, sample_defaults, names):
         """Sets the flags of a task with the files --train_file, --dev_file and --test_file, or --data_dir. A

@@ -14,7 +14,7 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.runs import model_config, output_files, run_record, vocabularies
+from bertlib.runs import inheritance, model_config, output_files, vocabularies
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
@@ -147,7 +147,7 @@ def output(tiny_model, tmp_path_factory):
 def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     given = settings_of(**where(output), label_all_pieces=False, token_column=2)
     with caplog.at_level("INFO", logger="absl"):
-        run_record.inherit_settings(given, "tagging")
+        inheritance.inherit_settings(given, "tagging")
         model_config.resolve_model_flags(given)
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
@@ -161,14 +161,14 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
 
 def test_task_and_data_are_those_of_the_training(output):
     given = settings_of(output_dir=output)
-    run_record.inherit_settings(given, "tagging")
+    inheritance.inherit_settings(given, "tagging")
     assert given.task_name == "ner" and given.data_dir == "/"
     other = settings_of(output_dir=output, task_name="mrpc")
-    run_record.inherit_settings(other, "tagging", without=["task_name"])
+    inheritance.inherit_settings(other, "tagging", without=["task_name"])
     assert other.data_dir is None and other.task_name == "mrpc"
     with pytest.raises(ValueError, match=r"--task_name=mrpc \(in the training: ner\)\. Leave these flags "
                                          r"out"):
-        run_record.inherit_settings(other, "tagging")
+        inheritance.inherit_settings(other, "tagging")
 
 
 def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_about(output):

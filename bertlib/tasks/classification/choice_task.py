@@ -3,7 +3,7 @@
 from absl import logging
 
 from bertlib.data import tables
-from bertlib.runs import checks, run_record
+from bertlib.runs import checks, inheritance
 from bertlib.runs.settings import require_file
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -55,7 +55,7 @@ class MultipleChoice(task.TaskWithResults):
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
             reader = choice_data.QuestionReader(lambda name, _: getattr(settings, name),
                                                 None if split == "test" else settings.skip_bad_lines,
-                                                run_record.columns_by_name(settings))
+                                                inheritance.columns_by_name(settings))
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
             self.skipped += reader.skipped
             file = file._replace(rows=self.draw(split, file.rows, lambda row: [*row.texts, int(row.label)]))

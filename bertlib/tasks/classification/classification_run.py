@@ -8,7 +8,7 @@ import re
 
 from absl import logging
 
-from bertlib.runs import output_files, run_record, targets
+from bertlib.runs import inheritance, output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import PHASES, require_data_dir, sample_path
 from bertlib.tasks import split_data
@@ -54,7 +54,7 @@ def _load_module(settings, suffix):
         settings.set_default("output_dir", sources.default_directory(settings.task_module, suffix))
     settings.task_name, settings.task_type = task_module.TASK, processor.task_type
     sources.choose_phases(settings, lambda split: _provides(processor, split))
-    run_record.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "task_type"))
+    inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "task_type"))
     if settings.data_dir is not None:
         require_data_dir(settings.data_dir)
     if is_default:
@@ -75,7 +75,7 @@ def _known_task(settings, suffix):
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    run_record.inherit_settings(settings, *sources.TASK_TYPES)
+    inheritance.inherit_settings(settings, *sources.TASK_TYPES)
     if settings.task_name == sources.OWN_DATA:
         raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                          "Name a file with --dev_file or --test_file.")
@@ -101,7 +101,7 @@ def _known_task(settings, suffix):
         if not os.path.isdir(sample):
             raise ValueError("--data_dir is required: this project contains a sample of MRPC, but not of "
                              f"{settings.task_name}.")
-        run_record.refuse_sample(settings, sample, "--data_dir")
+        inheritance.refuse_sample(settings, sample, "--data_dir")
         settings.set_default("data_dir", sample,
                              "a small sample made for this repository, not the real corpus")
     require_data_dir(settings.data_dir)

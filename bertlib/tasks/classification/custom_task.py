@@ -5,7 +5,7 @@ from absl import logging
 
 from bertlib.data import tables, text_keys
 from bertlib.data.columns import check_header_flag
-from bertlib.runs import output_files, run_record, targets
+from bertlib.runs import inheritance, output_files, run_record, targets
 from bertlib.runs.settings import require_file
 from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import dev_split, row_examples, sources
@@ -41,11 +41,11 @@ def read(settings, suffix=""):
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{sources.FILES[split]}{other} is required with --{phase}=true.")
     record = settings.trained and settings.trained.record
-    run_record.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
+    inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
-        run_record.columns_by_name(settings))
+        inheritance.columns_by_name(settings))
     _check_flags(settings, kind, reader)
     splits, labels, stored_rows = _read(settings, kind, reader, record)
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):

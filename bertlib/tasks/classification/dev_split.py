@@ -14,8 +14,8 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.data import text_keys
-from bertlib.runs import output_files, run_record
-from bertlib.system import files
+from bertlib.runs import output_files
+from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import sources
 from bertlib.tasks.classification.row_examples import count_labels, label_names
 from bertlib.tasks.split_data import hash_values, row_digest
@@ -167,7 +167,7 @@ def split_training_file(settings, split):
     parts = stratified_split(split, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
-                                    "fingerprint": run_record.hash_texts([content])})
+                                    "fingerprint": fingerprints.hash_texts([content])})
 
 
 def _find_earlier_training(settings):
@@ -206,7 +206,7 @@ def split_by_dev_rows(split, directory, recorded):
     """
     path = os.path.join(directory, output_files.DEV_ROWS)
     content = files.read_text(path) if files.exists(path) else None
-    if content is None or run_record.hash_texts([content]) != recorded["fingerprint"]:
+    if content is None or fingerprints.hash_texts([content]) != recorded["fingerprint"]:
         raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "
                          "rows on which the model was not trained. Restore the file from a copy, or evaluate "
                          "on a --dev_file.")

@@ -3,8 +3,8 @@
 import os
 import types
 
-from bertlib.runs import run_record, vocabularies
-from bertlib.system import files
+from bertlib.runs import vocabularies
+from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import classification_run
 from bertlib.tasks.classification.classification_task import Classification
 
@@ -70,7 +70,7 @@ class HubClassification(Classification):
     def describe(self):
         # run.json identifies the module by the contents of its files, because the module may be moved to a
         # different directory.
-        fingerprint = {"hub_module": run_record.hash_files(files_of(self._spec))["fingerprint"]}
+        fingerprint = {"hub_module": fingerprints.hash_files(files_of(self._spec))["fingerprint"]}
         return {**super().describe(), "config": types.SimpleNamespace(to_dict=lambda: fingerprint)}
 
 

@@ -5,8 +5,9 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, model_config, run_record, vocabularies
+from bertlib.runs import checks, inheritance, model_config, run_record, vocabularies
 from bertlib.runs.settings import sample_path
+from bertlib.system import fingerprints
 from bertlib.tasks import task
 from bertlib.tasks.pretraining import (
     pretraining_data,
@@ -61,7 +62,7 @@ class Pretraining(task.TaskWithResults):
         """Sets the flags for a training on the sample text."""
         settings, sample = self.settings, sample_path("pretraining")
         # The records of the sample lie in the output directory, but its configuration lies in the sample.
-        run_record.refuse_sample(settings, sample, "--input_file", ("input_file", "bert_config_file"))
+        inheritance.refuse_sample(settings, sample, "--input_file", ("input_file", "bert_config_file"))
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,
@@ -143,7 +144,7 @@ class Pretraining(task.TaskWithResults):
     def describe(self):
         settings, paths = self.settings, self.paths
         return {"task": self.target.name, "vocabulary": self._vocabulary,
-                "train_data": run_record.hash_files(paths["train"]) if settings.do_train else None,
+                "train_data": fingerprints.hash_files(paths["train"]) if settings.do_train else None,
                 "dev_data": run_record.describe_dev_files(
                     settings, paths["dev"],
                     lambda: pretraining_records.count_evaluated(settings, paths["dev"]))}

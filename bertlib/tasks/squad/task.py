@@ -4,9 +4,9 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, model_config, run_record
+from bertlib.runs import checks, inheritance, model_config, run_record
 from bertlib.runs.settings import require_file, sample_path
-from bertlib.system import terminal
+from bertlib.system import fingerprints, terminal
 from bertlib.tasks import task
 from bertlib.tasks.squad import (
     squad_data,
@@ -46,7 +46,7 @@ class QuestionAnswering(task.TaskWithResults):
     def resolve(self):
         settings = self.settings
         settings.choose_phases()
-        run_record.inherit_settings(settings, self.target.name)
+        inheritance.inherit_settings(settings, self.target.name)
         version = "2.0" if settings.version_2_with_negative else "1.1"
         if settings.output_dir is None:
             settings.set_default("output_dir", os.path.join("output", f"squad-v{version}"))
@@ -56,7 +56,7 @@ class QuestionAnswering(task.TaskWithResults):
             if needed[name] and getattr(settings, name) is None:
                 if not sampled:
                     raise ValueError(f"--{name} is required.")
-                run_record.refuse_sample(settings, sample_path("squad"), f"--{name}")
+                inheritance.refuse_sample(settings, sample_path("squad"), f"--{name}")
                 settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
                                      "a small sample made for this repository, not the real SQuAD")
             if needed[name]:
@@ -140,7 +140,7 @@ class QuestionAnswering(task.TaskWithResults):
         settings = self.settings
         return {
             "task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
-            "train_data": run_record.hash_files([settings.train_file]) if settings.do_train else None,
+            "train_data": fingerprints.hash_files([settings.train_file]) if settings.do_train else None,
             "dev_data": run_record.describe_dev_files(settings, [settings.predict_file],
                                                       lambda: len(self.data["dev"]))}
 

@@ -1,0 +1,146 @@
+"""Takes the settings of a training from its record, for a run that does not train. Refuses flags that
+contradict the record."""
+
+import os
+
+from absl import logging
+
+from bertlib.data import tables
+from bertlib.runs import output_files, targets
+from bertlib.runs.entries import INPUT, TASK, WEIGHTS
+from bertlib.runs.run_record import AT_TOP
+from bertlib.system import files
+
+# In general, a run without training does not take paths from the record. These flags are exceptions.
+_TAKEN_PATHS = ("bert_hub_module_handle",)
+
+
+def columns_by_name(settings):
+    """Returns a function that takes the name of a flag for columns. It returns whether a number in the value
+    of this flag is the name of a column: the flag was given, and the first data file is in JSON Lines; or the
+    value is from the record of a training whose file was in JSON Lines."""
+    now = [getattr(settings, name) for name in ("train_file", "dev_file", "test_file")]
+    record = settings.trained and settings.trained.record
+    trained = record and record["files"].get("train_file")
+    first = next(filter(None, now), None)
+    return lambda flag: tables.is_json_lines(trained if trained and not settings.is_given(flag) else first)
+
+
+def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
+    """Checks that a sample of this project may be the data of a run. The sample is the default if no flag
+    names data. It must not replace the data of a training that this run continues or evaluates.
+
+    Args:
+      settings: a `Settings`.
+      sample: path of the sample, in the directory samples/.
+      flag: the flag to advise, such as "--data_dir".
+      names: names of the flags whose files show whether a training used the sample. The first of them that
+        was given names the data in the error message.
+
+    Raises:
+      ValueError: the model was trained on other data.
+    """
+    directory = settings.directory if settings.directory.newest else settings.trained
+    recorded = directory.record["files"] if directory and directory.record else {}
+    trained = [recorded[name] for name in names if recorded.get(name)]
+    # The name of the checkout may have changed since the training.
+    name = os.path.join("", "samples", os.path.basename(sample))
+    if trained and not any(f"{os.sep}{name}" in path for path in trained):
+        raise ValueError(f"{flag} is required: according to {directory.record_path}, "
+                         f"the model was trained on {trained[0]}. Without {flag}, this run would use the "
+                         f"sample {sample} instead.")
+
+
+def inherit_settings(settings, *kinds, without=()):
+    """Sets each flag that is not on the command line to the value that it had in the training of the weights.
+    The values are read from run.json, see `inherit_record`. Does nothing in a run that trains.
+
+    Args:
+      settings: a `Settings`.
+      *kinds: names of the targets that the command trains, see `bertlib.runs.targets`. A record is ignored
+        if its target is not one of them. For example, the record of a pre-training does not
+        describe the data of a classifier that starts from the pre-trained weights.
+      without: see `inherit_record`.
+
+    Raises:
+      ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
+    """
+    trained = settings.trained
+    record = trained and trained.record
+    if record is not None and record["task_type"] in kinds:
+        inherit_record(settings, trained, without)
+        output_files.check_trained(
+            record, trained.newest if trained is settings.directory else settings.init_checkpoint)
+
+
+def inherit_record(settings, trained, without):
+    """If a flag is not on the command line, sets it to its value in the record of a training. Logs these
+    values.
+
+    If a flag is on the command line, its class decides whether its value may differ from the record:
+
+    - Input flags, such as the flags of columns, may differ from the training, because they describe a new
+      file. The log lists the differences.
+    - Flags of the task and of the weights must have the same values as in the training.
+    - Flags with paths may differ. The log does not list these differences.
+
+    Args:
+      settings: a `Settings`.
+      trained: the `OutputDirectory` of the training, which has a record.
+      without: names of flags that are neither set nor compared.
+
+    Raises:
+      ValueError: a flag of the task or of the weights contradicts the record.
+    """
+    path, target = trained.record_path, targets.find(trained.record["task_type"])
+    recorded = _recorded(trained.record, settings)
+    taken, different, wrong = {}, [], []
+    for entry in settings.entries(INPUT, TASK, WEIGHTS):
+        name = entry.name
+        if name not in recorded or name in without:
+            continue
+        now, before = getattr(settings, name), recorded[name]
+        if not settings.is_given(name):
+            if before not in (None, now):
+                taken[name] = before
+        elif not entry.is_path and now != before:
+            text = f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})"
+            if entry.affects == INPUT:
+                different.append(text)
+            elif not (name == "task_name" and target.can_predict(now, before)):
+                wrong.append(text)
+    if wrong:
+        raise ValueError(f"These flags contradict the training of the weights, which {path} describes: "
+                         f"{'; '.join(wrong)}. Leave these flags out, so that the values of the training are "
+                         "used, or name the directory of another training.")
+    settings.inherit(taken)
+    if taken:
+        logging.info("Flags that were not given have their values from the training (%s): %s.", path,
+                     ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
+    if different:
+        logging.warning("Flags with other values than in the training (%s): %s.", path, ", ".join(different))
+
+
+def _recorded(record, settings):
+    """Returns {name: recorded value} for the flags of a command that belong to the class INPUT, TASK or
+    WEIGHTS."""
+    values = {**record["settings"], **{name: record[key] for name, key in AT_TOP.items()
+                                       if record.get(key) is not None}}
+    names = [entry.name for entry in settings.entries(INPUT, TASK, WEIGHTS)]
+    values = {name: values[name] for name in names if name in values}
+    paths = record.get("files", {})
+    values.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
+    task, data = getattr(settings, "task_name", None), paths.get("data_dir")
+    same_task = task is None or task.lower() == record["task"]
+    if "data_dir" in names and same_task and data and files.is_directory(data):
+        values["data_dir"] = data
+    return values
+
+
+def _format_flag(value):
+    """Returns a flag's value as written on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = "nothing" if value is None else str(value)
+    # Control characters are escaped, because a terminal would execute them.
+    return text if text.isprintable() else repr(text)
