@@ -101,8 +101,11 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
     chosen_optimizer = make_optimizer(learning_rate)
-    variables = trained_variables(tf.trainable_variables(), step.freeze_layers, step.freeze_embeddings)
-    factors = rate_factors(variables, step.layer_decay)
+    variables, factors = tf.trainable_variables(), {}
+    if step.freeze_layers or step.freeze_embeddings:
+        variables = trained_variables(variables, step.freeze_layers, step.freeze_embeddings)
+    if step.layer_decay != 1:
+        factors = rate_factors(variables, step.layer_decay)
     loss_scale = LossScale() if step.loss_scaling else None
     gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
                                                        step.gradient_accumulation_steps)
@@ -177,8 +180,8 @@ def _known(table, argument, name):
 # --- Layers ------------------------------------------------------------------------------------------------
 
 
-def trained_variables(variables, freeze_layers=0, freeze_embeddings=False):
-    """Returns the list of those variables that are trained.
+def trained_variables(variables, freeze_layers, freeze_embeddings=False):
+    """Returns the list of those variables that are trained, if some variables are frozen.
 
     Args:
       variables: list of all trainable variables.
@@ -187,8 +190,6 @@ def trained_variables(variables, freeze_layers=0, freeze_embeddings=False):
     Raises:
       ValueError: all layers would be frozen, or no variable is in a layer or in the embeddings.
     """
-    if not (freeze_layers or freeze_embeddings):
-        return variables
     num_layers = count_layers(variables, f"freeze_layers={freeze_layers}, "
                               f"freeze_embeddings={freeze_embeddings}")
     if not 0 <= freeze_layers < num_layers:
@@ -214,7 +215,7 @@ def count_layers(variables, argument):
 
 
 def rate_factors(variables, layer_decay):
-    """Returns {name of a variable: factor of its learning rate}, without the variables whose factor is 1.
+    """Returns {name of a variable: factor of its learning rate}, without the pooler and the head.
 
     With L layers, the factor of layer l is ξ^(L − l), where l is L − 1 for the top layer and 0 for the lowest
     one. The factor of the embeddings is ξ^(L + 1). The pooler and the head have the factor 1. These are the
@@ -231,8 +232,6 @@ def rate_factors(variables, layer_decay):
     """
     if not 0 < layer_decay <= 1:
         raise ValueError(f"layer_decay={layer_decay}: pass a number above 0 and at most 1.")
-    if layer_decay == 1:
-        return {}
     num_layers = count_layers(variables, f"layer_decay={layer_decay}")
     names = [variable.op.name for variable in variables]
     return {name: layer_decay ** (num_layers - layer_index(name)) for name in names

@@ -377,7 +377,7 @@ def test_other_variables_may_not_be_missing(tmp_path):
 
 @pytest.mark.parametrize("precision, flags, warns", [
     ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
-    ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
+    ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False)])
 def test_a_precision_that_the_processor_does_not_support_is_announced(
         precision, flags, warns, whole_one_dnn, monkeypatch, caplog):
     monkeypatch.setattr(one_dnn, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"),

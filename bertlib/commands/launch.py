@@ -156,7 +156,7 @@ def start_processes(afterwards):
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
         return None
-    machines = cluster.from_environment()
+    machines = cluster.from_environment() if "TF_CONFIG" in os.environ else None
     if machines is None and FLAGS.num_replicas == 1:
         return None
     if machines is not None and machines.is_evaluator:

@@ -26,14 +26,12 @@ def check(path):
     """Checks the value of --features_cache.
 
     Args:
-      path: directory of the cache, which may be missing; None or "" for no cache.
+      path: directory of the cache, which may be missing.
 
     Raises:
       NotADirectoryError: the path, or one of its parent directories, is a file.
       ValueError: the path is not on a local or mounted file system.
     """
-    if not path:
-        return
     if files.is_remote(path):
         raise ValueError(f"--features_cache={path}: the cache needs a local directory, because its files are "
                          "shared by hard links. Name a local directory.")

@@ -130,7 +130,11 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    count, default_messages = _accumulation_steps(flags)
+    count, default_messages = flags.gradient_accumulation_steps, []
+    if flags.tokens_per_micro_batch:
+        count, default_messages = _count_by_tokens(flags)
+    elif count is None:
+        count = 1
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     values = {name: value for name, value in vars(flags).items() if name in FIELDS}
     step = StepConfig(**{**values, "gradient_accumulation_steps": count or 1, "recompute": modes[0]})
@@ -190,8 +194,8 @@ def gb(size):
 # --- The number of micro-batches -------------------------------------------------------------------------
 
 
-def _accumulation_steps(flags):
-    """Returns a pair: the number of micro-batches on each replica (0 if it is still to be chosen), and the
+def _count_by_tokens(flags):
+    """Resolves --tokens_per_micro_batch. Returns a pair: the number of micro-batches on each replica, and the
     messages for the log.
 
     Raises:
@@ -200,8 +204,6 @@ def _accumulation_steps(flags):
     tokens, batch_size = flags.tokens_per_micro_batch, flags.train_batch_size
     length = flags.max_seq_length * flags.sequences_per_example
     count = flags.gradient_accumulation_steps
-    if not tokens:
-        return 1 if count is None else count, []
     if not flags.trim_padding:
         raise ValueError("--tokens_per_micro_batch needs --trim_padding=true: untrimmed examples all have "
                          "the same number of tokens. Pass --trim_padding=true, or leave "

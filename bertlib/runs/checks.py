@@ -54,7 +54,7 @@ def check_output_dir(settings):
             raise PermissionError(f"--{name}={directory}: nothing can be written in {existing}: this "
                                   "directory belongs to another user, or is on a read-only file system. Use "
                                   "another directory.")
-    if "features_cache" in settings:
+    if getattr(settings, "features_cache", None):
         features_cache.check(settings.features_cache)
 
 

@@ -32,6 +32,7 @@ from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
 FILES = TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
+FLAGS = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
 # Directory in --output_dir for the weights that are being evaluated.
 _EVALUATED = "evaluated_weights"
 
@@ -58,6 +59,12 @@ def check(settings, needs_do_eval=True):
                          "without the state of the optimizer. A training cannot continue from them. To start "
                          f"from these weights, pass --init_checkpoint={settings.output_dir} and another "
                          "--output_dir.")
+    if any(getattr(settings, name) not in (None, False) for name in FLAGS):
+        _check_flags(settings, needs_do_eval)
+
+
+def _check_flags(settings, needs_do_eval):
+    """Checks the flags in `FLAGS`; see `check`."""
     if is_requested(settings):
         name = "eval_every_steps" if settings.eval_every_steps else "eval_each_checkpoint"
         for needed in ["do_train", "do_eval"] if needs_do_eval else ["do_train"]:
@@ -94,10 +101,8 @@ def find_early_stop(settings):
     has not ended the training.
 
     Args:
-      settings: a `Settings` of a command that trains.
+      settings: a `Settings` of a training with --early_stopping_evals.
     """
-    if settings.early_stopping_evals is None or settings.keep_best is None:
-        return None
     rows, newest = _restorable_rows(settings.output_dir)
     best = best_weights.BestWeights(settings.output_dir, settings.keep_best)
     return newest if _is_early_stop(settings, best, rows) else None

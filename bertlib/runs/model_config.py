@@ -163,7 +163,7 @@ def without_reinitialized(settings, config, start):
     checkpoint, the training continues from this checkpoint and loads no starting weights.
 
     Args:
-      settings: a `Settings`.
+      settings: a `Settings` of a training with --reinit_layers.
       config: the `BertConfig`.
       start: the result of `head_labels.starting_checkpoint`.
 
@@ -171,8 +171,6 @@ def without_reinitialized(settings, config, start):
       `start`, or a `checkpoint_formats.Checkpoint`.
     """
     count = settings.reinit_layers
-    if not (settings.do_train and count):
-        return start
     if settings.directory.newest:
         logging.info("--reinit_layers=%d has an effect at step 0 only. The training in %s has started, and "
                      "continues with its own weights.", count, settings.output_dir)

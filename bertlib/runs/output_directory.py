@@ -128,12 +128,6 @@ class OutputDirectory:
         """Writes run.json. If the process is killed, either the old file or the complete new file exists."""
         files.write_json(self.record_path, record)
 
-    def mark_finished(self):
-        """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
-        method only if the training was neither killed nor terminated."""
-        if self.record is not None and self.record["finished_step"] != (self.step or 0):
-            self.write_record({**self.record, "finished_step": self.step or 0})
-
 
 def find_training(path):
     """Returns the `OutputDirectory` of the training that saved a checkpoint; None if no training saved it.

@@ -230,13 +230,14 @@ class RunRecord:
         """
         self._directory, self._trains = settings.output_dir, settings.do_train
         self._last_step = last_training_step(settings, last_step)
-        if self._trains:
+        if self._trains and settings.early_stopping_evals is not None:
             stopped = learning_curve.find_early_stop(settings)
             self._last_step = self._last_step if stopped is None else stopped
         self._now = {**describe(settings, description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else {**output_files.model_file_contents(
             settings, description["config"], description.get("labels")), **more_files}
         self._warnings = []  # see `warn_about_results`
+        self._written = None  # the content of run.json, after `write`
         self._compare(settings.trained or settings.directory)
 
     def warn_about_results(self):
@@ -360,6 +361,14 @@ class RunRecord:
             record = {**record, "planned_steps": self._now["planned_steps"], "finished_step": None,
                       "dev_data": dev_data,
                       "files": {**record["files"], **named}}  # later evaluations read these files
-        record = {**record, "model_files": kept}
-        if record != now.record:
-            now.write_record(record)
+        self._written = {**record, "model_files": kept}
+        if self._written != now.record:
+            now.write_record(self._written)
+
+    def mark_finished(self):
+        """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
+        method only if the training was neither killed nor terminated."""
+        directory = OutputDirectory(self._directory)
+        step = directory.step or 0
+        if self._written and self._written["finished_step"] != step:
+            directory.write_record({**self._written, "finished_step": step})

@@ -12,8 +12,8 @@ import os
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import batches, faults
-from bertlib.runs import checks, learning_curve, model_config, output_files, run_record
+from bertlib.data import batches
+from bertlib.runs import checks, learning_curve, model_config, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, head_labels, model_checks
 from bertlib.tasks import head as task_head
@@ -89,7 +89,7 @@ def run(task):
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
     # From here on, files are written.
     with estimator_setup.locked_directories(settings, record):
-        _Phases(task, model.head, estimator, step, num_train_steps).run()
+        _Phases(task, model.head, estimator, step, num_train_steps, record).run()
     if task.failure:
         raise task.failure
 
@@ -100,9 +100,15 @@ def _find_starting_weights(task):
     settings, shapes = task.settings, task.head_shapes()
     if task.build_encoder:
         return model_checks.check_starting_weights(settings, None, shapes, None)
-    start = head_labels.starting_checkpoint(settings, task.describe_head())
+    start = settings.init_checkpoint
+    # If --output_dir contains a checkpoint, the run loads that checkpoint, so the head in --init_checkpoint
+    # does not matter.
+    if start and not settings.directory.newest:
+        start = head_labels.starting_checkpoint(settings, task.describe_head())
     model_checks.check_starting_weights(settings, task.config, shapes, start)
-    return model_config.without_reinitialized(settings, task.config, start)
+    if settings.do_train and settings.reinit_layers:
+        start = model_config.without_reinitialized(settings, task.config, start)
+    return start
 
 
 def _create_model(task, start, num_train_steps):
@@ -130,10 +136,10 @@ def _overwritten(task):
 class _Phases:
     """The phases of a run, after all checks."""
 
-    def __init__(self, task, head, estimator, step, num_train_steps):
+    def __init__(self, task, head, estimator, step, num_train_steps, record):
         self._task, self._settings, self._head = task, task.settings, head
         self._estimator, self._step = estimator, step
-        self._num_train_steps = num_train_steps
+        self._num_train_steps, self._record = num_train_steps, record
         self._writes = replica_group.is_first()
         # With the cache, the features of a split are written only once.
         self._input_fn = functools.cache(self._make_input_fn)
@@ -141,8 +147,10 @@ class _Phases:
     def run(self):
         """Trains, evaluates and predicts."""
         task = self._task
-        if self._writes:
-            _write_skipped_lines(self._settings, task.skipped)
+        if self._writes and getattr(self._settings, "skip_bad_lines", False):
+            # A run without --skip_bad_lines loads the module of the results only if it evaluates.
+            from bertlib.tasks import results
+            results.write_skipped_lines(self._settings, task.skipped)
         if self._settings.do_train:
             self._train()
         checkpoint = estimator_setup.evaluated_weights(self._settings) if task.splits() else None
@@ -160,6 +168,11 @@ class _Phases:
                 task.shown, task.full_score)
         estimator_setup.log_training(settings, task, self._num_train_steps)
         self._estimator.train(self._input_fn("train"), max_steps=self._num_train_steps, curve=curve)
+        if self._writes:
+            self._record.mark_finished()
+        if self._writes and not (curve or task.splits()):
+            logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
+                         "the model is not known.", settings.output_dir)
 
     def _infer(self, split, checkpoint, use):
         """Applies the weights of a checkpoint to a split.
@@ -190,19 +203,3 @@ class _Phases:
             drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),
             batch_totals=self._head.batch_totals if is_training else (),
             position_fields=task.position_fields if trims else ())
-
-
-def _write_skipped_lines(settings, skipped):
-    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
-
-    Args:
-      settings: a `Settings`.
-      skipped: list of `faults.Fault`.
-    """
-    if "skip_bad_lines" not in settings or not settings.skip_bad_lines:
-        return
-    directory = settings.output_dir if settings.do_train else settings.results_dir
-    path = os.path.join(directory, output_files.SKIPPED_LINES)
-    files.write_text(path, faults.format_table(skipped))
-    if skipped:
-        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))

@@ -13,11 +13,11 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator, evaluation, memory_planner, profiling, run_config, step_config
+from bertlib.estimator import estimator, evaluation, memory_planner, run_config, step_config
 from bertlib.graph import kernel_choice
 from bertlib.runs import run_record
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.runs.settings import PHASES, last_training_step
+from bertlib.runs.settings import last_training_step
 from bertlib.system import files, locks, replica_group, stopping, terminal
 from bertlib.tasks import head as task_head
 from bertlib.tasks import model_checks
@@ -282,14 +282,15 @@ class _Estimator(estimator.Estimator):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, input_fn, max_steps, curve=None):
-        """Trains, see `estimator.Estimator.train`. If the run only trains, logs where the weights are.
+        """Trains, see `estimator.Estimator.train`.
 
         Args:
           input_fn, max_steps: see `estimator.Estimator.train`.
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
         """
         max_steps = last_training_step(self._settings, max_steps)
-        hooks = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
+        profiles = self._settings.profile_steps is not None and self.config.is_chief
+        hooks = _profile_hooks(self._settings, max_steps) if profiles else []
         try:
             if curve:
                 max_steps = curve.prepare(max_steps)
@@ -298,12 +299,6 @@ class _Estimator(estimator.Estimator):
                 [evaluation.SavedCheckpoints(curve)] if curve else None))
             if curve:
                 curve.finish()
-            if self.config.is_chief:
-                OutputDirectory(self._settings.output_dir).mark_finished()
-                if not curve and not any(getattr(self._settings, phase, False) for phase in PHASES
-                                         if phase != "do_train"):
-                    logging.info("The trained weights are in %s. This run evaluated no examples, so the "
-                                 "quality of the model is not known.", self._settings.output_dir)
             return self
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(_advise_on_memory(self._settings, self._model, self._step)) from error
@@ -322,7 +317,7 @@ class _Estimator(estimator.Estimator):
 
 
 def _profile_hooks(settings, num_train_steps):
-    """Returns the hooks that trace the steps of --profile_steps; an empty list without this flag.
+    """Returns the hooks that trace the steps of --profile_steps.
 
     Args:
       settings: a `Settings`.
@@ -331,8 +326,8 @@ def _profile_hooks(settings, num_train_steps):
     Raises:
       ValueError: the training ends before these steps, or the run does not train.
     """
-    if settings.profile_steps is None:
-        return []
+    # Only a run with --profile_steps loads the profiler.
+    from bertlib.estimator import profiling
     first, last = step_config.parse_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
@@ -354,8 +349,10 @@ def create_estimator(settings, model, num_train_steps):
     Raises:
       ValueError: no configuration fits into memory, or flags contradict each other.
     """
-    model_checks.check_precision(settings)
-    _profile_hooks(settings, last_training_step(settings, num_train_steps))
+    if settings.precision != "fp32":
+        model_checks.check_precision(settings)
+    if settings.profile_steps is not None:
+        _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():

@@ -142,20 +142,16 @@ def starting_checkpoint(settings, wanted):
     head of a pre-training, a run without training also uses a random head.
 
     Args:
-      settings: a `Settings`.
+      settings: a `Settings` with --init_checkpoint. The run must load no weights from --output_dir.
       wanted: the task's `Head`.
 
     Returns:
-      the path, or a `checkpoint_formats.Checkpoint`; None without --init_checkpoint.
+      the path, or a `checkpoint_formats.Checkpoint`.
 
     Raises:
       ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
     """
     path = settings.init_checkpoint
-    # If --output_dir contains a checkpoint, the run loads the weights of that checkpoint and not of
-    # --init_checkpoint. So the head in --init_checkpoint does not matter.
-    if not path or settings.directory.newest:
-        return path
     checkpoint = model_config.open_starting_weights(settings)
     head = read_head(checkpoint, wanted.kind)
     if head is None:

@@ -20,9 +20,7 @@ _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
 def check_precision(settings):
-    """Warns if the GPU or CPU has no instructions for the number format of --precision."""
-    if settings.precision == "fp32":
-        return
+    """Warns if the GPU or CPU has no instructions for the number format of --precision, bf16 or fp16."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability")
@@ -54,7 +52,7 @@ def check_starting_weights(settings, config, head_shapes, start):
       ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, or `check_layers`
         raised an error.
     """
-    if config:
+    if config and (settings.freeze_layers or settings.reinit_layers):
         check_layers(settings, config)
     if settings.directory.newest:
         check_output_checkpoint(settings, {**(variable_shapes(config) if config else {}), **head_shapes})

@@ -4,10 +4,12 @@ import os
 
 from absl import logging
 
+from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
-from bertlib.runs import learning_curve
+from bertlib.runs import learning_curve, output_files
 from bertlib.runs.output_directory import OutputDirectory
+from bertlib.system import files
 
 
 class Results:
@@ -57,6 +59,20 @@ def write_metrics(settings, split, name, metrics, details=None):
     if settings.do_train:
         OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], split, metrics)
     return combined
+
+
+def write_skipped_lines(settings, skipped):
+    """Writes skipped_lines.csv, which lists the lines that were left out, for --skip_bad_lines=true.
+
+    Args:
+      settings: a `Settings`.
+      skipped: list of `faults.Fault`.
+    """
+    directory = settings.output_dir if settings.do_train else settings.results_dir
+    path = os.path.join(directory, output_files.SKIPPED_LINES)
+    files.write_text(path, faults.format_table(skipped))
+    if skipped:
+        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 
 
 # --- The report ------------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ class Classification(task.TaskWithResults):
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
         self.skipped = self.source.skipped
-        class_weights.parse_weights(settings, target)
+        if self._changes_loss:
+            class_weights.parse_weights(settings, target)
         self.features = {split: classifier_features.FeatureRecords(
             examples, target, settings.max_seq_length, self.tokenizer, settings.num_workers,
             settings.doc_stride, self.has_labels(split)) for split, examples in self.data.items()}
@@ -114,6 +115,11 @@ class Classification(task.TaskWithResults):
             getattr(example, "text_a", None), getattr(example, "text_b", None)), self.tokenizer)
         if settings.doc_stride and "train" in self.data:
             self.features["train"].cache()  # the number of training steps depends on the number of windows
+
+    @property
+    def _changes_loss(self):
+        """Whether --class_weights or --label_smoothing is given."""
+        return self.settings.class_weights is not None or self.settings.label_smoothing > 0
 
     def has_labels(self, split):
         """Returns whether the labels of a split are real. In a test set without labels, each example has the
@@ -130,9 +136,9 @@ class Classification(task.TaskWithResults):
         return self.target.create_head()
 
     def head_for_training(self):
-        """Returns the head for the training. For a classification, the loss of this head uses --class_weights
-        and --label_smoothing."""
-        if not self.target.takes_class_weights:
+        """Returns the head for the training. The loss of this head uses --class_weights and
+        --label_smoothing."""
+        if not self._changes_loss:
             return self.create_head()
         counts, train = collections.Counter(), self.data.get("train", ())
         windows = train and self.features["train"].windows or [1] * len(train)

@@ -373,8 +373,10 @@ class FeatureRecords:
           cache: directory of a cache of features, see `features_cache`; None for no cache. The cache is used
             only if the tokenizer's class is in `tokenization.TOKENIZERS`.
         """
-        facts = features_cache.write(path, self._is_portable and cache, self._inputs, self._examples,
-                                     self._write_all)
+        if not (cache and self._is_portable):
+            self._write_all(path)
+            return
+        facts = features_cache.write(path, cache, self._inputs, self._examples, self._write_all)
         # If the file is from the cache, no example was converted in this process, and these lists are still
         # empty. So they are filled here.
         self.windows[:], self.lengths[:], self.label_ids[:] = facts
