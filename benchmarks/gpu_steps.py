@@ -19,7 +19,7 @@ from bertlib.estimator import estimator_spec, memory_planner, profiling
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import tensorflow_internals
 from bertlib.system import gpu_libraries
-from bertlib.tasks import estimator_setup, head
+from bertlib.tasks import head, training_plan
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
@@ -49,7 +49,7 @@ _MOVE_NOTHING = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "S
 
 
 def trainable_model(task, config, init_checkpoint=None):
-    """Returns the `estimator_setup.TrainableModel` of a task.
+    """Returns the `training_plan.TrainableModel` of a task.
 
     Args:
       task: str, a key of `HEADS`.
@@ -58,7 +58,7 @@ def trainable_model(task, config, init_checkpoint=None):
     """
     task_head, fields, _ = HEADS[task]
     bert_config = modeling.BertConfig.from_dict(config)
-    return estimator_setup.TrainableModel(bert_config, task_head, fields, lambda built: head.model_fn_builder(
+    return training_plan.TrainableModel(bert_config, task_head, fields, lambda built: head.model_fn_builder(
         built, bert_config, init_checkpoint, 2e-5, 1000, 1, False, False))
 
 

@@ -25,7 +25,7 @@ from bertlib.estimator.step_config import GB, StepConfig, gb
 from bertlib.runs import charts, checks, entries, model_config, targets
 from bertlib.runs.settings import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
-from bertlib.tasks import estimator_setup, head, model_checks, shared_flags
+from bertlib.tasks import head, model_checks, shared_flags, training_plan
 import modeling
 
 MODELS = {
@@ -164,9 +164,9 @@ def usable_memory(settings):
 
 
 def task_model(config, task):
-    """Returns the `estimator_setup.TrainableModel` of a task, one of the keys of `TASKS`."""
+    """Returns the `training_plan.TrainableModel` of a task, one of the keys of `TASKS`."""
     planned, fields = TASKS[task].planned_model()
-    return estimator_setup.TrainableModel(config, planned, fields, lambda task_head: head.model_fn_builder(
+    return training_plan.TrainableModel(config, planned, fields, lambda task_head: head.model_fn_builder(
         task_head, config, None, 5e-5, 100, 10, False, False))
 
 

@@ -15,7 +15,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
 from bertlib.runs import checks, learning_curve, model_config, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, head_labels, model_checks
+from bertlib.tasks import estimator_setup, head_labels, model_checks, training_plan
 from bertlib.tasks import head as task_head
 
 
@@ -83,7 +83,7 @@ def run(task):
     model = _create_model(task, start, num_train_steps)
     description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
                    "task_type": task.target.name, "inputs": inputs if settings.do_train else {},
-                   "trim_padding": estimator_setup.trim_padding(settings, model.head.trims_by_default)}
+                   "trim_padding": training_plan.trim_padding(settings, model.head.trims_by_default)}
     record = run_record.RunRecord(settings, num_train_steps, {**description, **task.describe()},
                                   task.more_files())
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
@@ -112,7 +112,7 @@ def _find_starting_weights(task):
 
 
 def _create_model(task, start, num_train_steps):
-    """Returns the `estimator_setup.TrainableModel` of a task.
+    """Returns the `training_plan.TrainableModel` of a task.
 
     Args:
       task: see `run`.
@@ -124,7 +124,7 @@ def _create_model(task, start, num_train_steps):
             head, task.config, start, task.settings.learning_rate, num_train_steps, task.num_warmup_steps(),
             use_tpu=False, use_one_hot_embeddings=False, build_encoder=task.build_encoder)
 
-    return estimator_setup.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
+    return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
 
 
 def _overwritten(task):
@@ -166,7 +166,7 @@ class _Phases:
             curve = learning_curve.LearningCurve(
                 settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
                 task.shown, task.full_score)
-        estimator_setup.log_training(settings, task, self._num_train_steps)
+        training_plan.log_training(settings, task, self._num_train_steps)
         self._estimator.train(self._input_fn("train"), max_steps=self._num_train_steps, curve=curve)
         if self._writes:
             self._record.mark_finished()
@@ -197,7 +197,7 @@ class _Phases:
         # depends on padding, but its predictions do not. `step` says only whether training batches are
         # trimmed.
         trims = self._step.trim_padding if is_training else (
-            task.trims_evaluation and estimator_setup.trim_padding(settings))
+            task.trims_evaluation and training_plan.trim_padding(settings))
         return task_head.input_fn_builder(
             path or task.record_paths(split), task.fields(settings.max_seq_length, split), is_training,
             drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),

@@ -1,0 +1,243 @@
+"""Plans a training: describes the model, resolves the flags into a `StepConfig` that fits into memory, and
+logs the size of the training."""
+
+from collections.abc import Callable
+import dataclasses
+import math
+import shlex
+import types
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.data import input_pipeline
+from bertlib.estimator import memory_planner, run_config, step_config
+from bertlib.estimator.estimator_spec import ModeKeys
+from bertlib.graph import kernel_choice
+from bertlib.runs.settings import last_training_step
+from bertlib.system import replica_group, terminal
+from bertlib.tasks import head as task_head
+import modeling
+import optimization
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainableModel:
+    """Describes the model of a command. The memory planner simulates this model, and the Estimator trains it.
+
+    Attributes:
+      bert_config: the `modeling.BertConfig`.
+      head: the head, a `bertlib.tasks.head.Head`.
+      fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
+        example.
+      build_model_fn: function that takes a head and returns the model_fn of `head.model_fn_builder`.
+    """
+
+    bert_config: modeling.BertConfig
+    head: task_head.Head
+    fields: Callable[[int], list]
+    build_model_fn: Callable
+
+    def build(self, step):
+        """Builds a training step in the current graph. Its input consists of placeholders for one
+        micro-batch. With two or more micro-batches, the graph also contains the sums of the gradients.
+        Returns the op of the step."""
+        tf.train.get_or_create_global_step()
+        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.batch.micro_batch_size,
+                                               self.head.batch_totals)
+        # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
+        # no more than two are built.
+        built_step = dataclasses.replace(step, gradient_accumulation_steps=min(2, step.batch.micro_batches))
+        return self.build_spec(features, ModeKeys.TRAIN, built_step).train_op
+
+    def build_spec(self, features, mode, step):
+        """Builds the model of a `StepConfig` on the tensors of a batch; returns its `EstimatorSpec`."""
+        model_fn = self.build_model_fn(self.head)
+        return model_fn(features, None, mode, {}, run_config.RunConfig(step_config=step))
+
+    def memory_need(self, step):
+        """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
+        # The simulated step does not use the kernels of --compile_kernels: the simulated GPU does not know
+        # the ops of these kernels, and these ops need no more memory than TensorFlow's ops. The simulated
+        # step also keeps the padding: the simulation needs static shapes, but the number of real tokens is
+        # not known.
+        model = dataclasses.replace(self, head=self.head.simulated())
+        simulated_step = dataclasses.replace(step, compile_kernels=False, use_xla=False, remove_padding=False)
+        return memory_planner.predict_memory(model.build, simulated_step)
+
+    def upper_bound(self, step):
+        """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
+        number of bytes is free, the micro-batch certainly fits, so the step is not simulated."""
+        config, length = self.bert_config, step.max_seq_length
+        if config is None:  # the encoder is a hub module, for which there is no formula
+            return math.inf
+        # Size of the activations for one position and one layer, in bytes. Each number has 32 bits.
+        # Equation 2 of Korthikanti et al. 2022, arXiv:2205.05198, is for numbers of 16 bits, so its factors
+        # are 34 and 5 instead of 68 and 10. The return value counts the activations twice, so that it is far
+        # above the memory need.
+        a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
+        weights = modeling.variable_shapes(config)
+        slots = optimization.slot_shapes(weights, step.optimizer)
+        # Three fp32 numbers for each weight: the weight, its gradient, and the sum of the gradients of the
+        # micro-batches. Each number in a slot of the optimizer has 32 bits, too.
+        numbers = 3 * _count_numbers(weights) + _count_numbers(slots)
+        positions = step.batch.micro_batch_size * self.head.sequences_per_example * length
+        return 4 * numbers + 2 * positions * config.num_hidden_layers * a_position
+
+
+def _count_numbers(shapes):
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+# --- Resolving -------------------------------------------------------------------------------------------
+
+
+def trim_padding(settings, by_default=True):
+    """Returns whether batches are trimmed: the value of --trim_padding, or `by_default` if the flag is not
+    given. Evaluation and prediction trim by default. For training, see
+    `bertlib.tasks.head.Head.trims_by_default`."""
+    return by_default if settings.trim_padding is None else settings.trim_padding
+
+
+def _training_flags(settings, model):
+    """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
+    the flag. The others are computed from flags, from the model or from the number of replicas."""
+    trims = trim_padding(settings, model.head.trims_by_default)
+    group = replica_group.current()
+    values = {name: getattr(settings, name) for name in step_config.FIELDS if name in settings}
+    values.update(num_replicas=group.count if group else 1, trim_padding=trims,
+                  remove_padding=trims and model.head.padding_is_removable and not settings.use_xla,
+                  compile_kernels=_compiles_kernels(settings, model.bert_config))
+    return types.SimpleNamespace(**values, sequences_per_example=model.head.sequences_per_example)
+
+
+def _compiles_kernels(settings, config):
+    """Returns whether the run compiles kernels for the CPU of this machine."""
+    if settings.use_xla and settings.compile_kernels:
+        raise ValueError("--use_xla=true and --compile_kernels=true replace the same ops of TensorFlow. Pass "
+                         "only one of the two flags.")
+    if settings.compile_kernels is not None or settings.use_xla:
+        return bool(settings.compile_kernels)
+    return kernel_choice.is_faster(config.hidden_size)
+
+
+def resolve_step_config(settings, model):
+    """Resolves the flags into the configuration of a training step.
+
+    Logs the values that were chosen, and warns if the step will probably not fit into memory.
+
+    Args:
+      settings: a `Settings`.
+      model: a `TrainableModel`.
+
+    Returns:
+      a `StepConfig`.
+
+    Raises:
+      ValueError: flags contradict each other, or no configuration fits into memory.
+    """
+    values = _training_flags(settings, model)
+    if not settings.do_train:
+        return step_config.without_training(values)
+    usable, source = _usable_memory(settings)
+    if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
+        logging.info("Simulating which batches fit into %s.", source)
+    resolved = step_config.resolve(values, (usable, source), model.memory_need, model.upper_bound)
+    for is_warning, text in resolved.messages:
+        (logging.warning if is_warning else logging.info)("%s", text)
+    if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
+        return resolved.step
+    step, group = _measure_step(settings, model, resolved.step), replica_group.current()
+    if group:
+        # One replica may need more micro-batches than the others. All replicas use the largest number.
+        counts = group.all_gather(step.gradient_accumulation_steps)
+        step = dataclasses.replace(step, gradient_accumulation_steps=max(counts))
+    return step
+
+
+def _measure_step(settings, model, step):
+    """Runs a step of one micro-batch. If memory runs out, divides the batch into more and smaller
+    micro-batches and tries again, until a step fits. Returns the `StepConfig` of the step that ran."""
+    while not memory_planner.fits_in_practice(model.build, step):
+        more = [count for count in step_config.divisors(step.train_batch_size // step.num_replicas)
+                if count >= 2 * step.gradient_accumulation_steps]
+        if not more:
+            raise ValueError(advise_on_memory(settings, model, step))
+        logging.warning("A micro-batch of %d ran out of memory: using --gradient_accumulation_steps=%d "
+                        "instead of %d.",
+                        step.batch.micro_batch_size, more[0], step.gradient_accumulation_steps)
+        step = dataclasses.replace(step, gradient_accumulation_steps=more[0])
+    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d fits into memory.",
+                 step.gradient_accumulation_steps, step.batch.micro_batch_size)
+    return step
+
+
+def _usable_memory(settings):
+    """Returns two values: the number of bytes that a training step may use, and a text that describes this
+    memory in messages.
+
+    With replicas, all replicas have to call this function, and the smallest number of all replicas is
+    returned.
+    """
+    if settings.memory_limit_gb is not None:
+        usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
+        if tf.config.list_physical_devices("GPU"):
+            usable /= memory_planner.ALLOCATOR_MARGIN
+            source += " minus the margin for fragmentation"
+        return usable, f"{step_config.gb(usable)}: {source}"
+    usable, source = memory_planner.usable_memory()
+    group = replica_group.current()
+    if group:
+        if not tf.config.list_physical_devices("GPU"):
+            usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
+        # All replicas must choose the same configuration. So each replica plans with the smallest memory that
+        # any replica has.
+        usable = min(group.all_gather(usable))
+    return usable, f"{step_config.gb(usable)}: {source}"
+
+
+def advise_on_memory(settings, model, step):
+    """Returns an error message for a run that is out of memory. The message says which flags to change."""
+    # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
+    if replica_group.current():
+        fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
+        return f"out of memory. Pass {fewer}; plan_memory.py shows which batches fit."
+    logging.info("Out of memory. Simulating which batches would fit. For a large model, this takes minutes.")
+    changes = [{}]
+    changes += [{"recompute": mode}
+                for mode in step_config.RECOMPUTE[step_config.RECOMPUTE.index(step.recompute) + 1:]]
+    if step.optimizer != "adafactor":
+        changes.append({**changes[-1], "optimizer": "adafactor"})
+    if step.max_seq_length >= 32:
+        changes.append({"max_seq_length": step.max_seq_length // 2})
+    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
+                    or "no change": dataclasses.replace(step, **change) for change in changes}
+    usable, source = _usable_memory(settings)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
+
+
+def log_training(settings, task, num_train_steps):
+    """Logs the size of a training, its learning rate, and the command that shows its curves. Logs nothing if
+    all steps are already trained.
+
+    Args:
+      settings: a `Settings`.
+      task: a `bertlib.tasks.task.Task`.
+      num_train_steps: number of steps of the schedule.
+    """
+    last_step = last_training_step(settings, num_train_steps)
+    if settings.directory.newest and settings.directory.step >= last_step:
+        return
+    epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
+              if "num_train_epochs" in settings else "")
+    logging.info("Training on %s: %s%s with a batch size of %d.", terminal.counted(task.num_examples(),
+                 task.noun), epochs, terminal.counted(num_train_steps, "step"), settings.train_batch_size)
+    logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
+                 "--lr_schedule=%s.", settings.learning_rate,
+                 terminal.counted(task.num_warmup_steps(), "step"), settings.lr_schedule)
+    if last_step < num_train_steps:
+        logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
+                     "the schedule of %d steps.",
+                     settings.max_steps, last_step, num_train_steps, num_train_steps)
+    logging.info("This command shows the curves of the training: tensorboard --logdir %s",
+                 shlex.quote(settings.output_dir))
