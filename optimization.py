@@ -14,7 +14,14 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints.bert_config import is_frozen, layer_index
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import collectives, graph_keys, native
+from bertlib.graph import collectives, native
+from bertlib.graph.graph_keys import (
+    CONSECUTIVE_SKIPPED_STEPS,
+    GRADIENT_ACCUMULATION,
+    LOGGED_SCALARS,
+    MICRO_BATCH_INDEX,
+    OPTIONAL_IN_CHECKPOINT,
+)
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 
 # A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
@@ -101,11 +108,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
     chosen_optimizer = make_optimizer(learning_rate)
-    variables, factors = tf.trainable_variables(), {}
-    if step.freeze_layers or step.freeze_embeddings:
-        variables = trained_variables(variables, step.freeze_layers, step.freeze_embeddings)
-    if step.layer_decay != 1:
-        factors = rate_factors(variables, step.layer_decay)
+    variables = trained_variables(tf.trainable_variables(), step.freeze_layers, step.freeze_embeddings)
+    factors = rate_factors(variables, step.layer_decay)
     loss_scale = LossScale() if step.loss_scaling else None
     gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
                                                        step.gradient_accumulation_steps)
@@ -180,8 +184,8 @@ def _known(table, argument, name):
 # --- Layers ------------------------------------------------------------------------------------------------
 
 
-def trained_variables(variables, freeze_layers, freeze_embeddings=False):
-    """Returns the list of those variables that are trained, if some variables are frozen.
+def trained_variables(variables, freeze_layers=0, freeze_embeddings=False):
+    """Returns the list of those variables that are trained.
 
     Args:
       variables: list of all trainable variables.
@@ -190,6 +194,8 @@ def trained_variables(variables, freeze_layers, freeze_embeddings=False):
     Raises:
       ValueError: all layers would be frozen, or no variable is in a layer or in the embeddings.
     """
+    if not (freeze_layers or freeze_embeddings):
+        return variables
     num_layers = count_layers(variables, f"freeze_layers={freeze_layers}, "
                               f"freeze_embeddings={freeze_embeddings}")
     if not 0 <= freeze_layers < num_layers:
@@ -215,7 +221,7 @@ def count_layers(variables, argument):
 
 
 def rate_factors(variables, layer_decay):
-    """Returns {name of a variable: factor of its learning rate}, without the pooler and the head.
+    """Returns {name of a variable: factor of its learning rate}, without the variables whose factor is 1.
 
     With L layers, the factor of layer l is ξ^(L − l), where l is L − 1 for the top layer and 0 for the lowest
     one. The factor of the embeddings is ξ^(L + 1). The pooler and the head have the factor 1. These are the
@@ -232,6 +238,8 @@ def rate_factors(variables, layer_decay):
     """
     if not 0 < layer_decay <= 1:
         raise ValueError(f"layer_decay={layer_decay}: pass a number above 0 and at most 1.")
+    if layer_decay == 1:
+        return {}
     num_layers = count_layers(variables, f"layer_decay={layer_decay}")
     names = [variable.op.name for variable in variables]
     return {name: layer_decay ** (num_layers - layer_index(name)) for name in names
@@ -320,7 +328,7 @@ def clipping_factor(global_norm, clip_norm):
 def log_scalar(name, tensor):
     """Adds a scalar to the log of the training loop and to the summaries."""
     with tf.name_scope(None):
-        tf.add_to_collection(graph_keys.LOGGED_SCALARS, tf.identity(tensor, name=name))
+        tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
         # tf.summary.scalar is not used here: the op `tf.identity` above already has the name `name`, so
         # the tag of the summary would become "<name>_1".
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
@@ -361,7 +369,7 @@ def _sum_gradients(loss, gradients, variables, steps):
     scalars, scalar_adds = _add_scalars(loss, existing)
     adds += scalar_adds
 
-    indices = tf.get_collection(graph_keys.MICRO_BATCH_INDEX)
+    indices = tf.get_collection(MICRO_BATCH_INDEX)
     # The accumulate op waits only for the additions of this replica. The exchanges with other replicas belong
     # to the train op, which runs once in each step.
     with tf.control_dependencies(adds):
@@ -375,7 +383,7 @@ def _sum_gradients(loss, gradients, variables, steps):
         dense_sums = [total for total, gradient in zip(sums, existing)
                       if not isinstance(gradient, tf.IndexedSlices)]
         norm = tf.sqrt(tf.add_n([_sum_of_squares(dense_sums), *totals[1:]]))
-    tf.add_to_collection(graph_keys.GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
+    tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
 
     def zero():
         with tf.control_dependencies([mean_loss]):
@@ -507,9 +515,9 @@ class LossScale(object):
         """Creates the variables."""
         with tf.variable_scope("loss_scale", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
             def variable(name, value, dtype):
-                return tf.get_variable(
-                    name, [], dtype, tf.constant_initializer(value), trainable=False, use_resource=True,
-                    collections=[tf.GraphKeys.GLOBAL_VARIABLES, graph_keys.OPTIONAL_IN_CHECKPOINT])
+                return tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False,
+                                       use_resource=True,
+                                       collections=[tf.GraphKeys.GLOBAL_VARIABLES, OPTIONAL_IN_CHECKPOINT])
 
             self._value = variable("value", 2.0**15, tf.float32)
             self._good_steps = variable("good_steps", 0, tf.int64)
@@ -550,7 +558,7 @@ class LossScale(object):
                 self._skipped_in_a_row.assign(in_a_row, read_value=False),
             ]
             skipped_steps = self._skipped_steps.assign_add(skipped)
-        tf.add_to_collection(graph_keys.CONSECUTIVE_SKIPPED_STEPS, in_a_row)
+        tf.add_to_collection(CONSECUTIVE_SKIPPED_STEPS, in_a_row)
         log_scalar("loss_scale", self.value)
         log_scalar("skipped_steps", tf.convert_to_tensor(skipped_steps))
         return tf.group(*updates, skipped_steps)

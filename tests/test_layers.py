@@ -62,6 +62,7 @@ def test_the_factors_of_the_rates():
     build_problem()
     assert optimization.rate_factors(tf.trainable_variables(), 0.5) == dict(
         zip(NAMES, [0.5**4, 0.5**4, 0.5**3, 0.5**2, 0.5]))
+    assert optimization.rate_factors(tf.trainable_variables(), 1.0) == {}
 
 
 @pytest.mark.parametrize("options", [

@@ -223,7 +223,8 @@ def read_config(settings):
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     config = bert_config.BertConfig.from_dict(values)
-    output_files.check_config(path, config)
+    if files.exists(os.path.join(os.path.dirname(path), output_files.RECORD)):
+        output_files.check_config(path, config)
     return config
 
 

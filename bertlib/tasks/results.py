@@ -13,8 +13,8 @@ from bertlib.system import files
 
 
 class Results:
-    """Evaluates and predicts the splits of a task. For the methods, see the methods of `task.Task` with the
-    same names.
+    """Base class of the results: evaluates and predicts the splits of a task. A subclass has the methods
+    `predict` (or `scores`) and `write`. For the methods, see those of `task.Task` with the same names.
 
     Attributes:
       task: the `task.Task`.
@@ -24,18 +24,12 @@ class Results:
     def __init__(self, task):
         self.task, self.settings, self.data, self.target = task, task.settings, task.data, task.target
 
-    def predict(self, split, inference):
-        raise NotImplementedError
-
     def scores(self, split, inference):
         return self.predict(split, inference)[1]
 
     def assist(self, split, inference):
         for _ in inference.rows():
             pass
-
-    def write(self, split, inference):
-        raise NotImplementedError
 
 
 def write_metrics(settings, split, name, metrics, details=None):

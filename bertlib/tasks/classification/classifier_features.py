@@ -328,8 +328,8 @@ class FeatureRecords:
         """
         self._examples = examples
         self._fields = feature_fields(max_seq_length, text_targets.create_target(label_list))
-        self._convert = _Converter(label_list, max_seq_length, tokenizer, doc_stride, has_labels)
         self._inputs = [label_list, max_seq_length, tokenizer, doc_stride, has_labels]
+        self._convert = _Converter(*self._inputs)
         self._is_portable = type(tokenizer) in tokenization.TOKENIZERS
         self._processes = num_workers if self._is_portable else 1
         self._kept = None
