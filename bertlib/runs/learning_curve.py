@@ -32,7 +32,7 @@ from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
 FILES = TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
-FLAGS = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
+_SETTINGS = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
 # Directory in --output_dir for the weights that are being evaluated.
 _EVALUATED = "evaluated_weights"
 
@@ -59,12 +59,12 @@ def check(settings, needs_do_eval=True):
                          "without the state of the optimizer. A training cannot continue from them. To start "
                          f"from these weights, pass --init_checkpoint={settings.output_dir} and another "
                          "--output_dir.")
-    if any(getattr(settings, name) not in (None, False) for name in FLAGS):
+    if any(getattr(settings, name) not in (None, False) for name in _SETTINGS):
         _check_flags(settings, needs_do_eval)
 
 
 def _check_flags(settings, needs_do_eval):
-    """Checks the flags in `FLAGS`; see `check`."""
+    """Checks the flags in `_SETTINGS`; see `check`."""
     if is_requested(settings):
         name = "eval_every_steps" if settings.eval_every_steps else "eval_each_checkpoint"
         for needed in ["do_train", "do_eval"] if needs_do_eval else ["do_train"]:
