@@ -6,7 +6,7 @@ import json
 import shutil
 
 from rows import Workspace
-from runs import KILL_MOMENT, interrupt
+from runs import EVALUATION, KILL_MOMENT, interrupt
 from scripts import Finished
 
 
@@ -15,8 +15,8 @@ class Workspaces(object):
 
     With `untrained`, the workspace contains only the data. Otherwise it is trained. `changes` are changed
     flags of the training, and each combination is trained once. The attribute `finished` is the `Finished` of
-    the training. The attribute `killed` is the workspace as SIGKILL at step 4 would leave
-    it.
+    the training. The attributes `killed` and `killed_in_evaluation` are workspaces that
+    SIGKILL would leave after step 4, and before the first evaluation.
     """
 
     def __init__(self, scripts, model, directory):
@@ -35,7 +35,8 @@ class Workspaces(object):
                             else self._train(row, place / "work", changes))
                 (place / "finished.json").write_text(json.dumps(finished))
         found = Workspace(row, self._scripts, place / "work")
-        found.killed = Workspace(row, self._scripts, place / "copy")
+        found.killed, found.killed_in_evaluation = (
+            Workspace(row, self._scripts, place / moment.split()[0]) for moment in (KILL_MOMENT, EVALUATION))
         found.finished = Finished(*json.loads((place / "finished.json").read_text()))
         return found
 
@@ -45,6 +46,7 @@ class Workspaces(object):
 
     def _train(self, row, directory, changes):
         directory.parent.mkdir()
-        finished = interrupt(self(row, untrained=True).copy(directory), KILL_MOMENT, "COPY", **changes)
+        work = self(row, untrained=True).copy(directory)
+        finished = interrupt(work, f"{KILL_MOMENT}|{EVALUATION}", "COPY", **changes)
         assert finished.code == 0, finished.err
         return finished

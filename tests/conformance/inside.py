@@ -11,8 +11,9 @@ ACT is one of these texts:
 
     SIGKILL, …              the process gets this signal. After CPU time, it is SIGPROF, which ends it, too
     ENOSPC, EIO, …          the change fails with this error
-    COPY                    the working directory is copied to `../copy`, and the process continues. The copy
-                            has the files that SIGKILL would leave
+    COPY                    the working directory is copied, and the process continues. The copy has the files
+                            that SIGKILL would leave. MOMENT is parts of log lines, with a | between them. The
+                            first word of a part is the name of its copy, beside the working directory
     RLIMIT_FSIZE            from then on, no file can become larger than 40 kB, as on a full disk
     COUNT                   prints "threads=… files=…" for each log line that contains MOMENT. If MOMENT is
                             "end", prints "changes=… cpu=…" at the end of the process
@@ -20,6 +21,7 @@ ACT is one of these texts:
 
 import atexit
 import errno
+import functools
 import logging
 import os
 import resource
@@ -69,7 +71,7 @@ def _act(name, path=None):
     if name == "RLIMIT_FSIZE":
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
     elif name == "COPY":
-        shutil.copytree(".", "../copy")
+        shutil.copytree(".", path)
     elif name.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, name))
     else:
@@ -95,6 +97,10 @@ def _watch(moment, name):
             start = time.process_time()
             atexit.register(lambda: print(f"changes={watch.count} cpu={time.process_time() - start:.2f}",
                                           file=sys.stderr))
+    elif name == "COPY":
+        for part in moment.split("|"):
+            copy = os.path.join("..", part.split()[0])
+            logging.getLogger("absl").addHandler(_LogWatch(part, functools.partial(_act, name, copy)))
     else:
         act = (lambda: _count(moment)) if name == "COUNT" else lambda: _act(name)
         logging.getLogger("absl").addHandler(_LogWatch(moment, act))

@@ -6,6 +6,7 @@ from outputs import different_tensors, history, results
 from scripts import ROOT
 
 KILL_MOMENT = "step 4/"  # after the checkpoint of step 3
+EVALUATION = "Weights for "  # the training has ended
 _VOLATILE = {"time", "steps_per_second", "examples_per_second", "peak_memory_gb"}
 
 
