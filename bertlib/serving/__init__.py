@@ -11,7 +11,7 @@ import os
 from bertlib.system import quiet_tensorflow
 
 # Hides the messages that TensorFlow would print when the modules below import it.
-quiet_tensorflow.load()
+quiet_tensorflow.load_in_library()
 
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import kernel_choice
