@@ -30,10 +30,17 @@ def notebook_page():
     parts = []
     for cell in nbformat.read(os.path.join(ROOT, "docs", NOTEBOOK), as_version=4).cells:
         parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
-        parts += [f"```text\n{output.data['text/plain']}\n```" for output in cell.get("outputs", ())]
+        parts += [_output(output.data) for output in cell.get("outputs", ())]
     name = os.path.basename(NOTEBOOK)
     parts.insert(1, f'<a href="../{name}" download>Download {name}</a>')
     return "\n\n".join(parts)
+
+
+def _output(data):
+    """Returns an output of a cell, a picture or a text, as Markdown."""
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="The plot of this cell">'
+    return f"```text\n{data['text/plain']}\n```"
 
 
 def on_page_markdown(markdown, page, config, files):

@@ -73,7 +73,7 @@ def test_a_tutorial_runs_from_top_to_bottom(page, first_layer, scripts, tmp_path
 @pytest.mark.slow(reason="a kernel of its own, which trains; needs nbclient, which is optional")
 def test_the_notebook_runs_from_top_to_bottom(first_layer, tmp_path, monkeypatch):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    for needed in ("ipykernel", "pandas"):
+    for needed in ("ipykernel", "matplotlib", "pandas"):
         pytest.importorskip(needed)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(first_layer), str(ROOT)]))
     notebook = nbformat.read(ROOT / "docs" / "tutorials" / "notebook.ipynb", as_version=4)
