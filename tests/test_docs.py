@@ -112,7 +112,8 @@ def test_lists_have_the_same_levels_on_the_site(page):
 def test_the_site_shows_the_notebook_and_breaks_no_flag():
     sys.path.append(str(ROOT / "docs"))
     import site_hooks
-    assert "```python\nfrom bertlib import api\n" in site_hooks.notebook_page()
+    notebook = site_hooks.notebook_page()
+    assert "```python\nfrom bertlib import api\n" in notebook and notebook.count("data:image/png") == 1
     html = '<a href="--x">set --seed=1</a><code>--seed=2</code><pre><code>--seed=3</code></pre>'
     whole = re.sub("--seed=[12]", r'<span class="word">\g<0></span>', html)
     assert site_hooks.on_post_page(html, None, None) == whole
@@ -314,3 +315,19 @@ def test_steps_that_tf1_overrides_are_steps_of_the_core():
     methods = {node.name for path in test_rooms.FILES["tf1._run"] if path.stem.startswith("script_")
                for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)}
     assert named and named <= methods
+
+
+def test_the_proxy_on_the_page_of_the_server_has_the_limits_of_the_server():
+    """The proxy keeps the header Host, accepts a body of the default size, and waits for an answer of
+    serve.py. The service starts the server at the address that the proxy calls."""
+    page = code_lines(text_of(ROOT / "docs" / "howto" / "server.md"))
+    default = {entry.name: entry.default for entry in render_flags.module_of("serve").ENTRIES}
+    lines = [line.strip() for line in page]
+    assert "proxy_set_header Host $http_host;" in lines
+    assert f"proxy_pass http://{default['host']}:{default['port']};" in lines
+    assert f"client_max_body_size {default['max_body_kb'] // 1024}m;" in lines
+    wait, = re.findall(r"^proxy_read_timeout (\d+)s;", "\n".join(lines), re.MULTILINE)
+    assert int(wait) > default["request_timeout"]
+    start, = [line for line in lines if line.startswith("ExecStart=")]
+    assert {"--model_dir", "--flagfile"} == set(re.findall(r"--\w+", start))
+    assert "SuccessExitStatus=143" in lines  # after SIGTERM
