@@ -178,7 +178,7 @@ def main(_):
                                 StepConfig(precision=settings.precision))
     with contextlib.ExitStack() as stack:
         if replica_group.is_first():
-            files.make_directories(os.path.dirname(settings.output_file) or ".")
+            files.make_parent(settings.output_file)
             stack.enter_context(locks.lock_file(settings.output_file))
         run = stack.enter_context(feature_extraction.running(model_fn))
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,

@@ -93,7 +93,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
         raise TypeError("`dev` and `dev_fraction` exclude each other: the development data are either "
                         "`dev` or a part of `data`. Pass only one of the two arguments.")
     directory = os.fspath(output_dir)
-    columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
+    columns = data_files.named_columns(text, label)
     folder = os.path.join(directory, _FOLDER)
     named = {"train_file": data_files.prepare(data, folder, "train", columns)}
     if dev is not None:
@@ -152,7 +152,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
                          "classifier. Evaluate the model with that command, or pass the `output_dir` of a "
                          "classifier.")
     results = os.fspath(results_dir) if results_dir is not None else os.path.join(directory, "evaluation")
-    columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
+    columns = data_files.named_columns(text, label)
     named, more = {}, {}
     if data is not None:
         named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,

@@ -82,6 +82,11 @@ def column_names(value: Any, name: str) -> tuple[str, ...] | None:
     return names
 
 
+def named_columns(text: Any, label: Any) -> Columns:
+    """Returns the `Columns` that the arguments `text` and `label` name; see `column_names`."""
+    return Columns(column_names(text, "text"), column_names(label, "label"))
+
+
 def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: Columns | None = None,
             argument: str = "data") -> DataFile:
     """Converts data into a `DataFile` for a command. The function `write` writes this file later.
@@ -118,7 +123,7 @@ def write(file: DataFile) -> list[str]:
     while directory and not files.exists(directory):
         created.insert(0, directory)
         directory = os.path.dirname(directory)
-    files.make_directories(os.path.dirname(file.path))
+    files.make_parent(file.path)
     files.write_bytes(file.path, file.content)
     return created
 

@@ -92,22 +92,17 @@ def escape_prefix(prefix):
     """
     if not GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
         return prefix
-    links = os.path.join(_link_directory(), str(next(_numbers)))
+    links = new_link()
     os.mkdir(links)
     for path in list_files(prefix):
         os.symlink(os.path.abspath(path), os.path.join(links, "checkpoint" + path.removeprefix(prefix)))
     return os.path.join(links, "checkpoint")
 
 
-def escape_directory(path):
-    """Returns a path without glob characters, so that TensorFlow can open the files of a directory. If `path`
-    has such characters, the result is a symbolic link, which is valid until this process ends. A remote path
-    is returned unchanged."""
-    if not GLOB_CHARACTERS.search(path) or files.is_remote(path):
-        return path
-    link = os.path.join(_link_directory(), str(next(_numbers)))
-    os.symlink(os.path.abspath(path), link)
-    return link
+def new_link():
+    """Returns the path for a new symbolic link, or for a directory of links. It is removed at the end of the
+    process."""
+    return os.path.join(_link_directory(), str(next(_numbers)))
 
 
 @functools.cache

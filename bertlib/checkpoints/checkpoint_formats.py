@@ -479,18 +479,37 @@ def read_global_step(path):
     return int(found.read("global_step")) if "global_step" in found.shapes else 0
 
 
-def check_same_types(checkpoint, expected):
+def check_variables(checkpoint, variables, optional=()):
+    """Checks that a checkpoint fits the variables of a graph; see `check_types` and `check_fits`.
+
+    Args:
+      checkpoint: a `Checkpoint`.
+      variables: list of the variables.
+      optional: variables that the checkpoint may lack.
+
+    Raises:
+      ValueError: a variable is missing in the checkpoint, or has a different shape or a type that is not
+        floating-point in the checkpoint.
+    """
+    check_types(checkpoint, [variable.op.name for variable in variables
+                             if variable.dtype.base_dtype.is_floating])
+    check_fits(checkpoint, {variable.op.name: tuple(variable.shape.as_list()) for variable in variables},
+               {variable.op.name for variable in optional})
+
+
+def check_same_types(checkpoint, variables):
     """Checks that a checkpoint's tensors have the types of the variables into which they are restored.
 
     Args:
       checkpoint: a `Checkpoint`.
-      expected: {name: `tf.DType`} of the variables. Variables that the checkpoint lacks are not checked here,
-        but by `check_fits`.
+      variables: list of the variables. Variables that the checkpoint lacks are not checked here, but by
+        `check_fits`.
 
     Raises:
       ValueError: a tensor has a type that differs from the type of its variable.
     """
-    for name, dtype in expected.items():
+    for variable in variables:
+        name, dtype = variable.op.name, variable.dtype.base_dtype
         found = checkpoint.dtypes.get(name, dtype)
         if found != dtype:
             raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} has the type "
@@ -658,12 +677,9 @@ def create_init_fn(init_checkpoint, variables):
       ValueError: a variable has a different shape or type in the checkpoint.
     """
     checkpoint = open_checkpoint(init_checkpoint)
-    check_types(checkpoint, [variable.op.name for variable in variables
-                             if variable.dtype.base_dtype.is_floating])
-    shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
-    check_fits(checkpoint, shapes, optional=shapes)
+    check_variables(checkpoint, variables, optional=variables)
     loaded = [variable for variable in variables if variable.op.name in checkpoint.shapes]
-    random_names = [name for name in shapes if name not in checkpoint.shapes]
+    random_names = [variable.op.name for variable in variables if variable.op.name not in checkpoint.shapes]
 
     def init_fn(scaffold, session):
         del scaffold
@@ -673,7 +689,7 @@ def create_init_fn(init_checkpoint, variables):
             session.run([variable.initializer for variable in group],
                         {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
                          for variable in group})
-        logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(loaded), len(shapes),
+        logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(loaded), len(variables),
                      checkpoint.path, ", ".join(random_names) or "none")
 
     return init_fn

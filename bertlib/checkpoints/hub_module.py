@@ -4,8 +4,8 @@ A module is stored as a directory with a SavedModel and the file tfhub_module.pb
 or more graphs with the same variables. Each graph is called a variant. A variant is identified by a set of
 tags, such as {} or {"train"}. A variant has one or more signatures. A signature has a name, inputs and
 outputs. The constructor of `Module` adds the state of a variant (variables and tables) to the current graph
-once. Each call of the `Module` object adds the computation of a signature. A SavedModel of TensorFlow 1 can
-also be used as a module.
+once. `Module.apply` adds the computation of a signature. A SavedModel of TensorFlow 1 can also be used as a
+module.
 
 Random numbers in the computation, for example for dropout, depend only on the seed, the step and the site.
 The site is a name for the place in the graph where the numbers are drawn; see `randomness`.
@@ -18,17 +18,19 @@ from typing import NamedTuple
 from google.protobuf import message
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, hub_export
+from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import randomness, tensorflow_internals
 from bertlib.system import files
 
 # Name of the environment variable that contains the path of the cache directory of modules.
 CACHE_VARIABLE = "TFHUB_CACHE_DIR"
+# Name of the file that declares a directory to be a hub module.
+DECLARATION = "tfhub_module.pb"
+# Content of the file that declares a hub module: a serialized protobuf message. Field 1 of this message is 3,
+# the number of the format. The message has no other fields, because the module needs no additional features.
+FORMAT_3 = b"\x08\x03"
 # Possible names of the file that contains the graphs of a module.
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
-# Names of default signatures. A call that names no signature uses the first name in this list that exists in
-# the module.
-_DEFAULT_SIGNATURES = ("default", "serving_default")
 # Maps the type of a random op to the type of the stateless op that replaces it. The replaced op draws numbers
 # that depend on all earlier draws. The numbers of the stateless op depend only on its second input, a seed.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
@@ -76,8 +78,8 @@ def resolve(handle):
     if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
         raise ValueError(f"{handle} is not a hub module: it has no {_SAVED_MODEL[0]}. Name the directory "
                          "that contains this file and the folders `variables` and `assets`.")
-    declaration = os.path.join(handle, hub_export.DECLARATION)
-    if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
+    declaration = os.path.join(handle, DECLARATION)
+    if files.exists(declaration) and files.read_bytes(declaration) != FORMAT_3:
         raise ValueError(f"{declaration} is damaged, or the module has a format that is not supported. Only "
                          "modules in format 3 that need no additional features are supported.")
     return handle
@@ -100,45 +102,28 @@ def _cached(address):
 
 
 class ModuleSpec(object):
-    """Contains the variants of a hub module. The module is stored in a directory, or it is new and not yet
-    written. This class replaces the class `hub.ModuleSpec` of the package tensorflow_hub.
+    """The variants of a hub module. This class replaces the class `hub.ModuleSpec` of the package
+    tensorflow_hub.
 
     Attributes:
-      directory: see the constructor.
+      directory: the directory of the module.
       variants: {frozenset of tags: MetaGraphDef}.
     """
 
-    def __init__(self, directory, graphs=None):
-        """Reads a module from a directory, or creates a new module from graphs.
-
-        Args:
-          directory: the directory of the module. For a new module, this is a text that names the module in
-            error messages.
-          graphs: list of MetaGraphDef, the variants of a new module; None to read the variants from the
-            directory.
+    def __init__(self, directory):
+        """Reads a module from a directory.
 
         Raises:
           ValueError: saved_model.pb is damaged.
         """
         self.directory = os.fspath(directory)
-        self._is_new = graphs is not None
         try:
-            if not self._is_new:
-                graphs = tensorflow_internals.parse_saved_model(self.directory).meta_graphs
+            graphs = tensorflow_internals.parse_saved_model(self.directory).meta_graphs
         except (OSError, message.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged ({error}).") from error
         self.variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
         if not self.variants:
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it contains no graph.")
-
-    @property
-    def variables(self):
-        """Returns the prefix of the checkpoint that contains the weights; None for a new module."""
-        return None if self._is_new else os.path.join(self.directory, "variables", "variables")
-
-    def get_tags(self):
-        """Returns a list with one set of str for each variant. The set contains the tags of the variant."""
-        return [set(tags) for tags in self.variants]
 
     def variant(self, tags=None):
         """Returns the MetaGraphDef of a variant.
@@ -159,59 +144,21 @@ class ModuleSpec(object):
                              f"are {has}.")
         return self.variants[tags]
 
-    def signature(self, name=None, tags=None):
-        """Returns (name, SignatureDef) of a signature.
-
-        Args:
-          name: name of the signature; None for the default signature.
-          tags: see `variant`.
-
-        Raises:
-          ValueError: the signature or the variant does not exist.
-        """
-        signatures = self.variant(tags).signature_def
-        names = _DEFAULT_SIGNATURES if name is None else (name,)
-        for candidate in names:
-            if candidate in signatures:
-                return candidate, signatures[candidate]
-        raise ValueError(f"Signature {names[0]!r} is missing in {self.directory}. The existing signatures: "
-                         f"{', '.join(sorted(signatures)) or 'none'}.")
+    def signature(self, name, tags=None):
+        """Returns the SignatureDef of an existing signature; for `tags` and errors, see `variant`."""
+        return self.variant(tags).signature_def[name]
 
     def get_signature_names(self, tags=None):
         """Returns the names of a variant's signatures."""
         return list(self.variant(tags).signature_def)
 
-    def get_input_info_dict(self, signature=None, tags=None):
+    def get_input_info_dict(self, signature, tags=None):
         """Returns {name: TensorInfo} of a signature's inputs."""
-        return _tensor_infos(self.signature(signature, tags)[1].inputs)
+        return _tensor_infos(self.signature(signature, tags).inputs)
 
-    def get_output_info_dict(self, signature=None, tags=None):
+    def get_output_info_dict(self, signature, tags=None):
         """Returns {name: TensorInfo} of a signature's outputs."""
-        return _tensor_infos(self.signature(signature, tags)[1].outputs)
-
-    def export(self, path, _sentinel=None, checkpoint_path=None, name_transform_fn=None):
-        """Writes the module with the weights of a checkpoint.
-
-        Args:
-          path: the directory to which the module is written. It must be new or empty.
-          checkpoint_path: path of a checkpoint that contains all variables.
-          name_transform_fn: function (name of a variable in the module) -> its name in the checkpoint; None
-            if the names are equal.
-
-        Raises:
-          ValueError: the checkpoint does not exist or lacks a variable.
-          FileExistsError: the directory is not empty.
-        """
-        if _sentinel is not None or not checkpoint_path:
-            raise ValueError("ModuleSpec.export: pass checkpoint_path=…, the checkpoint with the module's "
-                             "weights.")
-        rename = name_transform_fn or (lambda name: name)
-        with tf.Graph().as_default(), tf.Session() as session:
-            module = Module(self)
-            tf.train.init_from_checkpoint(checkpoint_path, {
-                rename(name): variable for name, variable in module.variable_map.items()})
-            session.run(tf.global_variables_initializer())
-            module.export(path, session)
+        return _tensor_infos(self.signature(signature, tags).outputs)
 
 
 def _tensor_infos(tensors):
@@ -226,14 +173,6 @@ def load_module_spec(spec):
       spec: directory or address of the module (see `resolve`); a `ModuleSpec` is returned unchanged.
     """
     return spec if isinstance(spec, ModuleSpec) else ModuleSpec(resolve(spec))
-
-
-def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):
-    """Returns the `ModuleSpec` of a new module.
-
-    The arguments and errors are the same as those of `hub_export.build_variants`.
-    """
-    return ModuleSpec("a new module", hub_export.build_variants(module_fn, tags_and_args, drop_collections))
 
 
 # --- A module in a graph ---------------------------------------------------------------------------------
@@ -260,7 +199,7 @@ class Module(object):
         self._tags = tags
         self._trainable = trainable
         self._graph = tf.get_default_graph()
-        self._definition = _set_asset_paths(self._spec.variant(tags), self._spec.directory)
+        self._definition = set_asset_paths(self._spec.variant(tags), self._spec.directory)
         if self._definition.HasField("object_graph_def"):
             raise ValueError(f"{self._spec.directory} is a SavedModel of TensorFlow 2, which stores its "
                              "variables in a different form. Load it with tf.saved_model.load, or export the "
@@ -270,37 +209,6 @@ class Module(object):
             variables, self._state = self._create_state()
         self._variable_map = _variables_by_name(variables)
         self._start_from_checkpoint()
-
-    @property
-    def variable_map(self):
-        """Returns {name in the module: variable, or list of the parts of a partitioned variable}."""
-        return dict(self._variable_map)
-
-    @property
-    def variables(self):
-        """Returns the list of all variables, sorted by their names in the module."""
-        return tf.nest.flatten([self._variable_map[name] for name in sorted(self._variable_map)])
-
-    def get_signature_names(self):
-        """Returns the names of the signatures."""
-        return self._spec.get_signature_names(self._tags)
-
-    def get_input_info_dict(self, signature=None):
-        """Returns {name: TensorInfo} of a signature's inputs."""
-        return self._spec.get_input_info_dict(signature, self._tags)
-
-    def get_output_info_dict(self, signature=None):
-        """Returns {name: TensorInfo} of a signature's outputs."""
-        return self._spec.get_output_info_dict(signature, self._tags)
-
-    def export(self, path, session):
-        """Writes all variants of the module, with the current weights of a session; see
-        `ModuleSpec.export`."""
-        variables, spec = self.variables, self._spec
-        variants = [_set_asset_paths(graph, spec.directory) for graph in spec.variants.values()]
-        hub_export.write_module(path, variants, {
-            variable.op.name.removeprefix(f"{self._scope}/"): value
-            for variable, value in zip(variables, session.run(variables))})
 
     # --- State
 
@@ -325,9 +233,9 @@ class Module(object):
                            for name in state}
 
     def _start_from_checkpoint(self):
-        prefix = self._spec.variables
-        if not self._variable_map or prefix is None:
+        if not self._variable_map:
             return
+        prefix = os.path.join(self._spec.directory, "variables", "variables")
         if not checkpoint_files.exists(prefix):
             raise ValueError(f"{self._spec.directory} lacks the files of its weights: {prefix}.index "
                              "and the data files in the same folder.")
@@ -335,38 +243,27 @@ class Module(object):
 
     # --- Computation
 
-    def __call__(self, inputs=None, _sentinel=None, signature=None, as_dict=None):
+    def apply(self, signature, inputs):
         """Adds the computation of a signature to the graph.
 
         Args:
-          inputs: {name: tensor, or a value that can be converted to a tensor}. If the signature has one
-            input, `inputs` may be the tensor itself. If the signature has no input, `inputs` may be None.
-          signature: name of the signature; None for "default".
-          as_dict: whether to return all outputs.
+          signature: name of the signature.
+          inputs: {name: tensor, or a value that can be converted to a tensor} with all inputs of the
+            signature.
 
         Returns:
-          {name: tensor} if `as_dict`, otherwise the output "default".
+          {name: tensor} of the outputs.
 
         Raises:
-          TypeError: `inputs` does not fit the signature; or `as_dict` is false, and the signature has no
-            output "default".
-          ValueError: the signature does not exist, or its computation cannot be trained.
-          RuntimeError: the module belongs to a graph that is not the current graph.
+          TypeError: an input does not fit the signature, or an output is a sparse tensor.
+          ValueError: the computation cannot be trained.
         """
-        if self._graph is not tf.get_default_graph():
-            raise RuntimeError("hub.Module: the module was created in a different graph. Create the module "
-                               "in the current graph.")
-        name, definition = self._spec.signature(signature, self._tags)
-        feed = _feed_tensors(name, definition.inputs, inputs)
-        outputs = {key: _tensor_name(f"{name}: output {key}", info)
+        definition = self._spec.signature(signature, self._tags)
+        feed = _feed_tensors(signature, definition.inputs, inputs)
+        outputs = {key: _tensor_name(f"{signature}: output {key}", info)
                    for key, info in definition.outputs.items()}
-        if not as_dict and "default" not in outputs:
-            raise TypeError(f"Signature {name!r} has no output 'default', only {', '.join(sorted(outputs))}. "
-                            "Pass as_dict=True.")
-        scope = f"{os.path.basename(self._scope)}_apply_{name.replace(':', '_')}"
-        tensors = self._compute(scope, {**self._state, **feed}, list(outputs.values()))
-        results = dict(zip(outputs, tensors))
-        return results if as_dict else results["default"]
+        scope = f"{os.path.basename(self._scope)}_apply_{signature.replace(':', '_')}"
+        return dict(zip(outputs, self._compute(scope, {**self._state, **feed}, list(outputs.values()))))
 
     def _compute(self, name, feed, outputs):
         """Adds to the graph the ops that compute the outputs. Returns the list of output tensors.
@@ -389,8 +286,9 @@ class Module(object):
         part = _extract_subgraph(self._definition, kept, collections, scope)
         self._handle_python_gradients(part.graph_def)
         feed = {**feed, **_seed_random_ops(part.graph_def)}
-        used = {_tensor_name_of_input(source) for node in part.graph_def.node for source in node.input}
-        mapped = {key: tensor for key, tensor in feed.items() if key in used}
+        # The first output of a node "a" is written as "a" or "a:0".
+        used = {source.removesuffix(":0") for node in part.graph_def.node for source in node.input}
+        mapped = {key: tensor for key, tensor in feed.items() if key.removesuffix(":0") in used}
         tensorflow_internals.import_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
                                                input_map=mapped)
         return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
@@ -436,10 +334,6 @@ def _node_name(name):
     """Returns the name of the node to which an input or a tensor belongs. For example, the inputs "^a", "a"
     and "a:1" all belong to the node "a"."""
     return name.lstrip("^").split(":")[0]
-
-
-def _tensor_name_of_input(source):
-    return source if ":" in source or source.startswith("^") else f"{source}:0"
 
 
 def _ancestors(nodes, names, borders=()):
@@ -512,7 +406,7 @@ def _extract_subgraph(definition, kept, collections, scope):
     return part
 
 
-def _set_asset_paths(definition, directory):
+def set_asset_paths(definition, directory):
     """Returns a copy of a MetaGraphDef with new paths of the asset files. The new paths are in `directory`,
     the directory of a module."""
     result = tf.MetaGraphDef()
@@ -600,23 +494,11 @@ def _feed_tensors(signature, infos, inputs):
     Args:
       signature: name of the signature.
       infos: {name of an input: TensorInfo message} of the signature.
-      inputs: see `Module.__call__`.
+      inputs: see `Module.apply`.
 
     Raises:
-      TypeError: `inputs` does not fit the inputs of the signature.
+      TypeError: an input has a wrong type or shape.
     """
-    if inputs is None:
-        inputs = {}
-    elif not isinstance(inputs, dict):
-        if len(infos) != 1:
-            raise TypeError(f"Signature {signature!r} has the inputs {', '.join(sorted(infos)) or 'none'}. "
-                            "Pass a dict {name of the input: value}.")
-        inputs = {next(iter(infos)): inputs}
-    missing, unknown = (", ".join(sorted(names)) for names in (set(infos) - set(inputs),
-                                                                set(inputs) - set(infos)))
-    if missing or unknown:
-        raise TypeError(f"Signature {signature!r}: missing inputs: {missing or 'none'}; unknown inputs: "
-                        f"{unknown or 'none'}.")
     feed = {}
     for name, info in infos.items():
         key = _tensor_name(f"{signature}: input {name}", info)

@@ -54,15 +54,10 @@ def create_checked_scaffold(spec, checkpoint, config):
         # The scaffold and the hooks of users take the saver from this collection.
         tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
         if checkpoint:
-            variables = tf.global_variables()
-            shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
-            found = checkpoint_formats.open_checkpoint(checkpoint)
-            checkpoint_formats.check_types(found, [variable.op.name for variable in variables
-                                                   if variable.dtype.base_dtype.is_floating])
+            found, variables = checkpoint_formats.open_checkpoint(checkpoint), tf.global_variables()
             optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
-            checkpoint_formats.check_fits(found, shapes, {variable.op.name for variable in optional})
-            checkpoint_formats.check_same_types(
-                found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
+            checkpoint_formats.check_variables(found, variables, optional)
+            checkpoint_formats.check_same_types(found, variables)
             # One tensor is read now. If the data file is missing, the error message of this read names the
             # missing file. TensorFlow's own message would name a different file.
             found.read(tf.train.get_global_step().op.name)

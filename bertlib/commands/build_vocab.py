@@ -332,7 +332,7 @@ def format_vocab(vocab):
 
 def write_vocab(path, vocab):
     """Writes a vocabulary to a new file. The file appears only when it is complete."""
-    files.make_directories(os.path.dirname(path) or ".")
+    files.make_parent(path)
     with locks.lock_file(path):
         check_is_new(path)  # another process may have written this file in the meantime
         files.write_text(path, format_vocab(vocab))

@@ -10,7 +10,6 @@ training, pass its --gradient_accumulation_steps. For your own model, pass --ber
 """
 
 import dataclasses
-import os
 import time
 
 from absl import logging
@@ -247,7 +246,7 @@ def main(_):
         rows.append((f"{step.max_seq_length} {step.recompute}", size))
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
-        files.make_directories(os.path.dirname(settings.output_file) or ".")
+        files.make_parent(settings.output_file)
         title = f"Largest micro-batch on {card}: {describe(settings)}"
         files.write_text(settings.output_file,
                          charts.bar_chart(title, [(label, size, size, 0) for label, size in rows]))

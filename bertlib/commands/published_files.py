@@ -206,7 +206,7 @@ def download(published, root, base_url=None):
     is_new = False
     for source in published.sources:
         destination = os.path.join(root, source.directory)
-        files.make_directories(os.path.dirname(destination))
+        files.make_parent(destination)
         with locks.lock_file(destination):
             is_new |= http_download.download(source, root, base_url)
             if published.join and source == published.sources[-1]:

@@ -32,11 +32,6 @@ def duplicate(x):
     return [x, x]
 
 
-def add_bias(inputs, bias):
-    """Returns inputs + bias. The bias has the dtype of the inputs."""
-    return tf.nn.bias_add(inputs, bias)
-
-
 # --- GELU ------------------------------------------------------------------------------------------------
 
 
@@ -227,7 +222,6 @@ class XlaFormulas(object):
 
     keep_mask = staticmethod(keep_mask)
     duplicate = staticmethod(duplicate)
-    add_bias = staticmethod(add_bias)
     split_heads = staticmethod(split_heads)
     merge_heads = staticmethod(merge_heads)
 

@@ -45,7 +45,8 @@ def load_ops():
     try:
         compiler = find_compiler()
         if compiler is not None:
-            return _load_cached_ops(compiler) or _build_ops(compiler)
+            path = _library_path(compiler)
+            return _load_cached_ops(path) or _build_ops(compiler, path)
     except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
         logging.warning("The C++ compiler could not build the kernels for this machine. TensorFlow's ops are "
                         "used instead; they are slower. %s", _reason(error))
@@ -73,20 +74,18 @@ def _library_path(compiler):
     return pathlib.Path(cache) / "bert-kernels" / (_digest(compiler) + ".so")
 
 
-def _load_cached_ops(compiler):
-    """Returns the ops of the library in the cache; None if the library is missing or does not work."""
+def _load_cached_ops(path):
+    """Returns the ops of a library in the cache; None if the library is missing or does not work."""
     try:
-        path = _library_path(compiler)
         return tf.load_op_library(str(path)) if path.exists() else None
     except (OSError, tf.errors.OpError):
         return None
 
 
-def _build_ops(compiler):
-    """Builds a library, and stores it in the cache; returns its ops."""
+def _build_ops(compiler, path):
+    """Builds a library, and stores it at a path in the cache; returns its ops."""
     logging.info("Building the kernels for this CPU with %s. This takes 10 to 30 seconds and is needed only "
                  "once.", shlex.join(compiler))
-    path = _library_path(compiler)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)

@@ -24,13 +24,6 @@ def duplicate(x):
         [x, x], [x], lambda first, second, _: [native.load_ops().bert_add(a=first, b=second)])
 
 
-def add_bias(inputs, bias):
-    """See `formulas.add_bias`."""
-    if inputs.dtype == tf.float32:
-        return tf.nn.bias_add(inputs, bias)  # TensorFlow fuses this op with the matrix product
-    return native.load_ops().bert_add_bias(inputs, bias)
-
-
 def gelu(inputs, bias, approximate):
     """See `formulas.gelu`."""
     return native.load_ops().bert_gelu(inputs=inputs, bias=_optional(bias), approximate=approximate)

@@ -102,7 +102,7 @@ def repeatable(function):
             _local.source = functools.partial(_record, recorded, outer_source)
         else:
             remaining = {kind: iter(values) for kind, values in recorded.items()}
-            _local.source = functools.partial(_play_back, remaining)
+            _local.source = lambda kind, make: next(remaining[kind])
         try:
             return function(*args)
         finally:
@@ -121,17 +121,6 @@ def _record(recorded, outer_source, kind, make):
     """
     recorded[kind].append(outer_source(kind, make) if outer_source else make())
     return recorded[kind][-1]
-
-
-def _play_back(remaining, kind, make):
-    """Returns the next recorded value of the given kind instead of a new value from `make`.
-
-    Args:
-      remaining: {kind: iterator over the recorded values of this kind that are not returned yet}.
-      kind, make: see `_make_or_repeat`.
-    """
-    del make
-    return next(remaining[kind])
 
 
 def set_micro_batch(index):

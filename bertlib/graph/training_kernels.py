@@ -73,7 +73,7 @@ class TrainingKernels(object):
         if images is not None:
             return one_dnn.convolution(inputs, weights, bias, images)
         outputs = products.matmul(inputs, weights)
-        return outputs if bias is None else self.formulas.add_bias(outputs, bias)
+        return outputs if bias is None else tf.nn.bias_add(outputs, bias)
 
     # --- GELU --------------------------------------------------------------------------------------------
 

@@ -58,7 +58,10 @@ def compare(directories, metric=None):
     common = [key for key in groups[0] if key in groups[1]]
     if not common:
         _refuse_other_settings(directories, groups, keys)
-    lower, is_fraction = best_weights.is_lower_better(name), _is_fraction(name, [*records[0], *records[1]])
+    # According to the kind of the heads, the metric may be a fraction from 0 to 1.
+    patterns = {targets.find(record["task_type"]).fractions for record in sum(records, []) if record}
+    is_fraction = any(re.fullmatch(pattern, name) for pattern in patterns if pattern)
+    lower = best_weights.is_lower_better(name)
     scale = 100.0 if is_fraction else 1.0
     values = [[scale * group[key] for key in common or group] for group in groups]
     if min(map(len, values)) < 2:
@@ -151,9 +154,3 @@ def _refuse_other_settings(directories, groups, keys):
         raise ValueError(f"{directories[0]} and {directories[1]} have no runs with the same values of "
                          f"{others}. Compare sweeps in which each setting has either a single value, or "
                          "values that both sweeps have.")
-
-
-def _is_fraction(name, records):
-    """Returns whether a metric is a fraction from 0 to 1, according to the kind of the heads."""
-    patterns = {targets.find(record["task_type"]).fractions for record in records if record}
-    return any(re.fullmatch(pattern, name) for pattern in patterns if pattern)

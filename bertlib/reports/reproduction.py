@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.reports import recorded_inputs
-from bertlib.runs import output_files, targets
+from bertlib.runs import child_command, output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import absolute_paths
 from bertlib.system import files, locks
@@ -97,7 +97,7 @@ def plan(directory, output_dir, until=None, overrides=()):
         if record["command"] != "run_pretraining.py":
             flags["do_predict"] = False
     flags.update(output_dir=output_dir, max_steps=step)
-    words = [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
+    words = [child_command.flag(name, value) for name, value in flags.items() if value is not None]
     words += [f"--{name}" if value is None else f"--{name}={absolute_paths(name, value, os.getcwd())}"
               for name, value in given.items()]
     return Plan(record["command"], words, step, is_whole, results_dir, changed, list(overrides), notes)
@@ -175,12 +175,6 @@ def _parse(overrides):
                              "--.")
         given[match[1]] = match[2]
     return given
-
-
-def _text(value):
-    if isinstance(value, list):
-        return ",".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _use_copies(flags, directory):

@@ -302,7 +302,9 @@ def create_app(predictor, batches, limits, token=None):
     bearer = security.HTTPBearer(auto_error=False)
 
     async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):
-        _check_token(given, token)
+        if not hmac.compare_digest((given.credentials if given else "").encode(), token.encode()):
+            raise fastapi.HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
+                                        "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 
     @app.post("/predict", summary="Answer one input or a list of inputs",
               dependencies=[fastapi.Depends(require_token)] if token else [],
@@ -332,14 +334,6 @@ def create_app(predictor, batches, limits, token=None):
     _add_page(app, "/", "try.html")
     _add_page(app, "/docs", "docs.html")
     return Gate(app, limits, any_host=token is not None)
-
-
-def _check_token(credentials, token):
-    """Raises an HTTPException if the credentials of a request do not contain the token."""
-    given = credentials.credentials if credentials else ""
-    if not hmac.compare_digest(given.encode(), token.encode()):
-        raise fastapi.HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
-                                    "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 
 
 def _request_schema(predictor):

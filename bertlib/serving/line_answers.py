@@ -35,7 +35,7 @@ def open_streams(settings):
         if settings.input_file != "-":
             lines = stack.enter_context(tables.open_table(settings.input_file))
         if settings.output_file != "-" and replica_group.is_first():
-            files.make_directories(os.path.dirname(settings.output_file) or ".")
+            files.make_parent(settings.output_file)
             stack.enter_context(locks.lock_file(settings.output_file))
             partial = stack.enter_context(files.atomic_replacement(settings.output_file))
             compressed = tables.is_compressed(settings.output_file)

@@ -92,8 +92,9 @@ def export(model, directory, file_format, task=None, quantize=False):
         if evaluation:
             files.write_bytes(os.path.join(temporary, null_threshold.EVALUATION),
                               files.read_bytes(evaluation))
-        _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format,
-                                       "task": task, "int8": quantize, "weights": _hash_weights(model)})
+        files.write_json(os.path.join(temporary, DESCRIPTION), {
+            "format": _DESCRIPTION_FORMAT, "file_format": file_format, "task": task, "int8": quantize,
+            "weights": _hash_weights(model), "files": _hash_directory(temporary)})
     return os.fsdecode(final)
 
 
@@ -107,11 +108,6 @@ def _hash_directory(directory):
     """Returns the fingerprints of the files in an export, {name: str}."""
     return {name: fingerprints.hash_files([os.path.join(directory, name)])["fingerprint"]
             for name in sorted(os.listdir(directory)) if name != DESCRIPTION}
-
-
-def _write_description(directory, description):
-    content = {**description, "files": _hash_directory(directory)}
-    files.write_json(os.path.join(directory, DESCRIPTION), content)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------

@@ -123,6 +123,11 @@ def make_directories(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
 
 
+def make_parent(path):
+    """Creates the directory that will contain a file. Does nothing if the directory exists."""
+    make_directories(os.path.dirname(path) or ".")
+
+
 def cut_name(name, most):
     """Returns the beginning of a name, as many whole characters as fit into `most` bytes. File systems limit
     names in bytes, and a character can have up to four bytes."""

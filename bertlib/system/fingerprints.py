@@ -83,7 +83,9 @@ def hash_scripts():
     Installed packages, the standard library and `bertlib` are left out. The name of the script is its file
     name.
     """
-    installed = [pathlib.Path(path).resolve() for path in _library_folders()]
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += [*getattr(site, "getsitepackages", list)(), getattr(site, "USER_SITE", None)]
+    installed = [pathlib.Path(path).resolve() for path in folders if path]
     fingerprints = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
@@ -112,11 +114,3 @@ def check_replicas_agree(group):
     shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
     group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
                       "Start the same script, with the same modules, on each machine.")
-
-
-def _library_folders():
-    """Yields the folders of installed packages and of the standard library."""
-    for name in ("stdlib", "platstdlib", "purelib", "platlib"):
-        yield sysconfig.get_path(name)
-    yield from getattr(site, "getsitepackages", list)()
-    yield from filter(None, [getattr(site, "USER_SITE", None)])

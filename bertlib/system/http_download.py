@@ -43,7 +43,7 @@ class ServerError(OSError):
 
 
 class DamagedError(ValueError):
-    """The error for a file that cannot be read, or does not have the expected content."""
+    """The error for a zip that cannot be read, or lacks the expected files."""
 
 
 class Source(NamedTuple):
@@ -55,14 +55,11 @@ class Source(NamedTuple):
       files: names of the files in the directory. If the file on the server is a zip, one of the zip's folders
         must contain these files, and the content of this folder is stored in `directory`. Otherwise, `files`
         contains one name, and the file on the server is stored under this name.
-      problem_in: function that takes a path and a name in `files`, and returns a message about a problem in
-        the file's content, or None.
     """
 
     address: str
     directory: str
     files: tuple
-    problem_in: object = None
 
 
 def download(source, root, base_url=None):
@@ -79,34 +76,26 @@ def download(source, root, base_url=None):
 
     Raises:
       ServerError: see `fetch`.
-      DamagedError: a file has a problem; see `fetch` and `unpack`. This may be a file that existed before the
-        call. The file is removed only if this call downloaded it.
+      DamagedError: see `unpack`. The zip is removed only if this call downloaded it.
       FileExistsError: the directory for the content of a zip already exists, and contains other files.
       OSError: the files cannot be written.
     """
     directory = os.path.join(root, source.directory)
     missing = [name for name in source.files if not os.path.exists(os.path.join(directory, name))]
-    problem_in = source.problem_in or (lambda path, name: None)
-    for name in set(source.files) - set(missing):
-        if problem := problem_in(os.path.join(directory, name), name):
-            raise DamagedError(f"{os.path.join(directory, name)} already exists, but {problem}. Remove the "
-                               "file and run the command again; it then downloads the file again.")
     if not missing:
         return False
     address = source.address
     if base_url is not None:
         address = base_url.rstrip("/") + urllib.parse.urlsplit(address).path
     if not source.address.endswith(".zip"):
-        name = source.files[0]
-        fetch(address, os.path.join(directory, name), problem_in=lambda path: problem_in(path, name))
-        return True
+        return fetch(address, os.path.join(directory, source.files[0]))
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
         raise FileExistsError(f"{directory} already exists, but lacks {', '.join(missing)}. Move this "
                               "directory to another place, or name another destination.")
     archive = f"{directory}.zip"
     was_fetched = fetch(address, archive)
     try:
-        unpack(archive, directory, source.files, problem_in)
+        unpack(archive, directory, source.files)
     except DamagedError as error:
         if not was_fetched:
             raise DamagedError(f"{error} Remove the zip and run the command again; it then downloads the zip "
@@ -135,7 +124,7 @@ def address_problem(address):
         return str(error)
 
 
-def fetch(address, path, timeout=60, problem_in=None):
+def fetch(address, path, timeout=60):
     """Downloads a file, unless it exists; resumes an interrupted download.
 
     The received bytes of an unfinished download are in `<path>.partial`. `<path>.partial.json` contains the
@@ -147,8 +136,6 @@ def fetch(address, path, timeout=60, problem_in=None):
       address: an http or https URL.
       path: local file. Its directory is created.
       timeout: seconds to wait for an answer of the server.
-      problem_in: function that takes the path of the downloaded file and returns a message about a problem in
-        it, or None. `problem_in` itself may be None.
 
     Returns:
       bool, whether the file was downloaded.
@@ -156,12 +143,11 @@ def fetch(address, path, timeout=60, problem_in=None):
     Raises:
       ServerError: the server did not answer or refused the request. Or it sent a web page, an empty file, or
         fewer bytes than it had announced. The message says what to do.
-      DamagedError: `problem_in` found a problem. The downloaded file is removed.
       OSError: the file cannot be written.
     """
     if os.path.exists(path):
         return False
-    files.make_directories(os.path.dirname(path) or ".")
+    files.make_parent(path)
     partial, longest = f"{path}.partial", -1
     with files.translate_disk_errors(path):
         while True:
@@ -177,34 +163,35 @@ def fetch(address, path, timeout=60, problem_in=None):
                                   f"{_KEPT if received else ''}")
             logging.info("The connection was interrupted %s; connecting again.", so_far)
             longest = received
-        _check_content(address, partial, problem_in)
+        _check_content(address, partial)
         if total is None:
             logging.warning("The server did not say how long %s is, so its length is not checked.", address)
         os.replace(partial, path)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(f"{partial}.json")
+        _remove_partial(partial)
     return True
 
 
-def _check_content(address, partial, problem_in):
+def _remove_partial(partial):
+    """Removes a partial file, and the file with its version."""
+    for path in (partial, f"{partial}.json"):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def _check_content(address, partial):
     """Checks the content of a downloaded file. If it cannot be the content of the requested file, removes the
     file and raises an error."""
     with open(partial, "rb") as reader:
-        start = reader.read(1000).lstrip().lower()
-    try:
-        if not os.path.getsize(partial):
-            raise ServerError(f"{address}: the server sent an empty file. Try again later, or open the "
-                              f"address {_CHECK_IN_BROWSER}")
-        if start.startswith((b"<!doctype html", b"<html")):
-            raise ServerError(f"{address}: {_WEB_PAGE}")
-        if problem := problem_in and problem_in(partial):
-            raise DamagedError(f"{address}: the server sent a file that cannot be used, because {problem}. "
-                               f"The received file was removed. Open the address {_CHECK_IN_BROWSER}")
-    except (ServerError, DamagedError):
-        os.remove(partial)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(f"{partial}.json")
-        raise
+        start = reader.read(1000)
+    problem = None
+    if not start:
+        problem = ("the server sent an empty file. Try again later, or open the address "
+                   f"{_CHECK_IN_BROWSER}")
+    elif start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        problem = _WEB_PAGE
+    if problem:
+        _remove_partial(partial)
+        raise ServerError(f"{address}: {problem}")
 
 
 def _fetch_rest(address, partial, timeout):
@@ -323,7 +310,7 @@ def check_free_space(path, needed):
 # --- Unpacking -------------------------------------------------------------------------------------------
 
 
-def unpack(archive, directory, expected, problem_in=None):
+def unpack(archive, directory, expected):
     """Unpacks one folder of a zip into a new directory: the folder that contains the expected files.
 
     The checksum of each file is checked. Files outside of the folder are not unpacked.
@@ -332,23 +319,17 @@ def unpack(archive, directory, expected, problem_in=None):
       archive: path of the zip.
       directory: the new directory. It must be missing or empty.
       expected: names of files, at least one.
-      problem_in: function that takes the path and the name of an expected file, and returns a message about a
-        problem in the file's content, or None.
 
     Raises:
-      DamagedError: the archive is not a zip, a checksum differs, an expected file is missing or has a
-        problem, or the zip has too many files or too large ones. All unpacked files are removed.
+      DamagedError: the archive is not a zip, a checksum differs, an expected file is missing, or the zip has
+        too many files or too large ones. All unpacked files are removed.
       OSError: the files cannot be written.
     """
     partial = f"{directory}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # a killed run may have left it
     try:
         with files.translate_disk_errors(directory):
-            folder = _extract(archive, partial, expected)
-            for name in expected if problem_in else ():
-                if problem := problem_in(os.path.join(folder, name), name):
-                    raise DamagedError(f"{archive}: its file {name} cannot be used, because {problem}.")
-            os.rename(folder, directory)
+            os.rename(_extract(archive, partial, expected), directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -36,7 +36,6 @@ class InUseError(OSError):
     """The error that is raised if another process already writes to the same place."""
 
 
-@contextlib.contextmanager
 def lock_directory(path):
     """Returns a context manager that holds the lock of an existing directory during the `with` block.
 
@@ -46,23 +45,19 @@ def lock_directory(path):
     Raises:
       InUseError: another process holds the lock.
     """
-    with _lock(path, path, ".lock"):
-        yield
+    return _lock(path, path, ".lock")
 
 
-@contextlib.contextmanager
 def lock_file(path):
-    """A context manager that holds the lock of a file during the `with` block; see `lock_directory`.
+    """Returns a context manager that holds the lock of a file during the `with` block; see `lock_directory`.
 
     The file may be missing, but its directory must exist. A symbolic link has the same lock as its target
     file. Devices and FIFOs have no lock, because several processes can write to them at the same time.
     """
     if files.is_special(path):
-        yield
-        return
+        return contextlib.nullcontext()
     folder, name = os.path.split(files.path_beside(files.resolve_links(path), ".lock"))
-    with _lock(path, folder or ".", name):
-        yield
+    return _lock(path, folder or ".", name)
 
 
 def remove_abandoned(folder, prefix):
@@ -146,7 +141,9 @@ def _open_locked(what, path):
                 # If the disk is full, writing fails. The file is locked nevertheless, but stays empty.
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, _signature(), 0)
+                    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+                    holder = {"host": socket.gethostname(), "process": os.getpid(), "since": now}
+                    os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
                 return descriptor
             os.close(descriptor)  # the previous holder removed the file between `open` and `flock`
         except BlockingIOError:
@@ -174,11 +171,6 @@ def _is_open_file(descriptor, path):
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _signature():
-    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
-    return json.dumps({"host": socket.gethostname(), "process": os.getpid(), "since": now}).encode() + b"\n"
 
 
 def _describe_holder(descriptor):

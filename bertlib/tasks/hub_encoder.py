@@ -39,8 +39,7 @@ class HubEncoder(object):
           input_ids, input_mask, segment_ids: int32 [B, F].
         """
         module = hub_module.Module(spec, trainable=True, tags=_TRAIN if is_training else None)
-        self._outputs = module(dict(zip(_INPUTS, (input_ids, input_mask, segment_ids))), signature=_TOKENS,
-                               as_dict=True)
+        self._outputs = module.apply(_TOKENS, dict(zip(_INPUTS, (input_ids, input_mask, segment_ids))))
 
     def get_pooled_output(self):
         """Returns the pooled output, float32 [B, W]."""
@@ -133,7 +132,7 @@ def read_tokenization_info(spec):
     if _TOKENIZATION_INFO not in spec.get_signature_names():
         return None, None
     with tf.Graph().as_default(), tf.Session() as session:
-        outputs = hub_module.Module(spec)(signature=_TOKENIZATION_INFO, as_dict=True)
+        outputs = hub_module.Module(spec).apply(_TOKENIZATION_INFO, {})
         if not {"vocab_file", "do_lower_case"} <= set(outputs):
             raise ValueError(f"The hub module {spec.directory}: its signature {_TOKENIZATION_INFO!r} should "
                              "have the outputs vocab_file and do_lower_case.")

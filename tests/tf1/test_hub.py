@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tiny
 
-from bertlib.checkpoints import hub_export
 import modeling
 import tf1 as tf
+from tf1._names import hub_export
 
 # isort: split
 import tensorflow_hub as hub  # can be imported only after tf1

@@ -6,6 +6,7 @@ import tempfile
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
+from bertlib.system import files
 
 
 class Predictor(object):
@@ -53,7 +54,7 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
     with session.graph.as_default():
         loaded = tf.saved_model.loader.load(
             session, (tags or tf.saved_model.tag_constants.SERVING).split(","),
-            checkpoint_files.escape_directory(tf.compat.as_str(os.fspath(export_dir))))
+            _escape_directory(tf.compat.as_str(os.fspath(export_dir))))
     if input_names is None or output_names is None:
         if signature_def is None:
             key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -80,3 +81,14 @@ def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=
     with tempfile.TemporaryDirectory() as directory:
         exported = estimator.export_saved_model(directory, serving_input_receiver_fn)
         return from_saved_model(tf.compat.as_str(exported), output_key, graph=graph, config=config)
+
+
+def _escape_directory(path):
+    """Returns a path without glob characters, so that TensorFlow can open the files of a directory. If `path`
+    has such characters, the result is a symbolic link, which is valid until this process ends. A remote path
+    is returned unchanged."""
+    if not checkpoint_files.GLOB_CHARACTERS.search(path) or files.is_remote(path):
+        return path
+    link = checkpoint_files.new_link()
+    os.symlink(os.path.abspath(path), link)
+    return link

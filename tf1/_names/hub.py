@@ -1,11 +1,11 @@
 """Defines `tensorflow_hub` for programs of TensorFlow 1: `hub.Module` and functions that create modules.
 
 After `import tf1`, `import tensorflow_hub as hub` finds this module, even if the package tensorflow-hub is
-installed: its newer versions have no `hub.Module`. The functions are defined in
+installed: its newer versions have no `hub.Module`. `hub_export` defines the names, on top of
 `bertlib.checkpoints.hub_module`.
 """
 
-from bertlib.checkpoints import hub_export, hub_module
+from tf1._names import hub_export
 from tf1._names.namespace import Namespace, own_names
 
 REPLACEMENTS = {
@@ -18,6 +18,6 @@ REPLACEMENTS = {
     **dict.fromkeys(("KerasLayer", "load", "resolve"), "a name of TensorFlow 2. Use tf.saved_model.load."),
 }
 
-hub = Namespace("tensorflow_hub", dict(
-    **own_names(hub_module, "Module ModuleSpec create_module_spec load_module_spec"),
-    **own_names(hub_export, "add_signature")), explain=lambda name: REPLACEMENTS.get(name, "not provided."))
+hub = Namespace("tensorflow_hub", own_names(
+    hub_export, "Module ModuleSpec add_signature create_module_spec load_module_spec"),
+    explain=lambda name: REPLACEMENTS.get(name, "not provided."))

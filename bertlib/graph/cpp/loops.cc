@@ -272,15 +272,6 @@ void SomeAtOnce(Rows rows, const F& f) {
 }  // namespace
 
 template <typename T>
-void AddBias(Rows rows, const T* inputs, const T* bias, T* outputs) {
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const int64_t at = row * rows.width;
-#pragma omp simd
-    for (int64_t j = 0; j < rows.width; ++j) Store(Load(inputs[at + j]) + Load(bias[j]), &outputs[at + j]);
-  }
-}
-
-template <typename T>
 void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) Store(Load(a[i]) + Load(b[i]), &sum[i]);
@@ -441,7 +432,6 @@ void AdamW::Update(int64_t begin, int64_t end, const float* gradient, const floa
 }
 
 #define FOR_DTYPE(T)                                                                                    \
-  template void AddBias<T>(Rows, const T*, const T*, T*);                                               \
   template void Add<T>(int64_t, int64_t, const T*, const T*, T*);                                       \
   template void Gelu<T>(Rows, bool, const T*, const float*, T*);                                        \
   template void GeluGradient<T>(Rows, bool, const T*, const T*, const float*, T*, T*, float*);          \

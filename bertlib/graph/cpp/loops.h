@@ -21,10 +21,6 @@ struct Rows {
   int64_t begin, end, width;
 };
 
-// outputs = inputs + bias. `outputs` and `inputs` may be the same array.
-template <typename T>
-void AddBias(Rows rows, const T* inputs, const T* bias, T* outputs);
-
 // sum = a + b for the elements [begin, end). `sum` may be the same array as `a` or `b`.
 template <typename T>
 void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);

@@ -22,7 +22,6 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
@@ -76,25 +75,8 @@ const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64
 // Returns the length of a tensor's rows, which is the size of its last dimension.
 int64_t Width(const Tensor& tensor) { return tensor.dims() ? tensor.dim_size(tensor.dims() - 1) : 1; }
 
-// Adds up the sums of blocks of rows, [blocks, number, width]. Writes the totals to `number` outputs [width],
-// beginning with the output `first`.
-void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t number, int64_t width,
-               int first) {
-  const int64_t blocks = sums.size() / std::max<int64_t>(number * width, 1);
-  for (int64_t index = 0; index < number; ++index) {
-    Tensor* output;
-    OP_REQUIRES_OK(context, context->allocate_output(first + index, {width}, &output));
-    float* total = output->flat<float>().data();
-    std::fill_n(total, width, 0.0f);
-    for (int64_t block = 0; block < blocks; ++block) {
-      const float* part = sums.data() + (block * number + index) * width;
-      for (int64_t j = 0; j < width; ++j) total[j] += part[j];
-    }
-  }
-}
-
 // Calls work(rows, sums [number, width]) for each block of rows. Writes the totals of the sums to `number`
-// outputs, beginning with the output `first`.
+// outputs [width], beginning with the output `first`.
 template <typename Work>
 void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t number, int first,
               const Work& work) {
@@ -106,28 +88,17 @@ void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t num
            sums.data() + block * number * width);
     }
   });
-  AddBlocks(context, sums, number, width, first);
-}
-
-template <typename T>
-class AddBiasOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor &inputs = context->input(0), &added = context->input(1);
-    const int64_t width = Width(inputs);
-    OP_REQUIRES(context, added.NumElements() == width,
-                absl::InvalidArgumentError(
-                    absl::StrCat("the bias has ", added.NumElements(), " elements, not ", width)));
-    Tensor* outputs;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &outputs));
-    if (!inputs.NumElements()) return;
-    InParallel(context, inputs.NumElements() / width, width, [&](int64_t begin, int64_t end) {
-      AddBias(Rows{begin, end, width}, Read<T>(inputs), Read<T>(added), Write<T>(outputs));
-    });
+  for (int64_t index = 0; index < number; ++index) {
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(first + index, {width}, &output));
+    float* total = output->flat<float>().data();
+    std::fill_n(total, width, 0.0f);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const float* part = sums.data() + (block * number + index) * width;
+      for (int64_t j = 0; j < width; ++j) total[j] += part[j];
+    }
   }
-};
+}
 
 template <typename T>
 class AddOp : public OpKernel {
@@ -438,7 +409,7 @@ class DropoutMaskOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const Tensor &key = context->input(1), &counter = context->input(2);
-    TensorShape shape;
+    tensorflow::TensorShape shape;
     const auto sizes = context->input(0).flat<tensorflow::int32>();
     OP_REQUIRES_OK(context, tensorflow::TensorShapeUtils::MakeShape(sizes.data(), sizes.size(), &shape));
     OP_REQUIRES(context, key.NumElements() == 1 && counter.NumElements() == 2,
@@ -520,10 +491,6 @@ auto ShapedLike(int of, int same) {
   };
 }
 
-REGISTER_OP("BertAddBias")
-    .Input("inputs: T").Input("added: T").Output("outputs: T")
-    .Attr("T: {float, bfloat16}")
-    .SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertAdd")
     .Input("a: T").Input("b: T").Output("sum: T")
     .Attr("T: {float, bfloat16}")
@@ -626,7 +593,6 @@ REGISTER_OP("BertAdamW")
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<tensorflow::bfloat16>("T"),     \
       CLASS<tensorflow::bfloat16>)
-FOR_DTYPE("BertAddBias", AddBiasOp);
 FOR_DTYPE("BertAdd", AddOp);
 FOR_DTYPE("BertGelu", GeluOp);
 FOR_DTYPE("BertGeluGradient", GeluGradientOp);
