@@ -13,7 +13,6 @@ The site is a name for the place in the graph where the numbers are drawn; see `
 
 import hashlib
 import os
-from typing import NamedTuple
 
 from google.protobuf import message
 import tensorflow.compat.v1 as tf
@@ -40,18 +39,6 @@ _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "S
 _OWN_GRADIENT = "OwnGradient"
 # Names of the collections that contain the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
-
-
-class TensorInfo(NamedTuple):
-    """Describes an input or an output of a signature: its type, its shape and whether it is a sparse
-    tensor."""
-
-    dtype: tf.DType
-    shape: tf.TensorShape
-    is_sparse: bool = False
-
-    def get_shape(self):
-        return self.shape
 
 
 # --- The directory of a module ---------------------------------------------------------------------------
@@ -147,23 +134,6 @@ class ModuleSpec(object):
     def signature(self, name, tags=None):
         """Returns the SignatureDef of an existing signature; for `tags` and errors, see `variant`."""
         return self.variant(tags).signature_def[name]
-
-    def get_signature_names(self, tags=None):
-        """Returns the names of a variant's signatures."""
-        return list(self.variant(tags).signature_def)
-
-    def get_input_info_dict(self, signature, tags=None):
-        """Returns {name: TensorInfo} of a signature's inputs."""
-        return _tensor_infos(self.signature(signature, tags).inputs)
-
-    def get_output_info_dict(self, signature, tags=None):
-        """Returns {name: TensorInfo} of a signature's outputs."""
-        return _tensor_infos(self.signature(signature, tags).outputs)
-
-
-def _tensor_infos(tensors):
-    return {name: TensorInfo(tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape),
-                             info.WhichOneof("encoding") == "coo_sparse") for name, info in tensors.items()}
 
 
 def load_module_spec(spec):

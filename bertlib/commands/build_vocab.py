@@ -32,7 +32,6 @@ from bertlib.runs import (
     model_config,
     model_writer,
     output_files,
-    tokenizer_files,
     vocabularies,
 )
 from bertlib.runs.settings import refuse_directory
@@ -317,7 +316,7 @@ def write_model(settings, model, tokenizer, old, new):
         output_files.CONFIG: output_files.format_json(
             {**output_files.published_settings(config), "vocab_size": len(old) + len(new)}),
         output_files.VOCABULARY: format_vocab(old + new).encode(),
-        tokenizer_files.CONFIG: output_files.format_json(
+        model_writer.TOKENIZER_CONFIG: output_files.format_json(
             output_files.tokenizer_content(settings, config, "extend"))}
     model_writer.write(os.path.dirname(settings.output_file) or ".", "tensorflow", source, names, contents)
 

@@ -353,9 +353,11 @@ def _add_page(app, path, name):
     browser to run only the script in the page, and to let this script connect only to this server."""
     with open(os.path.join(_PAGES, name), encoding="utf-8") as reader:
         text = reader.read()
-    hashes = {tag: " ".join(f"'sha256-{_sha256(part)}'" for part in
-                            re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
-              for tag in ("script", "style")}
+    hashes = {}
+    for tag in ("script", "style"):
+        parts = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts]
+        hashes[tag] = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = (f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; "
               "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
               "frame-ancestors 'none'")
@@ -364,7 +366,3 @@ def _add_page(app, path, name):
     async def page():
         return responses.HTMLResponse(text, headers={"Content-Security-Policy": policy,
                                                      "Cache-Control": "no-cache"})
-
-
-def _sha256(text):
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -81,8 +81,10 @@ class InputReader:
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
         arguments = columns.column_arguments(
             setting, lambda flag: flag not in flags and model.has_named_columns)
-        if has_text_column:
-            _check_count(flags["text_column"], len(arguments["text"]), fields, required)
+        if has_text_column and not required <= (number := len(arguments["text"])) <= len(fields):
+            raise ValueError(f"--text_column={flags['text_column']} names {number} "
+                             f"column{'s' * (number != 1)}, but the texts of the model are "
+                             f"{columns.join_names(fields)}. Name one column for each text.")
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         processor = model.processor
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
@@ -175,13 +177,6 @@ class InputReader:
                     names[width] = row_fields.field_names(rows.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
             yield Input(row.line, fields, row.texts, row.problem)
-
-
-def _check_count(flag, number, fields, required):
-    """Raises a ValueError if --text_column names too many or too few columns for the task."""
-    if not required <= number <= len(fields):
-        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the texts "
-                         f"of the model are {columns.join_names(fields)}. Name one column for each text.")
 
 
 def format_answer(item, answer):

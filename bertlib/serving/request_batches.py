@@ -145,8 +145,9 @@ class RequestBatches:
             for waiting, answer in zip(batch, answers):
                 waiting.request.answers[waiting.number] = answer
             for request in {id(waiting.request): waiting.request for waiting in batch}.values():
-                if all(answer is not None for answer in request.answers):
-                    _finish(request)
+                if (all(answer is not None for answer in request.answers)
+                        and request.future.set_running_or_notify_cancel()):
+                    request.future.set_result(request.answers)
 
     def _next_batch(self):
         """Returns the inputs of the next batch as a list of `_Waiting`. The list is empty if the object is
@@ -211,11 +212,6 @@ class RequestBatches:
         # A context without tokens has no window.
         return sorted(found, key=lambda waiting: max(
             (len(row["input_ids"]) for row in waiting.prepared[0]), default=0))
-
-
-def _finish(request):
-    if request.future.set_running_or_notify_cancel():
-        request.future.set_result(request.answers)
 
 
 def _fail(request, error):

@@ -204,10 +204,11 @@ def _fetch_rest(address, partial, timeout):
     """
     offset, version = _partial_state(address, partial)
     response = _request(address, offset, version, timeout)
-    if offset and not _is_rest_of_file(response, offset):
+    is_part = response is not None and response.status == http.client.PARTIAL_CONTENT
+    if offset and not (is_part and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")):
         logging.info("%s has changed, or the server cannot send a part of it. The whole file is downloaded.",
                      address)
-        if response is None or response.status == http.client.PARTIAL_CONTENT:
+        if response is None or is_part:
             response = _request(address, 0, None, timeout)
         offset = 0
     with response:
@@ -243,12 +244,6 @@ def _version_of(response):
     returns the date of the last change, or None if the response has no date either."""
     tag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
-
-
-def _is_rest_of_file(response, offset):
-    """Returns whether a response contains the bytes of the file from `offset` on."""
-    return (response is not None and response.status == http.client.PARTIAL_CONTENT
-            and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"))
 
 
 def _request(address, offset, version, timeout):

@@ -76,9 +76,10 @@ def for_replicas(cluster, open_ports, arguments, warn):
     if open_ports:
         return contextlib.nullcontext()
     try:
-        remote = _first_remote(arguments)
-        if remote is not None:
-            raise OSError(f"{remote} needs the network")
+        cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"  # of hub modules
+        for argument in (*arguments, cache):
+            if _REMOTE.search(argument):
+                raise OSError(f"{argument} needs the network")
         return Namespace()
     except OSError as error:
         if open_ports is False:
@@ -86,13 +87,6 @@ def for_replicas(cluster, open_ports, arguments, warn):
                              f"{_EXPOSED} {_REMEDY}") from error
         warn(f"The ports of this run are open to other machines ({error}). {_EXPOSED} {_REMEDY}")
         return contextlib.nullcontext()
-
-
-def _first_remote(arguments):
-    """Returns the first argument that contains a remote path. If no argument contains one, but the cache of
-    hub modules is remote, returns the setting of this cache. Returns None if there is no remote path."""
-    cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"
-    return next((argument for argument in (*arguments, cache) if _REMOTE.search(argument)), None)
 
 
 # --- The namespace ---------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def describe_encoder(spec, training):
       ValueError: the module is not an encoder, or it cannot be trained.
     """
     _check_signature(spec)
-    length = spec.get_input_info_dict(_TOKENS)[_INPUTS[0]].shape
+    length = tf.TensorShape(spec.signature(_TOKENS).inputs[_INPUTS[0]].tensor_shape)
     length = length.as_list()[1] if length.rank == 2 else None
     with tf.Graph().as_default():
         ids = tf.placeholder(tf.int32, [None, length])
@@ -103,11 +103,12 @@ def describe_encoder(spec, training):
 def _check_signature(spec):
     """Raises a ValueError if a module has no signature "tokens", or if the inputs or outputs of this
     signature are not those of an encoder."""
-    if _TOKENS not in spec.get_signature_names():
+    signatures = spec.variant().signature_def
+    if _TOKENS not in signatures:
         raise ValueError(f"The hub module {spec.directory} is not an encoder like the published modules of "
                          f"BERT: it has no signature {_TOKENS!r}. Its signatures: "
-                         f"{', '.join(sorted(spec.get_signature_names())) or 'none'}.")
-    inputs, outputs = set(spec.get_input_info_dict(_TOKENS)), set(spec.get_output_info_dict(_TOKENS))
+                         f"{', '.join(sorted(signatures)) or 'none'}.")
+    inputs, outputs = set(signatures[_TOKENS].inputs), set(signatures[_TOKENS].outputs)
     for kind, fits, actual, expected in (("inputs", inputs == set(_INPUTS), inputs, _INPUTS),
                                          ("outputs", _POOLED in outputs, outputs, (_POOLED,))):
         if not fits:
@@ -129,7 +130,7 @@ def _check_gradients(spec, output, variables):
 def read_tokenization_info(spec):
     """Returns (path of the vocabulary file, whether text is lower-cased); (None, None) if the module does not
     have the signature "tokenization_info"."""
-    if _TOKENIZATION_INFO not in spec.get_signature_names():
+    if _TOKENIZATION_INFO not in spec.variant().signature_def:
         return None, None
     with tf.Graph().as_default(), tf.Session() as session:
         outputs = hub_module.Module(spec).apply(_TOKENIZATION_INFO, {})

@@ -5,6 +5,7 @@ them to directories, and describes the hub module in a graph.
 """
 
 import os
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -22,6 +23,18 @@ _KEYS = tf.GraphKeys
 _COLLECTIONS = (_KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
                 _KEYS.MODEL_VARIABLES, _KEYS.REGULARIZATION_LOSSES, _KEYS.TABLE_INITIALIZERS,
                 _KEYS.TRAINABLE_VARIABLES, _KEYS.UPDATE_OPS, _KEYS.WHILE_CONTEXT)
+
+
+class TensorInfo(NamedTuple):
+    """Describes an input or an output of a signature: its type, its shape and whether it is a sparse
+    tensor."""
+
+    dtype: tf.DType
+    shape: tf.TensorShape
+    is_sparse: bool = False
+
+    def get_shape(self):
+        return self.shape
 
 
 class ModuleSpec(hub_module.ModuleSpec):
@@ -70,11 +83,15 @@ class ModuleSpec(hub_module.ModuleSpec):
 
     def get_input_info_dict(self, signature=None, tags=None):
         """Returns {name: TensorInfo} of a signature's inputs."""
-        return super().get_input_info_dict(self.find_signature(signature, tags), tags)
+        return _tensor_infos(self.signature(self.find_signature(signature, tags), tags).inputs)
 
     def get_output_info_dict(self, signature=None, tags=None):
         """Returns {name: TensorInfo} of a signature's outputs."""
-        return super().get_output_info_dict(self.find_signature(signature, tags), tags)
+        return _tensor_infos(self.signature(self.find_signature(signature, tags), tags).outputs)
+
+    def get_signature_names(self, tags=None):
+        """Returns the names of a variant's signatures."""
+        return list(self.variant(tags).signature_def)
 
     def get_tags(self):
         """Returns a list with one set of str for each variant. The set contains the tags of the variant."""
@@ -103,6 +120,11 @@ class ModuleSpec(hub_module.ModuleSpec):
                 rename(name): variable for name, variable in module.variable_map.items()})
             session.run(tf.global_variables_initializer())
             module.export(path, session)
+
+
+def _tensor_infos(tensors):
+    return {name: TensorInfo(tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape),
+                             info.WhichOneof("encoding") == "coo_sparse") for name, info in tensors.items()}
 
 
 def load_module_spec(spec):
