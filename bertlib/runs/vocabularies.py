@@ -97,12 +97,14 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
         raise ValueError("--vocab_file or --spm_model_file is required.")
     path = require_file(settings, flag)
     pieces, vocab_size = flag == "spm_model_file", None if config is None else config.vocab_size
-    check_against_start(settings, path, flag)
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
+    if init_checkpoint:
+        check_against_start(settings, path, flag)
     tokenizer_settings = tokenizer_files.read(output_files.tokenizer_directories(settings, path))
     lower, source = tokenizer_settings.options.get("do_lower_case", (None, None))
     resolve_lower_case(settings, lower, source)
-    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
+    if init_checkpoint:
+        tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
     if not pieces:
         _check_supported(settings, tokenizer_settings)
     tokenizer = tokenizer_files.create_tokenizer(
