@@ -12,7 +12,7 @@ from bertlib.system import files, fingerprints
 
 # Flags that decide which examples a run reads. A sweep may have several values of them in its grid.
 _PATHS_OF_DATA = ("data_dir", "train_file", "dev_file", "predict_file", "input_file", "eval_file",
-                  "label_file", "task_module")
+                  "label_file", "label_map", "task_module")
 _SETTINGS_OF_DATA = ("max_train_examples", "dev_fraction", "xnli_language", "label_separator",
                      "skip_bad_lines", "text_column", "label_column", "header", "delimiter", "encoding")
 

@@ -200,6 +200,13 @@ class Texts(Flag):
     rule = TEXTS
 
 
+class TextMap(Flag):
+    """A setting whose value is {text: text}. It is in run.json, and is no flag of a command line."""
+
+    rule = Rule(lambda value: isinstance(value, dict) and TEXTS.holds(list(value.values())),
+                "an object with texts")
+
+
 class Repeated(Texts):
     """A flag that may be given several times. Its value is a list of texts."""
 

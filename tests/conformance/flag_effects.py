@@ -46,6 +46,7 @@ _TRAINING = {
     "predict_file": Effect("no/such", "message", _EVAL),
     "eval_file": Effect("no/such", "message", _EVAL),
     "test_file": Effect("no/such", "message", {"do_predict": True}),
+    "label_map": Effect("no/such", "message"),
     "predictions_format": Effect("jsonl", "output/eval_predictions.*", _EVAL),
     "init_checkpoint": Effect(None, "weights"),
     # The task.

@@ -31,7 +31,8 @@ def parse_weights(settings, target):
     if text is None or text == BALANCED:
         return text
     try:
-        return _named(text, labels) if ":" in text else _in_order(text, labels)
+        return _named(text, labels, getattr(settings, "mapped_labels", {})) if ":" in text else (
+            _in_order(text, labels))
     except ValueError as error:
         raise ValueError(f"--class_weights={text}: {error}. Pass the word balanced, a weight for each label "
                          f"such as {labels[0]}:1, or {len(labels)} numbers in the order of the labels."
@@ -48,13 +49,13 @@ def _in_order(text, labels):
     return [_weight(part) for part in parts]
 
 
-def _named(text, labels):
+def _named(text, labels, label_map):
     """Parses a text with labels and weights, such as "yes:2.5". Returns the weights in the order of `labels`.
-    A label that is not in the text has the weight 1."""
+    A label that is not in the text has the weight 1. For `label_map`, see `row_examples.ExampleReader`."""
     weights = {}
     for part in text.split(","):
         label, _, weight = part.rpartition(":")
-        label = label.strip()
+        label = label_map.get(label.strip(), label.strip())
         if label not in labels:
             raise ValueError(f"{label!r} is not one of the labels {', '.join(labels)}")
         if label in weights:

@@ -59,6 +59,9 @@ _CLASSIFICATION = section("Task", TASK, [
          "File with one label per line, in the order of the model's outputs. By default, the labels are "
          "those of the training file, sorted."),
 ]) + section("Your own data, in place of a task", INPUT, [
+    Path("label_map", None,
+         "CSV or TSV file with two columns, the old and the new label. In all files, each old label is "
+         "replaced by its new label. Later commands take the labels from the record of the training."),
     Text("label_separator", ",",
          "With --task_type=multilabel: character or string that separates the labels of one text.",
          lambda value: value != "" and value.isprintable(),

@@ -3,7 +3,7 @@ determines the labels."""
 
 from absl import logging
 
-from bertlib.data import tables, text_keys
+from bertlib.data import prediction_files, tables, text_keys
 from bertlib.data.columns import check_header_flag
 from bertlib.runs import inheritance, output_files, run_record, targets
 from bertlib.runs.settings import require_file
@@ -43,6 +43,7 @@ def read(settings, suffix=""):
     record = settings.trained and settings.trained.record
     inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
+    settings.mapped_labels = _read_label_map(settings, record)
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
         inheritance.columns_by_name(settings))
@@ -60,7 +61,12 @@ def read(settings, suffix=""):
             run_record.describe_examples(split_data.draw_examples(
                 settings, "train", processor.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
+    if settings.label_map and reader.unused and any(split.is_labelled for split in splits.values()):
+        logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their spelling "
+                        "with the labels in the files.", settings.label_map, ", ".join(sorted(reader.unused)))
     recorded, contents = {}, {}
+    if settings.mapped_labels:
+        recorded["mapped_labels"] = settings.mapped_labels
     if stored_rows:
         recorded["dev_rows"] = stored_rows.recorded
         contents[output_files.DEV_ROWS] = stored_rows.content.encode()
@@ -104,8 +110,10 @@ def _check_flags(settings, kind, reader):
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
                          "--train_file, --dev_file and --test_file instead.")
-    if settings.label_file and kind.is_score:
-        raise ValueError("--label_file: a regression predicts numbers and has no labels. Leave the flag out.")
+    for name in ("label_file", "label_map"):
+        if getattr(settings, name) and kind.is_score:
+            raise ValueError(f"--{name}: a regression predicts numbers and has no labels. Leave the flag "
+                             "out.")
     if len(reader.text or ()) > 2:
         raise ValueError(f"--text_column={settings.text_column} names {len(reader.text)} columns, but an "
                          "example has only one or two texts. Name one or two columns.")
@@ -148,7 +156,7 @@ def _read(settings, kind, reader, record):
 
     splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
-    labels, source = (None, None) if kind.is_score else _labels_before_reading(settings, record)
+    labels, source = (None, None) if kind.is_score else _labels_before_reading(settings, record, reader)
     if settings.do_train or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
     train = splits.get("train")
@@ -198,7 +206,17 @@ def _warn_of_shared_examples(train, splits):
                             shared[0].line)
 
 
-def _labels_before_reading(settings, record):
+def _read_label_map(settings, record):
+    """Returns {old label: new label}: the content of --label_map. Without this flag, it is the content that
+    the training recorded; {} if there is none. `record` is the record of the training, or None."""
+    if not settings.label_map:
+        return record["settings"].get("mapped_labels") or {} if record else {}
+    # The module is loaded only if the flag is set.
+    from bertlib.tasks.classification import label_map
+    return label_map.read(require_file(settings, "label_map"), settings.encoding)
+
+
+def _labels_before_reading(settings, record, reader):
     """Returns the labels of a task with labels, if they are known before the training file is read.
 
     Returns:
@@ -210,7 +228,8 @@ def _labels_before_reading(settings, record):
     """
     if settings.label_file:
         path = require_file(settings, "label_file")
-        return row_examples.read_labels(path), f"the labels in --label_file={path}"
+        labels = dict.fromkeys(map(reader.map_label, row_examples.read_labels(path)))
+        return list(labels), f"the labels in --label_file={path}"
     if not settings.do_train and record and record["labels"]:
         return record["labels"], f"the labels of the training in {settings.trained.path}"
     named = None if settings.do_train else head_labels.labels_of_weights(settings)
@@ -235,15 +254,25 @@ def _describe(name, split, target):
     logging.info("%s: %d examples: %s%s.", name, len(split.rows), ", ".join(listed),
                  f" and {more} more labels" if more else "")
     for group in row_examples.similar_labels(target.labels):
+        new = max(group, key=counts.get)
         logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
-                        "labels. If they have the same meaning, write all of them in the same way.", name,
-                        " and ".join(group))
+                        "labels. If they have the same meaning, write all of them in the same way, %s",
+                        name, " and ".join(group),
+                        _advise_label_map([(old, new) for old in group if old != new]))
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
-                        "%d times. If the label is misspelled, correct it in the file. Otherwise, ignore "
+                        "%d times. If the label is misspelled, correct it in the file, %s Otherwise, ignore "
                         "this warning.",
-                        name, rare, counts[rare], frequent, counts[frequent])
+                        name, rare, counts[rare], frequent, counts[frequent],
+                        _advise_label_map([(rare, frequent)]))
     if target.takes_class_weights and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are numbers, pass --task_type=regression.",
                         name, target.size, len(split.rows))
+
+
+def _advise_label_map(pairs):
+    """Returns the advice to pass --label_map, with the lines of its file. `pairs` contains (old label, new
+    label) for each line."""
+    lines = " and ".join(f"`{prediction_files.format_csv_row(pair).strip()}`" for pair in pairs)
+    return f"or pass --label_map=labels.csv, a file with the line{'s' * (len(pairs) > 1)} {lines}."

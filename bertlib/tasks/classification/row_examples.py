@@ -20,7 +20,8 @@ def create_reader(task_type, setting, by_name=lambda flag: False):
     """
     return ExampleReader(task_type, **columns.column_arguments(setting, by_name),
                          separator=setting("label_separator", ","),
-                         skip_bad_lines=setting("skip_bad_lines", False))
+                         skip_bad_lines=setting("skip_bad_lines", False),
+                         label_map=setting("mapped_labels", None))
 
 
 class Row(NamedTuple):
@@ -79,12 +80,13 @@ class ExampleReader(columns.TextReader):
         the first file.
       skipped: list of `faults.Fault`, one for each line that was left out. The list contains the lines of
         all files that were read so far.
+      unused: set of str, the labels in `label_map` that no file contains.
     """
 
     no_label = (None, "", [])
 
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
-                 encoding="utf-8", skip_bad_lines=False):
+                 encoding="utf-8", skip_bad_lines=False, label_map=None):
         """Creates a reader.
 
         Args:
@@ -99,6 +101,7 @@ class ExampleReader(columns.TextReader):
           delimiter: the character between values of .csv files; None to determine this from the file.
           encoding: name of the encoding of the files.
           skip_bad_lines: see `faults.FileFaults`.
+          label_map: {label in a file: label that replaces it}, see `label_map.read`.
         """
         self._target, self._separator = targets.find(task_type), separator
         super().__init__(text, label, header, delimiter, encoding=encoding,
@@ -106,6 +109,17 @@ class ExampleReader(columns.TextReader):
                              self._target.is_score, self._target.is_multilabel, separator))
         self.skipped, self._skips_bad_lines = [], skip_bad_lines
         self._width = None  # number of columns of the training file
+        self._label_map = label_map or {}
+        self.unused = set(self._label_map)
+
+    def map_label(self, name):
+        """Returns the label that replaces a label of a file."""
+        self.unused.discard(name)
+        return self._label_map.get(name, name)
+
+    def _with_old(self, known):
+        """Returns the known labels together with the labels that are replaced; None if `known` is None."""
+        return known and [*known, *self._label_map]
 
     def read(self, path, needs_labels=True, known=None, find_problem=None, is_ordered=True):
         """Reads a file.
@@ -127,7 +141,7 @@ class ExampleReader(columns.TextReader):
         input_format = tables.format_from_name(path)
         found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-            file, rows = self.rows(stream, path, input_format, known), []
+            file, rows = self.rows(stream, path, input_format, self._with_old(known)), []
             try:
                 for row in file:
                     if row.bad:
@@ -223,8 +237,8 @@ class ExampleReader(columns.TextReader):
             return _parse_number(values[0]) is not None
         if self._target.is_multilabel and len(places) > 1:
             return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = self.label_kind.with_known(known).split(values[0])
-        return known is not None and set(names) <= set(known)
+        names = self.label_kind.with_known(self._with_old(known)).split(values[0])
+        return known is not None and set(map(self.map_label, names)) <= set(known)
 
     def _label_lists(self, rows, where, known, is_ordered):
         """Reads the column of the labels in a multi-label task. Returns {line of a row: list of its labels,
@@ -238,7 +252,7 @@ class ExampleReader(columns.TextReader):
         Raises:
           RowError: see `label_lists.resolve`.
         """
-        found, readable, names = {}, [], known and frozenset(known)
+        found, readable, names = {}, [], known and frozenset(self._with_old(known))
         for row in rows:
             try:
                 value = columns.get_value(row.line, row.values, where)
@@ -252,12 +266,15 @@ class ExampleReader(columns.TextReader):
         """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
         if isinstance(value, list):
             names = [columns.value_to_text(line, name, "a label") for name in value]
-            return label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
-        text = columns.value_to_text(line, value, "the label")
-        try:
-            return label_lists.read(text, self._separator, known)
-        except ValueError as error:
-            raise RowError(line, str(error), "bad label") from None
+            found = label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
+        else:
+            text = columns.value_to_text(line, value, "the label")
+            try:
+                found = label_lists.read(text, self._separator, known)
+            except ValueError as error:
+                raise RowError(line, str(error), "bad label") from None
+        return found._replace(names=list(map(self.map_label, found.names)),
+                              plain=list(map(self.map_label, found.plain)))
 
     def _check_names(self, line, names):
         """Checks the names of a row's labels. Returns them as a tuple without repetitions."""
@@ -271,11 +288,12 @@ class ExampleReader(columns.TextReader):
         """Returns the label of a row; see `Row`. For the labels in one column of a multi-label task, see
         `_label_lists`."""
         if len(places) > 1:
-            return tuple(place.name_of(where) for where in places if _parse_decision(place, line, row, where))
+            return tuple(dict.fromkeys(self.map_label(place.name_of(where)) for where in places
+                                       if _parse_decision(place, line, row, where)))
         value = columns.get_value(line, row, places[0])
         several = (" If a text may have several labels, pass --task_type=multilabel."
                    if isinstance(value, list) else "")
-        text = columns.value_to_text(line, value, "the label", several).strip()
+        text = self.map_label(columns.value_to_text(line, value, "the label", several).strip())
         if self._target.is_score:
             number = _parse_number(text)
             if number is None:

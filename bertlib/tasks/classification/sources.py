@@ -17,8 +17,8 @@ TASK_TYPES = ("classification", "regression", "multilabel")
 # {split: the flag with its file}, and {split: the flag of its phase}.
 FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 PHASE_OF = dict(zip(FILES, PHASES))
-_FLAGS = (*FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
-          "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
+_FLAGS = (*FILES.values(), "text_column", "label_column", "label_file", "label_map", "task_type",
+          "label_separator", "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 
 
 class Source(NamedTuple):
@@ -59,7 +59,7 @@ def given_flags(settings):
 
 def list_files(settings):
     """Returns the paths of the user's files as a dict {name of the flag: list with one path}."""
-    return {name: [getattr(settings, name)] for name in (*FILES.values(), "label_file")
+    return {name: [getattr(settings, name)] for name in (*FILES.values(), "label_file", "label_map")
             if getattr(settings, name)}
 
 

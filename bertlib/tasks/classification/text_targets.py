@@ -35,7 +35,7 @@ import importlib
 import math
 
 from bertlib.data import example_encoding, prediction_rows
-from bertlib.runs import targets
+from bertlib.runs import entries, targets
 
 
 def _module(name):
@@ -64,6 +64,7 @@ class _TextTarget(targets.Target):
 
     architecture = "BertForSequenceClassification"
     threshold, separator, takes_class_weights = None, ",", False
+    more_settings = (entries.TextMap("mapped_labels", None, ""),)
 
     @classmethod
     def can_predict(cls, task, trained):
