@@ -11,7 +11,8 @@ from helpers import DATA
 import rows
 
 FLAGS = json.loads((DATA / "capabilities.json").read_text(encoding="utf-8"))["flags"]
-TRAINING_COMMANDS = {row.script.removesuffix(".py"): row for row in reversed(rows.ROWS.values())}
+TRAINING_COMMANDS = {**{row.script.removesuffix(".py"): row for row in reversed(rows.ROWS.values())},
+                     "run_squad": rows.ROWS["SQuAD 2.0"]}
 # If the value of a flag is the path of a file that a command reads, the name ends in one of these texts.
 _READ_PATHS = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "extend")
 
@@ -58,18 +59,17 @@ _TRAINING = {
     "text_column": Effect("nonsense", "message"), "label_column": Effect("nonsense", "message"),
     "header": Effect("false", "log"), "delimiter": Effect("tab", "log"),
     "encoding": Effect("utf-16", "log"),
-    "max_train_examples": Effect(5, "weights"),
+    "max_train_examples": Effect(9, "weights"),
     "max_eval_examples": Effect(3, "output/eval_results.json", _EVAL),
     "max_eval_steps": Effect(1, "output/eval_results.*", _EVAL),
     "eval_batch_size": Effect(3, "output/eval_results.txt", _EVAL),
     "token_column": Effect(2, "output/train.tf_record"), "tag_column": Effect(1, "output/labels.txt"),
     "crf": Effect(True, "weights"),
-    "version_2_with_negative": Effect(True, "output/null_odds.json", _EVAL),
+    "version_2_with_negative": Effect(False, "message"),
     "max_query_length": Effect(1, "output/train.tf_record"),
     "max_answer_length": Effect(1, "output/nbest_predictions.json", _EVAL),
     "n_best_size": Effect(1, "output/nbest_predictions.json", _EVAL),
-    "null_score_diff_threshold": Effect(-1e6, "output/predictions.json",
-                                        {**_EVAL, "version_2_with_negative": True}),
+    "null_score_diff_threshold": Effect(-1e6, "output/predictions.json", _EVAL),
     "max_predictions_per_seq": Effect(3, "message"),
     # The model and the text.
     "max_seq_length": Effect(12, "output/train.tf_record"),
@@ -82,7 +82,7 @@ _TRAINING = {
     "reinit_layers": Effect(1, "weights"), "freeze_layers": Effect(1, "weights"),
     "freeze_embeddings": Effect(True, "weights"), "seed": Effect(1, "weights"),
     "num_train_epochs": Effect(0.25, "weights"), "warmup_proportion": Effect(1, "weights"),
-    "num_train_steps": Effect(1, "weights"), "num_warmup_steps": Effect(2, "weights"),
+    "num_train_steps": Effect(1, "weights"), "num_warmup_steps": Effect(0, "weights"),
     "max_steps": Effect(1, "weights"), "precision": Effect("bf16", "weights"),
     "save_checkpoints_steps": Effect(1, "output/model.ckpt-1.index"),
     "keep_checkpoint_max": Effect(1, "output/model.ckpt-1.index", {"save_checkpoints_steps": 1}),
@@ -115,9 +115,12 @@ _OVERRIDES = {
            for name in ("early_stopping_evals", "weights")},
         "log_steps": Effect(3, "log", {"num_train_steps": 4})},
     "run_swag": {"max_seq_length": Effect(20, "output/train.tf_record")},
+    "run_classifier": {"doc_stride": Effect(2, "output/train.tf_record", {"max_seq_length": 8})},
+    "run_ner": {"data_dir": Effect("no/such", "message",
+                                   dict.fromkeys(["train_file", "dev_file", "test_file"]))},
     # A hub module has these properties itself.
     "run_classifier_with_tfhub": {
-        "do_lower_case": Effect(False, "message"),
+        "do_lower_case": Effect(False, "message"), "dev_fraction": Effect(0.25, "message"),
         "memory_limit_gb": Effect(1e-6, "log", {"gradient_accumulation_steps": 0}),
         **{name: Effect(value, "message") for name, value in dict(
             bert_config_file="model/bert_config.json", init_checkpoint="model/bert_model.ckpt",
@@ -151,7 +154,7 @@ WITHOUT = {
 # {command: its flags in both runs}. They run in a workspace with the directories model/, trained/ (a trained
 # classifier) and the file lines.txt.
 OTHER_COMMANDS = {
-    "predict": {"model_dir": "trained", "input_file": "lines.txt"},
+    "predict": {"model_dir": "trained", "input_file": "texts.txt"},
     "export": {"model_dir": "trained"},
     "extract_features": {"input_file": "lines.txt", "output_file": "vectors.jsonl",
                          "init_checkpoint": "model/bert_model.ckpt", "vocab_file": "model/vocab.txt",
@@ -169,7 +172,7 @@ OTHER_COMMANDS = {
 }
 # {command: flags of a run that ends with an error}.
 _WRONG = {"predict": {"model_dir": None}, "export": {"model_dir": None},
-          "extract_features": {"vocab_file": None},
+          "extract_features": {"input_file": "no/such"},
           "create_pretraining_data": {"input_file": "no/such"}, "build_vocab": {"input_file": "no/such"},
           "convert_checkpoint": {"input": None}, "plan_memory": {"bert_config_file": "no/such"}}
 _VECTORS = "vectors.jsonl"

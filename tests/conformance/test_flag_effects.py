@@ -51,6 +51,7 @@ def write_inputs(directory, model):
                             ["no", "yes"], task="own data")
     model_directories.write_with_best(directory / "best_trained", model)
     (directory / "lines.csv").write_text("text_a,n\nthe cat,1\na dog,2\n")
+    (directory / "texts.txt").write_text("=the Cat sees a dog .\na fish finds the house here .\n")
     (directory / "bad.txt").write_text("the cat\n\na dog\n")
     (directory / "lines.txt").write_text("".join(
         f"=the Cat sees unbreaking {word}s . \na {word} finds the house here .\n\n"
