@@ -58,9 +58,7 @@ def compare(directories, metric=None):
     common = [key for key in groups[0] if key in groups[1]]
     if not common:
         _refuse_other_settings(directories, groups, keys)
-    # According to the kind of the heads, the metric may be a fraction from 0 to 1.
-    patterns = {targets.find(record["task_type"]).fractions for record in sum(records, []) if record}
-    is_fraction = any(re.fullmatch(pattern, name) for pattern in patterns if pattern)
+    is_fraction = _is_fraction(name, sum(records, []))
     lower = best_weights.is_lower_better(name)
     scale = 100.0 if is_fraction else 1.0
     values = [[scale * group[key] for key in common or group] for group in groups]
@@ -76,6 +74,12 @@ def compare(directories, metric=None):
             "metrics": [paired_tests.describe(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
+
+
+def _is_fraction(name, records):
+    """Returns whether a metric is a fraction from 0 to 1, according to the kinds of the trained heads."""
+    patterns = {targets.find(record["task_type"]).fractions for record in records if record}
+    return any(re.fullmatch(pattern, name) for pattern in patterns if pattern)
 
 
 def _choose_metric(metric, names, directories):
