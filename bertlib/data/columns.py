@@ -423,7 +423,7 @@ class TextFile:
         if not has_header:
             self.place = self.place._replace(names=None)
         try:
-            columns = self._columns()
+            columns = self._choose_columns()
             self.text_places = [self.place.find(column, "--text_column") for column in columns]
         except RowError as error:
             advice = (" The row has commas and semicolons. If semicolons separate the columns, pass "
@@ -431,9 +431,13 @@ class TextFile:
             raise RowError(error.line, error.problem + advice * table.is_ambiguous) from None
         return has_header
 
-    def _columns(self):
+    def _choose_columns(self):
         """Returns the columns of the texts in the current file. The attribute `place`, the `ColumnIndex` of
-        this file, says which columns the file has."""
+        this file, says which columns the file has.
+
+        Usual names are stored in the reader: its later files must have the same columns, and
+        `custom_task.read` records them.
+        """
         if self._reader.choices is None:
             if self._reader.text is None:
                 self._reader.text = self._usual_texts()
@@ -529,7 +533,7 @@ class TextFile:
         if self.place is None or self._reader.choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
-                self.text_places = [self.place.find(column, "--text_column") for column in self._columns()]
+                self.text_places = [self.place.find(column, "--text_column") for column in self._choose_columns()]
             except RowError as error:
                 if self._reader.choices is None:
                     self.place = None
