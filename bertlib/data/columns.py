@@ -533,7 +533,8 @@ class TextFile:
         if self.place is None or self._reader.choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
-                self.text_places = [self.place.find(column, "--text_column") for column in self._choose_columns()]
+                self.text_places = [self.place.find(column, "--text_column")
+                                    for column in self._choose_columns()]
             except RowError as error:
                 if self._reader.choices is None:
                     self.place = None
