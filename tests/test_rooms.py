@@ -64,7 +64,8 @@ MOST_ROOMS, MOST_LAYERS, MOST_MODULES = 16, 7, 21  # with __init__
 # Each command, and each kind of prediction for a text, has modules of its own.
 LARGE_ROOMS = {"bertlib.commands", "bertlib.tasks.classification"}
 # Modules that need packages of an extra: they are imported only where these packages are installed.
-OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"]}
+OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"],
+            "bertlib.tasks.classification.bag_of_words": ["sklearn"]}
 # Modules of google-research/bert. If a fork has a module with one of these names, Python finds the fork's
 # module.
 PUBLISHED = MODEL | PUBLISHED_COMMANDS

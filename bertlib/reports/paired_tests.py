@@ -2,11 +2,10 @@
 into words."""
 
 import functools
-import warnings
 
 import numpy as np
 
-CONFIDENCE = 0.95
+from bertlib.reports import intervals
 
 
 def describe(metric, values, interval, is_lower_better=False, unit="points"):
@@ -57,14 +56,7 @@ def bootstrap_interval(metrics, count, resamples, seed):
       [low, high].
     """
     first, second = metrics
-    rows = np.arange(count)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SciPy warns if the difference is the same in all samples
-        interval = load_scipy().bootstrap(
-            (rows, rows), lambda one, other: second(other) - first(one), paired=True, vectorized=False,
-            n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile",
-            rng=np.random.default_rng(seed)).confidence_interval
-    return [float(interval.low), float(interval.high)]
+    return intervals.bootstrap(lambda rows: second(rows) - first(rows), count, resamples, seed)
 
 
 def mcnemar(first, second):
@@ -119,7 +111,7 @@ def _test(test, difference, spread, *values):
     if spread == 0:
         return {"p_value": None if difference else 1.0, "interval": [float(difference)] * 2}
     found = test(*values)
-    interval = found.confidence_interval(CONFIDENCE)
+    interval = found.confidence_interval(intervals.CONFIDENCE)
     return {"p_value": float(found.pvalue), "interval": [float(interval.low), float(interval.high)]}
 
 

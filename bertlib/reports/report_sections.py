@@ -12,7 +12,7 @@ _MAX_BARS = 8
 # A report shows at most `_MAX_SETTINGS` settings, and at most `_VALUE_CHARACTERS` characters of each value.
 _VALUE_CHARACTERS, _MAX_SETTINGS = 200, 400
 # The section "Metrics" leaves these metrics out, because other sections of a report show them.
-_HIDDEN_METRICS = ("eval_confusion_matrix", "labels")
+_HIDDEN_METRICS = ("eval_confusion_matrix", "labels", "baselines", "intervals")
 
 
 class Facts(NamedTuple):
@@ -35,6 +35,24 @@ class Facts(NamedTuple):
     curve: dict[str, list] = {}
     losses: list = []
     record: dict[str, Any] | None = None
+
+
+def compare(metrics, shown):
+    """Returns a list of sentences that compare metrics with those of baselines.
+
+    Args:
+      metrics: {name: value} with "baselines" and "intervals", see `classification.baselines`. Without them,
+        the list is empty.
+      shown: {metric: its name}, the metrics to compare.
+    """
+    found = []
+    for metric, name in shown.items() if "baselines" in metrics else ():
+        bounds = metrics["intervals"].get(metric)
+        interval = f" (95 % interval {bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else ""
+        others = "".join(f"; {baseline.replace('_', ' ')} {values[metric]:.3f}"
+                         for baseline, values in metrics["baselines"].items())
+        found.append(f"{name} {metrics[metric]:.3f}{interval}{others}.")
+    return found
 
 
 def metrics_section(metrics, *notes):

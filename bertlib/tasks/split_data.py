@@ -130,6 +130,12 @@ def draw_examples(settings, split, examples, digest):
         return examples
     logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
                  f" {further}".rstrip(), flag, number)
+    return draw(examples, number, digest)
+
+
+def draw(examples, number, digest):
+    """Returns at most `number` examples, those with the lowest digests. For the arguments, see
+    `draw_examples`."""
     digests = list(map(digest, examples))
     chosen = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
     return [example for index, example in enumerate(examples) if index in chosen]

@@ -20,6 +20,12 @@ def test_files_are_enough_to_train_evaluate_and_predict(trained):
     assert log.splitlines()[-1].endswith(f"Own data dev: accuracy {found['eval_accuracy']:.3f}, F1 of wild, "
                                          f"big {found['eval_f1']:.3f}")
     assert "train, data/train.csv: 16 examples: pets 8, wild, big 8." in log
+    results = read_json(trained.output / "eval_results.json")
+    share = results["baselines"]["most_frequent_label"]["eval_accuracy"]
+    low, high = results["intervals"]["eval_accuracy"]
+    assert (f"dev: accuracy {found['eval_accuracy']:.3f} (95 % interval {low:.3f} to {high:.3f}); most "
+            f"frequent label {share:.3f}.") in log
+    assert log.count("Baseline: a bag of words is not computed: it would take more than 2 % of") == 1
     assert "test, data/test.csv: 6 examples, without labels." in log
     assert re.search(r"Example dev-2, label pets \(id \d\): \[CLS\]", log)
     assert re.search(r"Example test-2: \[CLS\]", log)  # the log must not show its placeholder label

@@ -63,6 +63,7 @@ _TRAINING = {
     "max_eval_examples": Effect(3, "output/eval_results.json", _EVAL),
     "max_eval_steps": Effect(1, "output/eval_results.*", _EVAL),
     "eval_batch_size": Effect(3, "output/eval_results.txt", _EVAL),
+    "baseline": Effect("true", "output/eval_results.json", _EVAL),
     "token_column": Effect(2, "output/train.tf_record"), "tag_column": Effect(1, "output/labels.txt"),
     "crf": Effect(True, "weights"),
     "version_2_with_negative": Effect(False, "message"),

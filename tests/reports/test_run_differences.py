@@ -71,7 +71,8 @@ def write_training(directory, step=3, rows=ROWS, best_step=2, best=WEIGHTS, resu
         ["0", "1"], started="now", settings={"keep_best": "m"}))
     write_json(directory / "best" / "best.json", {
         "metric": "m", "step": best_step, "value": 0.5, "first_step": 0, "training": "now", "earlier": []})
-    for name, text in {"eval_results.txt": "eval_loss = 1\n", **dict(results)}.items():
+    for name, text in {"eval_results.txt": "eval_loss = 1\n",
+                       "eval_results.json": '{"baselines": {"most": 1}}', **dict(results)}.items():
         (directory / name).write_text(text)
     return str(directory)
 
@@ -86,6 +87,8 @@ def write_training(directory, step=3, rows=ROWS, best_step=2, best=WEIGHTS, resu
     ({"best_step": 3}, False, "Weights: best/: step 2 -> 3"),
     ({"step": 2}, False, "Weights: step 3: not compared, because the repetition ended at step 2"),
     ({"results": {"eval_results.txt": "eval_loss = 2\n"}}, False, "Results: eval_results.txt: differs"),
+    ({"results": {"eval_results.json": '{"baselines": {"bag_of_words": {"eval_f1": 0.5}, "most": 1}}'}}, True,
+     "Results: eval_results.json: the same"),
     ({"results": {"test_results.tsv": "0.5\n"}}, True,
      "Results: test_results.tsv: not compared, because only one directory has this file")])
 def test_differences_of_two_trainings_are_named(changes, is_same, text, tmp_path):

@@ -283,29 +283,66 @@ def constant_scores_warning(labels, scores):
 # --- Tables of predictions -------------------------------------------------------------------------------
 
 
-def _scored(functions, arguments_of, right, predicted, is_right):
-    """Returns the `prediction_tables.Scored` of a table.
+def _of_rows(functions, arguments_of, right, predicted):
+    """Returns metrics of a part of the examples, as {name of a metric: function}. A function takes an int
+    array with the indices of some examples.
 
     Args:
       functions: {name of a metric: function that computes it}.
-      arguments_of: function that converts the labels and the predictions of some rows to the arguments of
+      arguments_of: function that converts the labels and the predictions of some examples to the arguments of
         these functions.
-      right, predicted: arrays with the label and the prediction of each row.
-      is_right: see `prediction_tables.Scored`.
+      right, predicted: arrays with the label and the prediction of each example.
     """
     def metric(function):
-        return lambda rows: 100 * function(*arguments_of(right[rows], predicted[rows]))
+        return lambda rows: function(*arguments_of(right[rows], predicted[rows]))
 
-    return Scored({name: metric(function) for name, function in functions.items()}, is_right, len(right),
-                  "rows")
+    return {name: metric(function) for name, function in functions.items()}
+
+
+def class_functions(right, predicted, size):
+    """Returns metrics of a part of the examples, see `_of_rows`.
+
+    Args:
+      right, predicted: int [N], the labels and the predicted classes.
+      size: int, C.
+    """
+    return _of_rows({"eval_accuracy": accuracy, "eval_f1": class_f1, "eval_matthews": matthews},
+                    lambda *ids: [confusion_matrix(*ids, size)], right, predicted)
+
+
+def set_functions(right, predicted):
+    """Returns metrics of a part of the examples, see `_of_rows`. For the arguments, see `count_sets`."""
+    def counts(*sets):
+        hits, actual, found = count_sets(*sets)
+        return hits, actual + found
+
+    return _of_rows({"eval_f1_micro": micro_f1, "eval_f1_macro": macro_f1}, counts, right, predicted)
+
+
+def number_functions(right, predicted):
+    """Returns metrics of a part of the examples, see `_of_rows`. The arguments are float64 [N]."""
+    return _of_rows({"eval_pearson": pearson, "eval_spearman": spearman}, lambda *numbers: numbers,
+                    right, predicted)
+
+
+def _scored(functions, is_right, count):
+    """Returns the `prediction_tables.Scored` of a table.
+
+    Args:
+      functions: the metrics of the table, see `_of_rows`.
+      is_right, count: see `prediction_tables.Scored`.
+    """
+    def points(function):
+        return lambda rows: 100 * function(rows)
+
+    return Scored({name: points(function) for name, function in functions.items()}, is_right, count, "rows")
 
 
 def score_classes(table):
     """Returns the `prediction_tables.Scored` of a table of classes."""
     right, predicted = table.label_ids("label"), table.label_ids("prediction")
-    return _scored({"eval_accuracy": accuracy, "eval_f1": class_f1, "eval_matthews": matthews},
-                   lambda *ids: [confusion_matrix(*ids, len(table.labels))], right, predicted,
-                   (right == predicted).tolist())
+    return _scored(class_functions(right, predicted, len(table.labels)), (right == predicted).tolist(),
+                   len(right))
 
 
 def members(value, table):
@@ -334,16 +371,11 @@ def score_sets(table):
                                  f"is not one of the labels {', '.join(labels)}. Restore the file.")
         return np.array([[label in found for label in labels] for found in sets])
 
-    def counts(right, predicted):
-        hits, actual, found = count_sets(right, predicted)
-        return hits, actual + found
-
     right, predicted = read("label"), read("prediction")
-    return _scored({"eval_f1_micro": micro_f1, "eval_f1_macro": macro_f1}, counts, right, predicted,
-                   (right == predicted).all(1).tolist())
+    return _scored(set_functions(right, predicted), (right == predicted).all(1).tolist(), len(right))
 
 
 def score_numbers(table):
     """Returns the `prediction_tables.Scored` of a table of scores."""
-    return _scored({"eval_pearson": pearson, "eval_spearman": spearman}, lambda *numbers: numbers,
-                   table.numbers("label"), table.numbers("prediction"), None)
+    right = table.numbers("label")
+    return _scored(number_functions(right, table.numbers("prediction")), None, len(right))

@@ -1,5 +1,6 @@
 """Computes and writes the results of run_classifier.py: predictions, metrics, tables and reports."""
 
+import functools
 import itertools
 import os
 
@@ -7,10 +8,11 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import batches
-from bertlib.reports import classification_report
+from bertlib.reports import classification_report, report_sections
 from bertlib.system import files
 from bertlib.tasks import results, window_pooling
 from bertlib.tasks.classification import (
+    baselines,
     classification_splits,
     classification_task,
     glue_submission_files,
@@ -25,6 +27,13 @@ class ClassificationResults(results.Results):
     def __init__(self, task):
         super().__init__(task)
         self._official = []  # one text for each split: the name of the split and its official metrics
+
+    @functools.cached_property
+    def _bag_of_words(self):
+        """The answers of the bag of words, see `baselines.bag_of_words`."""
+        return baselines.bag_of_words(
+            self.settings, self.target, self.data.get("train"),
+            {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)})
 
     def assist(self, split, inference):
         if self.task.has_labels(split):
@@ -157,8 +166,12 @@ class ClassificationResults(results.Results):
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         labels, outputs, _ = self._arrays(split, predictions)
         more, file_name = self.target.details(labels, outputs), f"{name}.txt"
+        answers = {"bag_of_words": self._bag_of_words[split]} if self._bag_of_words else {}
+        more |= baselines.compare(self.target, self.task.shown, labels, outputs, answers)
         # A metric of a --task_module may have the name of one of the further metrics. It has priority.
         combined = results.write_metrics(self.settings, split, name, metrics, more)
+        for sentence in report_sections.compare(combined, self.task.shown):
+            logging.info("%s: %s", split.replace("_", " "), sentence)
         missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
         if missing and any("macro F1" in text for text in names.values()):
             logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "

@@ -22,6 +22,8 @@ These targets are objects with these attributes and methods:
                          returns the metrics of an evaluation, {name: number or array}
     details(labels, outputs)
                          returns further metrics, which are not official metrics of the task
+    functions(labels, outputs)
+                         returns the metrics of a part of the examples, {name: function of their indices}
     create_head()        returns the head, see `bertlib.tasks.head`
 
 The methods with metrics call functions of `classification_metrics`. Their arguments are arrays with a row for
@@ -59,6 +61,7 @@ class _TextTarget(targets.Target):
     Attributes:
       metric_names: {name of a metric that the head computes: its name in the log}. The first two are the
         official metrics of the user's own data.
+      constant_answer: name of the baseline that has the same answer for all examples, see `baselines`.
       takes_class_weights: whether the loss can use --class_weights and --label_smoothing.
     """
 
@@ -127,6 +130,7 @@ class SingleLabel(_PublishedTarget):
     problem_type = "single_label_classification"
     has_labels = takes_class_weights = True
     fractions = "eval_(accuracy|f1|matthews)"
+    constant_answer = "most_frequent_label"
     metric_names = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
     padding_label = 0
@@ -160,6 +164,9 @@ class SingleLabel(_PublishedTarget):
         matrix = _metrics().class_matrix(labels, outputs)
         return {"labels": _metrics().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                     matrix.sum(0))}
+
+    def functions(self, labels, outputs):
+        return _metrics().class_functions(labels, outputs.argmax(axis=1), self.size)
 
     def metric_names_of_labels(self):
         if self.size > 2:
@@ -196,6 +203,7 @@ class Score(_PublishedTarget):
     name = usual_answers = "regression"
     title, problem_type, is_score = "a regression", "regression", True
     fractions = "eval_(pearson|spearman)"
+    constant_answer = "mean_score"
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
     labels = None
     size = 1
@@ -223,6 +231,9 @@ class Score(_PublishedTarget):
 
     def details(self, labels, outputs):
         return _metrics().errors(labels, outputs)
+
+    def functions(self, labels, outputs):
+        return _metrics().number_functions(labels, _metrics().written(outputs))
 
     @classmethod
     def of_model(cls, model):
@@ -262,6 +273,7 @@ class MultiLabel(_TextTarget):
     title, problem_type = "a multi-label classifier", "multi_label_classification"
     has_labels = is_multilabel = True
     fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
+    constant_answer = "most_frequent_labels"
     metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
     output = "probabilities"
     default_label = ()
@@ -311,6 +323,9 @@ class MultiLabel(_TextTarget):
     def details(self, labels, outputs):
         return {"labels": _metrics().label_scores(
             self.labels, *_metrics().count_sets(labels, outputs >= self.threshold))}
+
+    def functions(self, labels, outputs):
+        return _metrics().set_functions(labels, outputs >= self.threshold)
 
     def metric_names_of_labels(self):
         return {**self.metric_names, "f1_macro": f"macro F1 of {self.size} labels"}

@@ -1,0 +1,115 @@
+"""Compares the metrics of an evaluation with those of two simple models: one always answers with the most
+frequent label, the other is a linear model of words. Also computes confidence intervals of the metrics."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from absl import logging
+import numpy as np
+
+from bertlib.reports import intervals
+from bertlib.tasks import split_data
+import tokenization
+
+# The bag of words may take this share of the CPU time of the run. The import of scikit-learn and a small
+# training take about `_LEAST_SECONDS`.
+_SHARE, _LEAST_SECONDS = 0.02, 2
+_MAX_ROWS = 20_000  # number of training examples of the bag of words
+# An interval of more examples would be narrow.
+_MAX_EXAMPLES, _RESAMPLES, _SEED = 2000, 1000, 0
+_TOO_LONG = ("it would take more than 2 % of the CPU time of this run. To compute it in any case, pass "
+             "--baseline=true.")
+
+
+def compare(target, official, labels, outputs, answers):
+    """Returns metrics that show how good an evaluation is.
+
+    Args:
+      target: see `text_targets`.
+      official: names of the metrics that get an interval.
+      labels, outputs: see `text_targets`.
+      answers: {name of a baseline: its answers, an array like `labels`}. A further baseline has the same
+        answer for all examples: their most frequent label, their most frequent set of labels, or the mean of
+        their scores.
+
+    Returns:
+      {"baselines": {name: {metric: value}}, "intervals": {metric: [low, high]}}.
+    """
+    constant = np.broadcast_to(_constant_answer(target, labels), labels.shape)
+    functions, count = target.functions(labels, outputs), len(labels)
+    bounds = {}
+    for metric in official if count <= _MAX_EXAMPLES else ():
+        bounds[metric] = (intervals.wilson(functions[metric](slice(None)), count)
+                          if metric == "eval_accuracy" else
+                          intervals.bootstrap(functions[metric], count, _RESAMPLES, _SEED))
+    return {"baselines": {name: _evaluate(target, labels, found)
+                          for name, found in {target.constant_answer: constant, **answers}.items()},
+            "intervals": bounds}
+
+
+def _constant_answer(target, labels):
+    if target.is_score:
+        return labels.mean()
+    answers, counts = np.unique(labels, axis=0, return_counts=True)
+    return answers[counts.argmax()]
+
+
+def _evaluate(target, labels, answers):
+    """Returns {metric: value} of answers, an array like `labels`."""
+    is_class = not target.is_score and not target.is_multilabel
+    outputs = np.eye(target.size)[answers] if is_class else answers
+    values = {name: function(slice(None)) for name, function in target.functions(labels, outputs).items()}
+    return {**values, **(target.details(labels, outputs) if target.is_score else {})}
+
+
+def bag_of_words(settings, target, train, splits):
+    """Trains a linear model of words on training examples, and returns its answers, {split: array}. If the
+    model cannot be trained, the result is {}, and a line of the log says why.
+
+    Args:
+      settings: a `Settings`.
+      target: see `text_targets`.
+      train: list of `InputExample`; None if the run reads no training examples.
+      splits: {split: list of `InputExample`}.
+    """
+    limit = 0 if settings.baseline == "true" else int(_SHARE * time.process_time())
+    if settings.baseline == "false":
+        return {}
+    if not train:
+        problem = "this run reads no training examples."
+    elif settings.baseline == "auto" and limit < _LEAST_SECONDS:
+        problem = _TOO_LONG
+    elif importlib.util.find_spec("sklearn") is None:
+        problem = "scikit-learn is missing. Install it: pip install -r requirements-baseline.txt"
+    else:
+        is_pair = any(example.text_b for example in train)
+        rows = split_data.draw([(texts, target.encode_label(example.label))
+                                for example, texts in zip(train, _texts(train, is_pair))], _MAX_ROWS,
+                               lambda row: split_data.hash_values(*row))
+        texts, labels = zip(*rows)
+        done = _run({"cpu_seconds": limit, "texts": texts, "labels": labels,
+                     "splits": {name: _texts(examples, is_pair) for name, examples in splits.items()}})
+        if done.returncode == 0:
+            return {name: np.array(answers) for name, answers in json.loads(done.stdout).items()}
+        problem = (_TOO_LONG if limit and done.returncode == -signal.SIGKILL else
+                   (done.stderr.strip().splitlines() or [f"exit code {done.returncode}."])[-1])
+    logging.info("Baseline: a bag of words is not computed: %s", problem)
+    return {}
+
+
+def _run(arguments):
+    program = os.path.join(os.path.dirname(__file__), "bag_of_words.py")
+    # These small products are not faster with several threads, which take CPU time while they wait.
+    return subprocess.run([sys.executable, program], input=json.dumps(arguments), capture_output=True,
+                          encoding="utf-8", env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+
+
+def _texts(examples, is_pair):
+    return [[tokenization.convert_to_unicode(text or "")
+             for text in ((example.text_a, example.text_b) if is_pair else (example.text_a,))]
+            for example in examples]
