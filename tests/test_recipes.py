@@ -7,16 +7,24 @@ import re
 import shutil
 
 import absl.flags
+from helpers import write_json
 import pytest
 from test_docs import common_flags, render_flags
 import tiny
 
 from bertlib.commands import published_files
 
+import modeling
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STABLE = ROOT / "recipes" / "stable.flags"  # flags that can be added to each recipe
 RECIPES = sorted(set((ROOT / "recipes").glob("*.flags")) - {STABLE})
 COMMON = sorted((ROOT / "recipes" / "common").glob("*.flags"))
+
+# {recipe whose model has no name in plan_memory.py: (layers, hidden size, size of the vocabulary)}
+OWN_SIZES = {"mrpc-tiny": (2, 128, 30522), "mrpc-mini": (4, 256, 30522), "mrpc-small": (4, 512, 30522),
+             "mrpc-medium": (8, 512, 30522), "xnli-chinese": (12, 768, 21128),
+             "xnli-multi-cased": (12, 768, 119547)}
 
 each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
 
@@ -48,7 +56,8 @@ def test_there_is_a_recipe_for_each_table():
              "swag"]
     wanted = {f"{task}-{size}" for task in tasks for size in ("base", "large")}
     wanted |= {f"{task}-large-wwm{case}" for task in ("squad1.1", "mnli") for case in ("", "-cased")}
-    wanted |= {"squad1.1-large-12gb", "squad1.1-large-16gb"}
+    wanted |= {"squad1.1-large-12gb", "squad1.1-large-16gb", "xnli-chinese", "xnli-multi-cased"}
+    wanted |= {f"mrpc-{size}" for size in ("tiny", "mini", "small", "medium")}
     assert wanted == {recipe.stem for recipe in RECIPES}
 
 
@@ -78,10 +87,14 @@ def plans(recipe):
 @each_recipe
 def test_the_memory_of_a_recipe_is_planned_for_its_own_flags(recipe):
     own = read(recipe)
-    size = "large" if "L-24" in own["init_checkpoint"] else "base"
+    checkpoint = own["init_checkpoint"]
+    size = "large" if "L-24" in checkpoint else "base"
     task = command_of(recipe).removeprefix("run_").removesuffix(".py")
-    wanted = {"model": size if "uncased" in own["init_checkpoint"] else f"{size}-cased",
+    wanted = {"model": size if "uncased" in checkpoint else f"{size}-cased",
               "task": task, "max_seq_length": own["max_seq_length"]}
+    if recipe.stem in OWN_SIZES:
+        wanted["bert_config_file"] = checkpoint.replace("bert_model.ckpt", "bert_config.json")
+        del wanted["model"]
     planned = [{"task": "classifier", "gradient_accumulation_steps": "1", "recompute": "none",
                 **dict(flag.removeprefix("--").split("=") for flag in flags)} for _, flags in plans(recipe)]
     for flags in planned:
@@ -106,8 +119,8 @@ def _planned_memory():
 
 
 def _mark(flags):
-    if "--model=base" in flags and "--max_seq_length=128" in flags:
-        return pytest.mark.slow(reason="simulates a training step of BERT-Base")
+    if "--model=large" not in " ".join(flags) and "--max_seq_length=128" in flags:
+        return pytest.mark.slow(reason="simulates a training step of BERT-Base or of a smaller model")
     return pytest.mark.soak(reason="simulates many training steps of BERT-Large")
 
 
@@ -115,6 +128,11 @@ def _mark(flags):
     pytest.param(flags, numbers, marks=_mark(flags), id=" ".join(flags))
     for flags, numbers in _planned_memory().items()])
 def test_the_command_of_a_recipe_prints_its_memory(flags, numbers, scripts, tmp_path):
+    for name, (layers, width, words) in OWN_SIZES.items():
+        checkpoint = tmp_path / read(ROOT / "recipes" / f"{name}.flags")["init_checkpoint"]
+        checkpoint.parent.mkdir(parents=True)
+        config = modeling.BertConfig(words, width, layers, width // 64, 4 * width, type_vocab_size=2)
+        write_json(checkpoint.with_name("bert_config.json"), config.to_dict())
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
     done.assert_success()
     assert numbers == set(re.findall(r"(\d+\.\d+ GB) = 1\.07 × ", done.out))
@@ -135,7 +153,8 @@ def test_download_creates_the_paths_of_a_recipe(recipe):
     models = {entry.directory for entry in published_files.MODELS.values()}
     checkpoint = pathlib.PurePath(values["init_checkpoint"])
     assert str(checkpoint.parent) in models and checkpoint.name == "bert_model.ckpt"
-    assert ("uncased" in str(checkpoint)) == (values.get("do_lower_case", "true") == "true")
+    is_cased = re.search(r"(?<!un)cased_", str(checkpoint)) is not None
+    assert is_cased == (values.get("do_lower_case", "true") == "false")
     paths = {f"{source.directory}/{member}" for entry in published_files.DATA.values()
              for source in entry.sources for member in source.files}
     paths |= {f"{entry.directory}/{name}" for entry in published_files.DATA.values() for name in entry.joined}
@@ -143,7 +162,8 @@ def test_download_creates_the_paths_of_a_recipe(recipe):
         assert values.get(name) in {None, *paths}
     # The text of CoNLL-2003 cannot be downloaded freely.
     directory = values.get("data_dir", "data/conll2003")
-    assert directory == "data/conll2003" or any(path.startswith(f"{directory}/train.") for path in paths)
+    assert directory == "data/conll2003" or any(re.match(rf"{directory}/(train|xnli\.dev)\.", path)
+                                                for path in paths)
     model, = re.findall(r"download\.py --model=(\S+)", recipe.read_text(encoding="utf-8"))
     assert published_files.MODELS[model].directory == str(checkpoint.parent)
     for data in re.findall(r"download\.py .*--data=(\S+)$", recipe.read_text(encoding="utf-8"), re.MULTILINE):
@@ -181,6 +201,11 @@ def write_data(directory):
 
     sizes = {"train": 12, "dev": 4}
     tiny.write_task(directory / "glue" / "MRPC", "mrpc", **sizes)
+    header = ["language", "gold_label", "2", "3", "4", "5", "sentence1", "sentence2"]
+    write_rows(directory / "XNLI" / "xnli.dev.tsv",
+               [header, *(["zh", "neutral", "", "", "", "", text(), text()] for _ in range(4))])
+    write_rows(directory / "XNLI" / "multinli" / "multinli.train.zh.tsv",
+               [["premise", "hypo", "label"], *([text(), text(), "neutral"] for _ in range(12))])
     (directory / "squad").mkdir()
     for part, size in sizes.items():
         questions = [{"id": str(index), "question": "who sees the cat ?",
@@ -216,11 +241,11 @@ def workplace(tiny_model, tmp_path_factory):
 
 # Sizes of the tiny model and of the tiny data sets.
 SIZES = ["--max_seq_length=24", "--train_batch_size=8", "--max_steps=2", "--num_train_epochs=4"]
-METRICS = {"mrpc-base": "eval_accuracy", "ner-base": "eval_f1", "squad1.1-base": "f1",
-           "swag-base": "eval_accuracy"}
+METRICS = {"mrpc-base": "eval_accuracy", "mrpc-tiny": "eval_f1", "ner-base": "eval_f1", "squad1.1-base": "f1",
+           "swag-base": "eval_accuracy", "xnli-chinese": "eval_accuracy"}
 
 
-@pytest.mark.slow(reason="four trainings of two steps")
+@pytest.mark.slow(reason="six trainings of two steps")
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe.stem in METRICS],
                          ids=lambda recipe: recipe.stem)
 def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
