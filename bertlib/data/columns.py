@@ -348,12 +348,14 @@ class TextFile:
         may differ between rows.
       text_places: list with the place of each text column: the index of the column, or in JSON Lines its
         name.
+      dialect: the `tables.Dialect` for CSV files with results. It is set before the first row is yielded.
     """
 
     def __init__(self, reader, stream, path, input_format, known, ahead):
         self._reader, self._stream, self.path, self._input_format = reader, stream, path, input_format
         self._known, self._ahead = known, ahead
         self.place = self.text_places = None
+        self.dialect = tables.PLAIN
 
     def __iter__(self):
         """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
@@ -364,6 +366,7 @@ class TextFile:
             line.
         """
         table = tables.Table(self._stream, self._input_format, self._reader.delimiter, self._reader.encoding)
+        self.dialect = table.dialect
         rows = _drop_last_blanks(table)
         for line, row in rows:
             if isinstance(row, BadRow):

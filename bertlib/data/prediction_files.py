@@ -5,6 +5,7 @@ import io
 import re
 
 from bertlib.data import row_fields
+from bertlib.data.tables import PLAIN
 from bertlib.system import files
 
 FORMATS = ("csv", "jsonl")
@@ -14,7 +15,8 @@ _FORMULA_STARTS = tuple("=+-@\t\r")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def write_predictions(path, rows, predictions_format="csv", csv_safe=False, separator=","):
+def write_predictions(path, rows, predictions_format="csv", csv_safe=False, separator=",",
+                      dialect=PLAIN):
     """Writes a table with one row for each example.
 
     The columns are: line; the columns of the input, with unchanged texts; label; prediction;
@@ -33,6 +35,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
       predictions_format: one of `FORMATS`.
       csv_safe: see `format_csv_row`.
       separator: str, the text between several labels in a field of CSV.
+      dialect: the `tables.Dialect` of CSV.
 
     Raises:
       OSError: the file could not be written. The older results are unchanged.
@@ -46,11 +49,12 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     with (files.atomic_replacement(path, lambda: "The older results are unchanged.")
           as partial, files.open_file(partial, "wb") as stream):
         if is_csv:
-            names = format_csv_row(["line", *renamed.values(), *ours], csv_safe)
+            names = format_csv_header(["line", *renamed.values(), *ours], csv_safe, dialect)
             stream.write(names.encode("utf-8", "replace"))
         for row in rows:
             if is_csv:
-                text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
+                cells = _cells(row, fields, probabilities, details, separator)
+                text = format_csv_row(cells, csv_safe, dialect.delimiter)
             else:
                 text = files.json_text(_json_object(row, renamed), ensure_ascii=False) + "\n"
             # A text may contain half of a surrogate pair. UTF-8 cannot encode such a half, so "?" is written
@@ -58,20 +62,30 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
             stream.write(text.encode("utf-8", "replace"))
 
 
-def format_csv_row(values, csv_safe=False):
+def format_csv_header(names, csv_safe, dialect):
+    """Returns the start of a CSV file: the byte-order mark if the `tables.Dialect` has one, and the header
+    row. For the arguments, see `format_csv_row`."""
+    return "\ufeff" * dialect.has_mark + format_csv_row(names, csv_safe, dialect.delimiter)
+
+
+def format_csv_row(values, csv_safe=False, delimiter=","):
     """Returns a row of CSV with a line end.
 
     Args:
       values: list of values. None becomes an empty field. True becomes "true", and False becomes "false".
       csv_safe: whether to put an apostrophe before each text that a spreadsheet program would execute as a
         formula. Numbers such as -3.5 are unchanged.
+      delimiter: the character between values.
     """
     cells = [_cell(value, csv_safe) for value in values]
     buffer = io.StringIO()
     # A field that contains "\r" must be written in quotes. Python's csv does so only if the line end contains
-    # "\r". So the row is written with "\r\n", which is then replaced by "\n".
-    csv.writer(buffer, lineterminator="\r\n").writerow(cells)
-    return buffer.getvalue()[:-2] + "\n"
+    # "\r". So the row is written with "\r\n", which is then replaced by "\n". For the same reason, the line
+    # end contains a comma if the delimiter is another character: `tables.Table` would take a comma outside of
+    # quotes for the delimiter.
+    end = "\r\n" if delimiter == "," else "\r\n,"
+    csv.writer(buffer, delimiter=delimiter, lineterminator=end).writerow(cells)
+    return buffer.getvalue()[:-len(end)] + "\n"
 
 
 def _cell(value, csv_safe):

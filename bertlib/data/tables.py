@@ -433,6 +433,27 @@ def _parse_finite_float(text):
     return float(text)
 
 
+class Dialect(NamedTuple):
+    """The form of a CSV file.
+
+    Attributes:
+      delimiter: the character between values.
+      has_mark: whether the file begins with the byte-order mark of UTF-8.
+    """
+
+    delimiter: str = ","
+    has_mark: bool = False
+
+    def of_output(self, output_delimiter):
+        """Returns the form of a CSV file that is written for an input file of this form. `output_delimiter`
+        is the value of --output_delimiter."""
+        delimiter = DELIMITERS.get(output_delimiter, output_delimiter)
+        return self._replace(delimiter=delimiter) if delimiter else self
+
+
+PLAIN = Dialect()  # commas, without a byte-order mark
+
+
 class Table:
     """The rows of a stream: an iterable of (line number, row), see `split_rows`.
 
@@ -440,6 +461,8 @@ class Table:
 
     Attributes:
       delimiter: the character between values; None for JSON Lines.
+      dialect: the `Dialect` for CSV files with results for these rows. Only a CSV file has its own delimiter
+        there.
       is_declared: whether the first line of a CSV file names the delimiter, as in "sep=;". Excel writes such
         a line. It is not a row.
       is_ambiguous: True if no delimiter was passed, and the first row contains both commas and semicolons
@@ -460,14 +483,21 @@ class Table:
             format tsv, values are always separated by tabs.
           encoding: see `read_lines`. JSON Lines is always UTF-8 (RFC 8259).
         """
+        has_mark = False
+        if input_format != "jsonl" and is_utf8(encoding):
+            stream = iter(stream)
+            first = next(stream, b"")
+            has_mark, stream = first.startswith(_UTF8_MARK), itertools.chain(first and [first], stream)
         lines = read_lines(stream, None if input_format == "jsonl" else encoding)
         self.is_ambiguous = self.is_declared = False
+        self.dialect = PLAIN
         if input_format == "jsonl":
             self.delimiter, self._rows = None, _parse_objects(lines)
             return
         self.delimiter, lines = self._read_declaration(lines)
         if input_format == "tsv":
             self.delimiter, self._rows = "\t", split_rows(lines, "\t", lines_before=int(self.is_declared))
+            self.dialect = PLAIN._replace(has_mark=has_mark)
             return
         self.delimiter = delimiter or self.delimiter
         if self.delimiter is None:
@@ -476,6 +506,7 @@ class Table:
             self.delimiter, self.is_ambiguous = (found or [","])[0], len(found) == 2
             lines = itertools.chain(first, lines)
         self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
+        self.dialect = Dialect(self.delimiter, has_mark)
 
     def _read_declaration(self, lines):
         """Reads the line with which Excel names the delimiter. Returns (delimiter, the lines after it).

@@ -74,8 +74,10 @@ def read_rows(path):
     """
     input_format = tables.format_from_name(path)
     header, rows = None, []
+    with tables.open_table(path) as stream:  # the first column is "line", so the delimiter follows its name
+        start = re.match('"?line"?(.)', str(next(tables.read_lines(stream), ("", ""))[1]))
     with tables.name_file_in_errors(path), tables.open_table(path) as stream:
-        for line, row in tables.Table(stream, input_format, ","):
+        for line, row in tables.Table(stream, input_format, start[1] if start else ","):
             if isinstance(row, tables.BadRow):
                 raise tables.RowError(line, f"{row.problem} Restore the file.")
             if header and row and len(row) != len(header):

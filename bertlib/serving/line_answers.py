@@ -9,7 +9,7 @@ import threading
 from absl import logging
 
 from bertlib.data import columns, row_fields, tables
-from bertlib.data.prediction_files import format_csv_row
+from bertlib.data.prediction_files import format_csv_header, format_csv_row
 from bertlib.estimator import replica_sync
 from bertlib.serving import prediction_inputs
 from bertlib.system import files, locks, replica_group
@@ -126,9 +126,9 @@ def _prepare(predictor, item, table):
     return item._replace(problem=problem), prepared
 
 
-def _create_table(settings, predictor, input_format):
-    """Returns an `AnswerTable` for CSV output, or an `AnswerLines` for JSON
-    Lines."""
+def _create_table(settings, predictor, input_format, reader):
+    """Returns an `AnswerTable` for CSV output, or an `AnswerLines` for JSON Lines. `reader` is the
+    `prediction_inputs.InputReader`."""
     output_format = settings.output_format
     if output_format is None:
         is_csv = settings.output_file.lower().removesuffix(".gz").endswith(".csv")
@@ -140,7 +140,8 @@ def _create_table(settings, predictor, input_format):
     fields = predictor.fields if input_format == "text" else ()
     labels = predictor.answers.columns_of_answers() if fields else ()
     return AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
-                                     predictor.label_separator, labels)
+                       predictor.label_separator, labels,
+                       lambda: reader.dialect.of_output(settings.output_delimiter))
 
 
 def _broadcast(replicas, chunks):
@@ -169,7 +170,7 @@ def answer_file(settings, predictor):
         # a line before it writes the next line.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
-        table = _create_table(settings, predictor, input_format)
+        table = _create_table(settings, predictor, input_format, reader)
         inputs = reader.read(lines, name, input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
         chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, chunks):
@@ -213,7 +214,8 @@ class AnswerTable:
     If the first lines of the input cannot be used, their rows are kept in memory until the first answer.
     """
 
-    def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=",", labels=()):
+    def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=",", labels=(),
+                 find_dialect=tables.Dialect):
         """Creates a table without rows.
 
         Args:
@@ -222,9 +224,12 @@ class AnswerTable:
           csv_safe: see `prediction_files.format_csv_row`.
           label_separator: text between the labels of a multi-label answer.
           labels: labels whose probability gets a column even if the first answer lacks it.
+          find_dialect: function that returns the `tables.Dialect` of the table. It is called when the first
+            row of the input has been read.
         """
         self._fields, self._has_errors = list(fields), has_errors
         self._csv_safe, self._label_separator = csv_safe, label_separator
+        self._find_dialect, self._dialect = find_dialect, None
         self._probabilities = [f"probability_{label}" for label in labels]
         self._read_fields = row_fields.FieldReader(None)
         self._is_first = True  # whether no usable line has been checked yet, see `find_problem`
@@ -268,7 +273,8 @@ class AnswerTable:
         answer = answer if is_bad else self._flatten(item, answer)
         start = self._start(item, answer) if self._columns is None else ""
         fields = self._read_fields(item.fields)
-        return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
+        values = [*map(fields.get, self._fields), *map(answer.get, self._columns)]
+        return start + format_csv_row(values, self._csv_safe, self._dialect.delimiter)
 
     def finish(self):
         """Returns the text to write after the last call of `format`.
@@ -304,11 +310,10 @@ class AnswerTable:
         self._fields += [name for name in item.fields if name not in self._fields]
         renamed = row_fields.rename_fields(self._fields, self._columns)
         waiting, self._waiting = self._waiting, []
-        return self._row([*renamed.values(), *self._columns]) + "".join(
+        self._dialect = self._find_dialect()
+        names = [*renamed.values(), *self._columns]
+        return format_csv_header(names, self._csv_safe, self._dialect) + "".join(
             self.format(*pair) for pair in waiting)
-
-    def _row(self, values):
-        return format_csv_row(values, self._csv_safe)
 
 
 class AnswerLines:

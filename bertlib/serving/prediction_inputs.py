@@ -43,7 +43,12 @@ def format_from_name(path):
 
 class InputReader:
     """Reads the inputs for a model from files and streams. The texts are read from the columns that the
-    training used, unless flags name other columns."""
+    training used, unless flags name other columns.
+
+    Attributes:
+      dialect: the `tables.Dialect` for a CSV file with the answers. It is set when the first row has been
+        read.
+    """
 
     def __init__(self, model, answers, flags=None):
         """Creates the reader.
@@ -58,6 +63,7 @@ class InputReader:
           TypeError: a flag is unknown.
           ValueError: flags contradict each other.
         """
+        self.dialect = tables.PLAIN
         flags = dict(flags or {})
         unknown = [name for name in flags if name not in COLUMN_FLAGS]
         if unknown:
@@ -168,6 +174,7 @@ class InputReader:
             reader.text = list(map(str, reader.text))  # the user named the columns of these rows
         rows = reader.rows(stream, name, input_format, self._labels, ahead)
         for row in rows:
+            self.dialect = rows.dialect
             if row.values is None:
                 yield Input(row.line, {}, problem=row.problem)
                 continue

@@ -43,6 +43,8 @@ _TEXT_COLUMN = ("Column of the text, or two columns separated by a comma. A colu
 _LABEL_COLUMN = ("Column of the label: a name, or a number that counts from 1; -1 is the last column. With "
                  "--task_type=multilabel, you can also name several columns, separated by commas. Each of "
                  "these columns contains 0 or 1, and the name of the column is the label.")
+_DELIMITERS = ("auto, comma, semicolon, tab, pipe or a single character; a quote or a line end is not "
+               "allowed")
 
 
 def columns(heading, text_column=_TEXT_COLUMN, label_column=_LABEL_COLUMN):
@@ -62,8 +64,7 @@ def columns(heading, text_column=_TEXT_COLUMN, label_column=_LABEL_COLUMN):
              "Character between the columns of a .csv file: comma, semicolon, tab, pipe, or any other "
              "single character. auto: a semicolon if the first row contains semicolons and no commas "
              "outside of quotes, otherwise a comma. The columns of a .tsv file are always separated by tabs.",
-             is_delimiter,
-             "auto, comma, semicolon, tab, pipe or a single character; a quote or a line end is not allowed"),
+             is_delimiter, _DELIMITERS),
         Text("encoding", "utf-8",
              "Encoding of the files: the name of an encoding of Python, such as cp1252, latin-1 or utf-16.",
              check_encoding, "the name of a text encoding of Python, such as cp1252, latin-1 or utf-16"),
@@ -310,12 +311,17 @@ TRIMMING = section("Memory and speed", SPEED, [
 CSV_SAFE = Switch("csv_safe", False,
     "In CSV tables, write an apostrophe before each text that a spreadsheet program would execute as "
     "a formula, such as =1+1.")
+OUTPUT_DELIMITER = Text("output_delimiter", "auto",
+    "Character between the columns of CSV tables: comma, semicolon, tab, pipe, or any other single "
+    "character. auto: the delimiter of the input if it is CSV, otherwise a comma. The table begins with a "
+    "byte-order mark if the input does.", is_delimiter, _DELIMITERS)
 
 TABLES = section("Tables of predictions", SPEED, [
     Choice("predictions_format", "csv", list(prediction_files.FORMATS),
            "Format of the tables of predictions. csv: an evaluation writes eval_predictions.csv, and a "
            "prediction writes test_predictions.csv. jsonl: the tables are in JSON Lines, and their names end "
            "in .jsonl."),
+    OUTPUT_DELIMITER,
     CSV_SAFE,
 ])
 

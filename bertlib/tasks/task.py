@@ -10,7 +10,7 @@ import os
 
 from absl import logging
 
-from bertlib.data import example_encoding, prediction_files, unknown_tokens
+from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
 from bertlib.runs import inheritance, model_config, output_files, targets, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import head_labels, split_data
@@ -244,13 +244,13 @@ class Task(abc.ABC):
         """Evaluates or predicts a split, and writes the results into --results_dir. They replace the older
         results when this method returns. For the arguments, see `predict`."""
 
-    def write_table(self, name, rows, separator=","):
+    def write_table(self, name, rows, separator=",", dialect=tables.PLAIN):
         """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the
-        file without its extension."""
+        file without its extension. `dialect` is the `tables.Dialect` of the input."""
         settings = self.settings
         path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
-                                           separator)
+                                           separator, dialect.of_output(settings.output_delimiter))
         logging.info("Table of the predictions: %s.", path)
 
 

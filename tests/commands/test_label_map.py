@@ -50,7 +50,8 @@ def test_several_labels_are_replaced_one_by_one(name, content, label, tmp_path):
 
 def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_model, tmp_path):
     train = "text,label\n" + 4 * "a cat,yes\nthe dog,No\na bird,Yes\nthe song,no\n"
-    for name, content in {"train.csv": train, "dev.csv": train, "labels.txt": "Yes\nno\nyes\n",
+    dev = "\ufeff" + train.replace(",", ";")
+    for name, content in {"train.csv": train, "dev.csv": dev, "labels.txt": "Yes\nno\nyes\n",
                           "map.csv": "old,new\nYes,yes\nNo,no\nJa,yes\n"}.items():
         write_file(tmp_path / name, content)
     flags = dict(tiny_model.flags, train_file="train.csv", dev_file="dev.csv", num_train_epochs=1,
@@ -66,6 +67,8 @@ def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_
     assert record["labels"] == ["yes", "no"]
     assert record["settings"]["mapped_labels"] == {"Yes": "yes", "No": "no", "Ja": "yes"}
     scores = (tmp_path / "out" / "eval_results.txt").read_bytes()
+    predictions = (tmp_path / "out" / "eval_predictions.csv").read_text(encoding="utf-8")
+    assert predictions.startswith("\ufeffline;text;input_label;label;prediction;probability_yes;")
 
     (tmp_path / "map.csv").unlink()
     later = run_script("run_classifier.py", dev_file="dev.csv", output_dir="out", results_dir="later")

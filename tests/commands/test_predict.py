@@ -172,3 +172,18 @@ def test_csv_in_csv_out(predict, tmp_path):
     for row in rows[::2]:
         found = {label: float(row[f"probability_{label}"]) for label in ("no", "yes")}
         assert row["label"] == max(found, key=found.get) and sum(found.values()) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("name, lines, flags, start", [
+    ("a.csv", "\ufeffid;text_a\r\n1;the cat, a dog\r\n", {}, '\ufeffid;text_a;'),
+    ("a.csv", "\ufeffid;text_a\n1;the cat, a dog\n", {"output_delimiter": "comma"}, "\ufeffid,text_a,"),
+    ("a.csv", "id|text_a\n1|the cat, a dog\n", {"delimiter": "pipe"}, "id|text_a|"),
+    ("a.tsv", "\ufeffid\ttext_a\n1\tthe cat, a dog\n", {}, "\ufeffid,text_a,"),
+    ("a.jsonl", '{"id": "1", "text_a": "the cat, a dog"}', {"output_delimiter": "tab"}, "id\ttext_a\t")])
+def test_a_table_has_the_delimiter_and_the_mark_of_the_input(name, lines, flags, start, predict, tmp_path):
+    predict(lines, name, output_file="answers.csv", **flags)[0].assert_success()
+    text = (tmp_path / "answers.csv").read_bytes().decode()
+    assert text.startswith(start) and '"the cat, a dog"' in text.split("\n")[1]
+    if start[-1] == ";":  # the answers are an input again
+        again, answers = predict(text.encode(), "answers.csv", output_format="jsonl")
+        assert again.code == 0 and answers[0]["text_a"] == "the cat, a dog", again.err

@@ -49,6 +49,7 @@ _TRAINING = {
     "test_file": Effect("no/such", "message", {"do_predict": True}),
     "label_map": Effect("no/such", "message"),
     "predictions_format": Effect("jsonl", "output/eval_predictions.*", _EVAL),
+    "output_delimiter": Effect("pipe", "output/eval_predictions.csv", _EVAL),
     "init_checkpoint": Effect(None, "weights"),
     # The task.
     "task_name": Effect("nonsense", "message"), "task_type": Effect("regression", "output/labels.txt"),
@@ -188,6 +189,7 @@ _EFFECTS = {
         "input_format": Effect("jsonl", "output"), "output_format": Effect("csv", "output"),
         "skip_bad_lines": Effect(True, "output", {"input_file": "bad.txt"}),
         "interactive": Effect(True, "output"), "csv_safe": Effect(True, "output", {"output_format": "csv"}),
+        "output_delimiter": Effect("pipe", "output", {"output_format": "csv"}),
         "text_column": Effect("nonsense", "message", {"input_file": "lines.csv"}),
         "header": Effect("false", "message", {"input_file": "lines.csv"}),
         "delimiter": Effect("tab", "output", {"input_file": "lines.csv"}),

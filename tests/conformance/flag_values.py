@@ -42,6 +42,7 @@ _TRAINING = {
 _FINE_TUNING = {
     **_TRAINING, **flag("warmup_proportion", 0, 1), **flag("num_train_epochs", 1),
     **flag("predictions_format", "jsonl"), **flag("csv_safe", True), **flag("features_cache", "cache"),
+    **flag("output_delimiter", "tab"),
     **flag("num_workers", 2), **flag("max_train_examples", 9), **flag("max_eval_examples", 3),
     **flag("do_lower_case", False), **flag("protect_special_tokens", True), **flag("predict_batch_size", 3),
     "phases": [{}, {"do_predict": True}, {"do_eval": False},

@@ -5,9 +5,12 @@ import json
 import math
 
 from helpers import read_json
+import pytest
 
+from bertlib.data import tables
 from bertlib.data.prediction_files import format_csv_row, write_predictions
 from bertlib.data.prediction_rows import PredictedRow
+from bertlib.reports import paired_predictions
 
 
 def read_csv(path):
@@ -60,3 +63,20 @@ def test_a_question_has_one_probability(tmp_path):
                                                "loss"]
     write_predictions(tmp_path / "a.jsonl", [row], "jsonl")
     assert read_json(tmp_path / "a.jsonl")["probability"] == 0.5
+
+
+@pytest.mark.parametrize("has_mark", [False, True])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", "e"])
+def test_a_table_with_any_delimiter_is_read_again(delimiter, has_mark, tmp_path):
+    path, text = tmp_path / "a.csv", 'a;b,"c"|d\te'
+    rows = [PredictedRow(2, {"x,y": text, "z;": "é"}, (), text, "l", {"a,b": 0.5, "l": 0.25})]
+    write_predictions(path, rows, dialect=tables.Dialect(delimiter, has_mark))
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf") == has_mark
+    row, = paired_predictions.read_rows(str(path))
+    assert row == {"line": "2", "x,y": text, "z;": "é", "label": text, "prediction": "l",
+                   "probability_a,b": "0.5", "probability_l": "0.25", "is_right": "", "loss": ""}
+    if delimiter in ",;":  # a command recognizes these without a flag
+        with open(path, "rb") as stream:
+            table = tables.Table(stream, "csv")
+            assert [list(values) for _, values in table] == [list(row), list(row.values())]
+        assert table.dialect == (delimiter, has_mark)

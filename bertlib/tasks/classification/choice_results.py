@@ -32,7 +32,7 @@ class ChoiceResults(results.Results):
         if scores:
             results.write_metrics(settings, split, task.SCORES[split], scores)
         rows = predicted_rows(file, outputs, self.task.lengths[split])
-        self.task.write_table(task.TABLES[split], rows)
+        self.task.write_table(task.TABLES[split], rows, dialect=file.dialect)
         if split == "dev":
             results.write_report(self.task, task.REPORT, "Multiple choice", scores, file.path,
                                  choice_report.write_report, rows)

@@ -70,7 +70,8 @@ def read(settings, suffix=""):
     if stored_rows:
         recorded["dev_rows"] = stored_rows.recorded
         contents[output_files.DEV_ROWS] = stored_rows.content.encode()
-    return sources.Source(processor, target, recorded, contents, reader.skipped)
+    return sources.Source(processor, target, recorded, contents, reader.skipped,
+                          {name: split.dialect for name, split in splits.items()})
 
 
 # --- Flags -----------------------------------------------------------------------------------------------

@@ -60,12 +60,14 @@ class Split(NamedTuple):
       rows: list of `Row`.
       is_labelled: whether the rows have labels.
       names: names of the columns, or None for a file without a header row.
+      dialect: the `tables.Dialect` for tables of predictions.
     """
 
     path: str
     rows: list
     is_labelled: bool
     names: list | None = None
+    dialect: tables.Dialect = tables.PLAIN
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ class ExampleReader(columns.TextReader):
                     found.add(row.line, "unknown label", problem, row.values, place.delimiter)
                     continue
             examples.append(Row(row.line, row.texts, label, row.values))
-        return Split(path, examples, labels is not None, place.names)
+        return Split(path, examples, labels is not None, place.names, file.dialect)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in

@@ -30,6 +30,7 @@ class Source(NamedTuple):
       recorded: {name of a field of run.json: value} that describe the source.
       files: {name: content in bytes} of files that a training writes to its output directory.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
+      dialects: {split: `tables.Dialect` for its table of predictions}. Other splits have the default.
     """
 
     processor: object
@@ -37,6 +38,7 @@ class Source(NamedTuple):
     recorded: dict = {}  # noqa: RUF012
     files: dict = {}  # noqa: RUF012
     skipped: Sequence = ()
+    dialects: dict = {}  # noqa: RUF012
 
 
 def is_given(settings):
