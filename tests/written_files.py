@@ -9,6 +9,8 @@ import json
 from hypothesis import strategies as some
 import texts
 
+from bertlib.data.tables import DELIMITERS
+
 MARK = b"\xef\xbb\xbf"
 PLAIN = "the cat sees end"
 _NAMES = ["body", "First one", "second-text", "#1 String", "naïve", "日本", "e\u0301", "x_1", "(a)", "B"]
@@ -144,7 +146,7 @@ def _add_header(draw, table):
     if how == "declared":
         table.before = f"sep={table.delimiter}".encode() + table.line_end
     elif how == "flag":
-        names = {sign: name for name, sign in tables.DELIMITERS.items()}
+        names = {sign: name for name, sign in DELIMITERS.items()}
         table.flags["delimiter"] = names.get(table.delimiter, table.delimiter)
 
 
