@@ -5,7 +5,7 @@
     result = api.train([("good film", "1"), ("bad film", "0"), ...], "output/films", dev_fraction=0.2)
     print(result.metrics["eval_accuracy"])
     with api.load("output/films") as predictor:
-        print(predictor("a very good film")["label"])
+        print(predictor("a very good film")["prediction"])
 
 `train` and `evaluate` run the command run_classifier.py in a child process. `load` and `predict` compute in
 the calling process. In the calling process, none of these functions changes TensorFlow's eager execution, the
@@ -190,8 +190,10 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
 
     Returns:
       a table with all columns of the data, a column prediction, and a column probability_LABEL for each
-      label. The table is a DataFrame if pandas is installed, otherwise a list of dicts. If the data are a
-      DataFrame or a Series, the table has the index of the data.
+      label. The columns of the data keep their names. Exception: a column with the name of one of the other
+      columns gets the prefix "input_", such as input_prediction. The table is a DataFrame if pandas is
+      installed, otherwise a list of dicts. If the data are a DataFrame or a Series, the table has the index
+      of the data.
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
@@ -206,7 +208,11 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
     with load(output_dir, **options) as predictor:
-        return tables_of_results.table(predictor.predict_rows(inputs, names), index)
+        table = tables_of_results.table(predictor.predict_rows(inputs, names), index)
+    if not data_files.is_frame(data):
+        return table
+    # In the rows, the name of each column is a text.
+    return table.rename(columns={str(name): name for name in data.columns if not isinstance(name, str)})
 
 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
@@ -234,7 +240,7 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
       >>> with api.load("output/mrpc") as predictor:
       ...     answer = predictor(("The cat sleeps.", "A cat is sleeping."))
       >>> sorted(answer)
-      ['label', 'probabilities']
+      ['label', 'prediction', 'probabilities']
     """
     # The import is here because it loads TensorFlow, and `import bertlib.api` has to be fast.
     from bertlib import serving

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from bertlib.data import row_fields
 from bertlib.system import files
+from bertlib.tasks import answers
 
 PREDICTIONS_FORMAT = "jsonl"  # unlike CSV, this format keeps the types of the values
 PREDICTIONS = f"eval_predictions.{PREDICTIONS_FORMAT}"
@@ -58,9 +59,7 @@ def answer_row(fields: dict, answer: dict) -> dict:
         renamed: its name gets the prefix "input_".
       answer: see `bertlib.serving.predictor.Predictor`.
     """
-    found = {"prediction" if name in ("label", "labels", "score") else name: value
-             for name, value in answer.items()}
-    found = _with_probabilities_as_columns(found)
+    found = _with_probabilities_as_columns(answers.columns(answer))
     renamed = row_fields.rename_fields(list(fields), found)
     return {**{renamed[name]: value for name, value in fields.items()}, **found}
 

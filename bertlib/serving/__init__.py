@@ -3,7 +3,7 @@
     from bertlib import serving
 
     with serving.load("output/mrpc") as predictor:  # written by `make mrpc`
-        print(predictor("It rains.", "There is rain.")["label"])
+        print(predictor("It rains.", "There is rain.")["prediction"])
 """
 
 import os
@@ -65,7 +65,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       >>> with serving.load("output/mrpc") as predictor:
       ...     answer = predictor("The cat sleeps.", "A cat is sleeping.")
       >>> sorted(answer)
-      ['label', 'probabilities']
+      ['label', 'prediction', 'probabilities']
 
       >>> with serving.load("output/mrpc", task="vectors") as predictor:
       ...     vector = predictor("The cat sleeps.")["vector"]

@@ -13,6 +13,7 @@ from bertlib.data.prediction_files import format_csv_header, format_csv_row
 from bertlib.estimator import replica_sync
 from bertlib.serving import prediction_inputs
 from bertlib.system import files, locks, replica_group
+from bertlib.tasks import answers
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.
@@ -291,10 +292,10 @@ class AnswerTable:
         """Converts an answer to the values of a row. Returns a dict: {name of a column: text or number}."""
         prediction_inputs.to_json(item, answer)  # raises an error if a number is not finite; no other effect
         found = {}
-        for name, value in answer.items():
+        for name, value in answers.columns(answer).items():
             if name == "probabilities" and isinstance(value, dict):
                 found.update((f"probability_{label}", number) for label, number in value.items())
-            elif name == "labels":
+            elif name == "prediction" and "labels" in answer:
                 found[name] = self._label_separator.join(value)
             elif isinstance(value, dict | list):
                 found[name] = prediction_inputs.to_json(item, value)

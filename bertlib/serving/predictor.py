@@ -21,19 +21,21 @@ class Predictor:
     """A trained model that predicts. Create a predictor with `bertlib.serving.load`.
 
     An input consists of the texts that the task takes. An answer is a dict that can be written as JSON.
-    Its keys depend on the task:
+    "prediction" is the prediction. For older programs, the answer also has it under another key, which is
+    in parentheses here. The other keys depend on the task:
 
-    - classification: "label" and "probabilities". "probabilities" is {label: probability}
-    - multilabel: "labels" and "probabilities". "labels" contains each label whose probability is at least the
-      threshold
-    - regression: "score"
-    - tagging: "words", "tags" and "entities". "entities" is a list of {"type", "text", "score", "start",
+    - classification ("label"): "probabilities", {label: probability}
+    - multilabel ("labels"): "probabilities". The prediction contains each label whose probability is at least
+      the threshold
+    - regression ("score"): no other keys
+    - tagging ("tags"): "words" and "entities". "entities" is a list of {"type", "text", "score", "start",
       "end", "start_word", "end_word"}. "start" and "end" are indices of characters in the text. If the input
       is a list of words, the text consists of these words with single spaces between them
-    - questions: "answer", "probability", "start" and "end". "start" and "end" are indices of characters in
+    - questions ("answer"): "probability", "start" and "end". "start" and "end" are indices of characters in
       the context. If the model was trained on SQuAD 2.0, the answer also has the key "null_odds"
-    - masked_words: "masks", a list with the likeliest tokens of each [MASK]
-    - vectors: "vector", a list of floats
+    - multiple_choice ("label"): "ending" and "probabilities"
+    - masked_words: no prediction, but "masks", a list with the likeliest tokens of each [MASK]
+    - vectors: no prediction, but "vector", a list of floats
 
     Without replicas, several threads may call one predictor at the same time. With replicas, all replicas
     have to make the same calls in the same order, with the same inputs. Each replica then gets all answers.
@@ -161,7 +163,7 @@ class Predictor:
           >>> labels = []
           >>> for item in predictor.read("samples/MRPC/test.tsv"):
           ...     if item.problem is None:
-          ...         labels.append(predictor(*item.values)["label"])
+          ...         labels.append(predictor(*item.values)["prediction"])
           ...     else:
           ...         print(f"line {item.line}: {item.problem}")
           >>> set(labels) <= {"0", "1"}
@@ -224,7 +226,8 @@ class Predictor:
             for number, output in zip(numbers, batch_outputs):
                 outputs[number] = output
         remaining = iter(outputs)
-        return [self.answers.postprocess(list(itertools.islice(remaining, len(windows))), details)
+        return [answers.with_prediction(self.answers.postprocess(
+                    list(itertools.islice(remaining, len(windows))), details))
                 for windows, details in prepared]
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ from bertlib.runs import targets
 
 _DIGITS = 6
 VECTORS = "vectors"  # the answers that each model can give
+# The key of a prediction in the answers of each task, before all tasks got the key "prediction".
+_OLDER_KEYS = ("label", "labels", "score", "tags", "answer")
 
 
 class Answers:
@@ -23,7 +25,7 @@ class Answers:
       formats: the file formats other than SavedModel to which the model can be exported.
       exports_texts: whether a SavedModel can contain the steps from text to tokens; see `export_text`.
       takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns.
-      has_label: whether an answer has the key "label", one of the labels of the training data.
+      has_label: whether the prediction is one of the labels of the training data.
       refuses_more: whether a line of plain text must not have more texts than `fields`. Otherwise, the last
         field contains the rest of the line.
       word_keys: names of the keys of such lists in JSON Lines.
@@ -126,6 +128,17 @@ def resolve(model, task=None):
 def create(model, task):
     """Returns the `Answers` of a model for a task, which `resolve` has returned."""
     return targets.find_answers(task)(model)
+
+
+def with_prediction(answer):
+    """Returns an answer with the additional key "prediction". Programs still read the older key with the same
+    value. An answer without a prediction, such as a vector, is returned unchanged."""
+    return next(({"prediction": answer[key], **answer} for key in _OLDER_KEYS if key in answer), answer)
+
+
+def columns(answer):
+    """Returns an answer as {column: value} for a table, which has a prediction only once, as "prediction"."""
+    return {"prediction" if name in _OLDER_KEYS else name: value for name, value in answer.items()}
 
 
 def number(value):

@@ -45,3 +45,11 @@ def test_data_frames_in_and_out(tiny_model, tmp_path):
     assert table["prediction"].tolist()[-5:] == found["prediction"].tolist()
     with pytest.raises(ValueError, match="data has two columns with the name 'id'"):
         api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")
+
+
+def test_a_table_keeps_the_names_of_columns(classifier_dir):
+    frame = pandas.DataFrame({7: [1.5], "text_a": ["a cat"], "label": ["x"], "prediction": ["y"]}, ["z"])
+    table = api.predict(classifier_dir, frame)
+    assert list(table) == [7, "text_a", "label", "input_prediction", "prediction", "probability_no",
+                           "probability_yes"]
+    assert table.loc["z", 7] == 1.5 and table.loc["z", "input_prediction"] == "y"

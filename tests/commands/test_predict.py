@@ -38,7 +38,8 @@ def test_json_lines_into_a_file(predict, tmp_path):
     assert (done.code, answers) == (0, []), done.err
     found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [answer["id"] for answer in found] == [7, 8]
-    assert found[0]["input_label"] == "gold" and found[0]["label"] in ("no", "yes")
+    assert found[0]["input_label"] == "gold" and found[0]["label"] == found[0]["prediction"]
+    assert found[0]["prediction"] in ("no", "yes")
 
 
 def test_a_bad_line_stops_it_after_the_answers_before_it(predict):
@@ -72,7 +73,7 @@ def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path):
                       output_file="answers.csv", skip_bad_lines=True)
     done.assert_success()
     rows = table(tmp_path / "answers.csv")
-    assert [bool(row["label"]) for row in rows] == [True, False, True]
+    assert [bool(row["prediction"]) for row in rows] == [True, False, True]
     assert rows[1]["error"].startswith("line 2: the line has the field 'id', which the first line lacks.")
 
 
@@ -162,16 +163,17 @@ def test_csv_in_csv_out(predict, tmp_path):
     done.assert_success()
     with gzip.open(tmp_path / "answers.csv.gz", "rt", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["id", "text_a", "input_label", "label", "probability_no", "probability_yes",
+    assert list(rows[0]) == ["id", "text_a", "label", "prediction", "probability_no", "probability_yes",
                              "error"]
     assert [row["text_a"] for row in rows] == ['the cat, "a\r\ndog"', "", "a bird"]
-    assert [row["input_label"] for row in rows] == ["'=x", "y", "-1"]
+    assert [row["label"] for row in rows] == ["'=x", "y", "-1"]
     assert [row["error"] for row in rows] == [
         "", "line 4: the text is empty; complete the row or remove it.", ""]
-    assert (rows[1]["label"], rows[1]["probability_no"]) == ("", "")
+    assert (rows[1]["prediction"], rows[1]["probability_no"]) == ("", "")
     for row in rows[::2]:
         found = {label: float(row[f"probability_{label}"]) for label in ("no", "yes")}
-        assert row["label"] == max(found, key=found.get) and sum(found.values()) == pytest.approx(1, abs=1e-5)
+        assert row["prediction"] == max(found, key=found.get)
+        assert sum(found.values()) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("name, lines, flags, start", [

@@ -24,7 +24,7 @@ def test_an_answer_is_a_row():
               "null": None}
     item = Input(1, {"text_a": "two\nlines", "labels": "mine", "n": 3})
     assert rows_of(AnswerTable(label_separator=";"), (item, answer)) == [
-        ["text_a", "input_labels", "n", "labels", "probability_a", "probability_b", "probability_c", "words",
+        ["text_a", "labels", "n", "prediction", "probability_a", "probability_b", "probability_c", "words",
          "null"],
         ["two\nlines", "mine", "3", "a;b", "0.9", "0.5", "0.1", '["x", "y \\"z\\""]', ""]]
 
@@ -34,7 +34,7 @@ def test_the_header_comes_with_the_first_answer():
     assert table.format(*bad(1, text="=1")) == ""
     good = Input(2, {"text": "b", "error": "e"}), {"score": -1.5}
     assert table.find_problem(good[0]) is None
-    assert table.format(*good) == ("text,input_error,score,error\n'=1,,,line 1: bad\nb,e,-1.5,\n")
+    assert table.format(*good) == ("text,input_error,prediction,error\n'=1,,,line 1: bad\nb,e,-1.5,\n")
     assert table.format(*bad(3, column_7="x")) == ",,,line 3: bad\n" and table.finish() == ""
 
 

@@ -32,7 +32,8 @@ def test_a_classifier_says_the_likeliest_label_and_all_probabilities(classifier)
     found = classifier("the cat sees a dog .", "the dog eats")
     assert list(found["probabilities"]) == LABELS
     assert sum(found["probabilities"].values()) == pytest.approx(1, abs=3e-6)
-    assert found["label"] == max(found["probabilities"], key=found["probabilities"].get)
+    assert found["prediction"] == found["label"] == max(found["probabilities"],
+                                                        key=found["probabilities"].get)
     assert found == classifier(text_b="the dog eats", text_a="the cat sees a dog .")
     assert found != classifier("the cat sees a dog .") != classifier("the dog eats")
 
@@ -88,7 +89,7 @@ def test_a_tagger_has_a_tag_for_each_word_however_long_the_text(tiny_model, tmp_
         for text in ("cats", "the unseen cats " * 15):
             found = predictor(text)
             assert found["words"] == text.split()
-            assert len(found["tags"]) == len(found["words"])
+            assert len(found["tags"]) == len(found["words"]) and found["prediction"] == found["tags"]
             for entity in found["entities"]:
                 start, end = entity["start_word"], entity["end_word"]
                 assert entity["text"] == " ".join(found["words"][start:end])
@@ -141,7 +142,7 @@ def test_an_answer_is_a_part_of_the_context_and_uses_the_threshold_of_the_evalua
             predictor("what", " ")
         with pytest.raises(TypeError):
             predictor("what")
-    assert found["answer"] == context[found["start"]:found["end"]]
+    assert found["prediction"] == found["answer"] == context[found["start"]:found["end"]]
     # The other side of the odds has the other answer.
     threshold = found["null_odds"] + (-1 if found["answer"] else 1)
     write_json(path / "eval_results.json", {"null_score_diff_threshold": threshold})
