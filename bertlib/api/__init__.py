@@ -209,10 +209,9 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
     with load(output_dir, **options) as predictor:
         table = tables_of_results.table(predictor.predict_rows(inputs, names), index)
-    if not data_files.is_frame(data):
-        return table
-    # In the rows, the name of each column is a text.
-    return table.rename(columns={str(name): name for name in data.columns if not isinstance(name, str)})
+    # In the rows, the name of each column is a text. Only a DataFrame can have other names.
+    names = {str(name): name for name in getattr(data, "columns", ())}
+    return table.rename(columns=names) if names else table
 
 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:

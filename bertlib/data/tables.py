@@ -173,7 +173,7 @@ def is_utf8(encoding):
     return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
-def read_lines(stream, encoding=None):
+def read_lines(stream, encoding=None, marks=None):
     """Yields (line number, line) for a binary stream of text.
 
     Line numbers begin at 1. A line is a str that includes its line end, or a `BadRow`. A byte-order mark at
@@ -183,6 +183,7 @@ def read_lines(stream, encoding=None):
       stream: binary stream, iterated by lines.
       encoding: name of the encoding, from --encoding. None for commands without this flag: the stream is read
         as UTF-8, and error messages do not mention --encoding.
+      marks: list to which the byte-order mark is appended if a stream in UTF-8 begins with it; or None.
     """
     if encoding is not None and not is_utf8(encoding):
         yield from _decode_lines(stream, encoding)
@@ -196,7 +197,10 @@ def read_lines(stream, encoding=None):
                           f"convert the file to UTF-8{_encoding_advice(line, number, encoding)}.",
                           "bad encoding", line.decode("utf-8", "replace"))
         else:
-            text = text.removeprefix("\ufeff") if number == 1 else text
+            if number == 1 and line.startswith(_UTF8_MARK):
+                text = text.removeprefix("\ufeff")
+                if marks is not None:
+                    marks.append(_UTF8_MARK)
             if "\0" in text:
                 text = _nul_row(text, encoding)
         if number == 1 and line.startswith(_ZIP_MARK):
@@ -447,8 +451,7 @@ class Dialect(NamedTuple):
     def of_output(self, output_delimiter):
         """Returns the form of a CSV file that is written for an input file of this form. `output_delimiter`
         is the value of --output_delimiter."""
-        delimiter = DELIMITERS.get(output_delimiter, output_delimiter)
-        return self._replace(delimiter=delimiter) if delimiter else self
+        return self._replace(delimiter=DELIMITERS.get(output_delimiter, output_delimiter) or self.delimiter)
 
 
 PLAIN = Dialect()  # commas, without a byte-order mark
@@ -483,12 +486,8 @@ class Table:
             format tsv, values are always separated by tabs.
           encoding: see `read_lines`. JSON Lines is always UTF-8 (RFC 8259).
         """
-        has_mark = False
-        if input_format != "jsonl" and is_utf8(encoding):
-            stream = iter(stream)
-            first = next(stream, b"")
-            has_mark, stream = first.startswith(_UTF8_MARK), itertools.chain(first and [first], stream)
-        lines = read_lines(stream, None if input_format == "jsonl" else encoding)
+        marks = []  # filled when the first line is read
+        lines = read_lines(stream, None if input_format == "jsonl" else encoding, marks)
         self.is_ambiguous = self.is_declared = False
         self.dialect = PLAIN
         if input_format == "jsonl":
@@ -497,7 +496,7 @@ class Table:
         self.delimiter, lines = self._read_declaration(lines)
         if input_format == "tsv":
             self.delimiter, self._rows = "\t", split_rows(lines, "\t", lines_before=int(self.is_declared))
-            self.dialect = PLAIN._replace(has_mark=has_mark)
+            self.dialect = Dialect(",", bool(marks))
             return
         self.delimiter = delimiter or self.delimiter
         if self.delimiter is None:
@@ -506,7 +505,7 @@ class Table:
             self.delimiter, self.is_ambiguous = (found or [","])[0], len(found) == 2
             lines = itertools.chain(first, lines)
         self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
-        self.dialect = Dialect(self.delimiter, has_mark)
+        self.dialect = Dialect(self.delimiter, bool(marks))
 
     def _read_declaration(self, lines):
         """Reads the line with which Excel names the delimiter. Returns (delimiter, the lines after it).

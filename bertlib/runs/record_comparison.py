@@ -142,7 +142,6 @@ def differences(stored, now, training):
     maps = [values.get("mapped_labels") for values in settings]
     if maps[0] != maps[1]:  # the labels of the same examples would differ
         refused["label_map"] = maps
-        allowed.pop("mapped_labels", None)
     # If both runs have the same total number of micro-batches, their results are the same. For example, one
     # replica with two micro-batches gives the same result as two replicas that have one micro-batch each. So
     # changes of the two flags below are not reported.

@@ -70,8 +70,7 @@ class InputReader:
             raise TypeError(f"The flag {unknown[0]!r} is unknown. The flags for the columns are "
                             f"{columns.join_names(COLUMN_FLAGS)}.")
         fields, required = answers.fields, answers.required
-        self._fields, self._required, self._labels = list(fields), required, (
-            model.labels and [*model.labels, *model.setting("mapped_labels", ())])
+        self._fields, self._required, self._labels = list(fields), required, model.labels
         self._answers = answers
         self._has_text_column = has_text_column = flags.get("text_column") is not None
         # If --text_column was passed, the columns of this file differ from the columns of the training file.

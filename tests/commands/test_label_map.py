@@ -57,7 +57,7 @@ def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_
     flags = dict(tiny_model.flags, train_file="train.csv", dev_file="dev.csv", num_train_epochs=1,
                  train_batch_size=8, class_weights="Yes:3", output_dir="out")
     said = run_script("run_classifier.py", **dict(flags, num_train_epochs=0.1)).err
-    assert "the labels No and no differ only" in said and "a file with the line `no,No`." in said
+    assert "the labels No and no differ only" in said and "a file with `no,No`." in said
     finished = run_script("run_classifier.py", **flags, label_map="map.csv", label_file="labels.txt")
     assert finished.code == 0, finished.err
     assert "train, train.csv: 16 examples: yes 8, no 8." in finished.err

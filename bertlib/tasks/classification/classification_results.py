@@ -120,13 +120,13 @@ class ClassificationResults(results.Results):
         logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
                      len(self.data[split]))
         predictions, metrics = self.predict(split, inference)
-        has_labels = self.task.has_labels(split)
+        has_labels, dialect = self.task.has_labels(split), self.task.source.dialects.get(split, tables.PLAIN)
         rows = classification_splits.PredictedRows(
             self.data[split], predictions, self.target, self.task.features[split].lengths,
             self._arrays(split, predictions)[2] if has_labels else None, has_labels)
         if part == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
-            self._write_table(split, f"eval_predictions{suffix}", rows)
+            self.task.write_table(f"eval_predictions{suffix}", rows, self.target.separator, dialect)
             results.write_report(self.task, f"eval_report{suffix}.html", self.task.name, metrics,
                                  self._data_file(split), classification_report.write_report, rows,
                                  self.target.labels, self.target.threshold)
@@ -139,12 +139,8 @@ class ClassificationResults(results.Results):
             self._write_predictions(numbers, answers, suffix)
             glue_submission_files.write_predictions(self.settings.results_dir, self.task.declared, split,
                                                     answers)
-            self._write_table(split, f"test_predictions{suffix}", rows)
+            self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator, dialect)
         self._log_samples(split, predictions)
-
-    def _write_table(self, split, name, rows):
-        dialect = self.task.source.dialects.get(split, tables.PLAIN)
-        self.task.write_table(name, rows, self.target.separator, dialect)
 
     def _log_samples(self, split, predictions):
         """Logs a few predictions for the first split, and after the last split the official metrics of all

@@ -43,7 +43,7 @@ def read(settings, suffix=""):
     record = settings.trained and settings.trained.record
     inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
-    settings.mapped_labels = _read_label_map(settings, record)
+    settings.mapped_labels = _read_label_map(settings, record) or {}
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
         inheritance.columns_by_name(settings))
@@ -61,7 +61,7 @@ def read(settings, suffix=""):
             run_record.describe_examples(split_data.draw_examples(
                 settings, "train", processor.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
-    if settings.label_map and reader.unused and any(split.is_labelled for split in splits.values()):
+    if settings.do_train and reader.unused:
         logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their spelling "
                         "with the labels in the files.", settings.label_map, ", ".join(sorted(reader.unused)))
     recorded, contents = {}, {}
@@ -209,9 +209,9 @@ def _warn_of_shared_examples(train, splits):
 
 def _read_label_map(settings, record):
     """Returns {old label: new label}: the content of --label_map. Without this flag, it is the content that
-    the training recorded; {} if there is none. `record` is the record of the training, or None."""
+    the training recorded, or None. `record` is the record of the training, or None."""
     if not settings.label_map:
-        return record["settings"].get("mapped_labels") or {} if record else {}
+        return record and record["settings"].get("mapped_labels")
     # The module is loaded only if the flag is set.
     from bertlib.tasks.classification import label_map
     return label_map.read(require_file(settings, "label_map"), settings.encoding)
@@ -259,21 +259,21 @@ def _describe(name, split, target):
         logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
                         "labels. If they have the same meaning, write all of them in the same way, %s",
                         name, " and ".join(group),
-                        _advise_label_map([(old, new) for old in group if old != new]))
+                        _advise_label_map(group, new))
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
                         "%d times. If the label is misspelled, correct it in the file, %s Otherwise, ignore "
                         "this warning.",
                         name, rare, counts[rare], frequent, counts[frequent],
-                        _advise_label_map([(rare, frequent)]))
+                        _advise_label_map([rare], frequent))
     if target.takes_class_weights and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are numbers, pass --task_type=regression.",
                         name, target.size, len(split.rows))
 
 
-def _advise_label_map(pairs):
-    """Returns the advice to pass --label_map, with the lines of its file. `pairs` contains (old label, new
-    label) for each line."""
-    lines = " and ".join(f"`{prediction_files.format_csv_row(pair).strip()}`" for pair in pairs)
-    return f"or pass --label_map=labels.csv, a file with the line{'s' * (len(pairs) > 1)} {lines}."
+def _advise_label_map(labels, new):
+    """Returns the advice to pass --label_map, with the lines that replace each of the labels by `new`."""
+    lines = " and ".join(f"`{prediction_files.format_csv_row([old, new]).strip()}`" for old in labels
+                         if old != new)
+    return f"or pass --label_map=labels.csv, a file with {lines}."

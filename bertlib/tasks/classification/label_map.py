@@ -6,7 +6,7 @@ Only runs with this flag load the module.
 from bertlib.data import tables, text_keys
 from bertlib.data.tables import RowError
 
-_HEADER = ["old", "new"]
+_HEADER = "old,new"
 
 
 def read(path, encoding="utf-8"):
@@ -32,7 +32,7 @@ def read(path, encoding="utf-8"):
             if isinstance(row, tables.BadRow):
                 raise RowError(line, row.problem)
             values = [value.strip() for value in row]
-            if not values or not lines and [value.lower() for value in values] == _HEADER:
+            if not values or not lines and ",".join(values).lower() == _HEADER:
                 continue
             if len(values) != 2 or not all(map(text_keys.visible_text, values)):
                 raise RowError(line, "the row must consist of an old and a new label, such as Yes,yes. "
@@ -41,7 +41,7 @@ def read(path, encoding="utf-8"):
             if found.setdefault(old, new) != new:
                 raise RowError(line, f"the label {old!r:.80} becomes {new!r:.80}, but in line "
                                f"{lines[old]} it becomes {found[old]!r:.80}. Remove one of the two rows.")
-            lines.setdefault(old, line)
+            lines[old] = line
         for old, new in found.items():
             last = found.get(new, new)
             if last != new:

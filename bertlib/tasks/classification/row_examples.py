@@ -119,10 +119,6 @@ class ExampleReader(columns.TextReader):
         self.unused.discard(name)
         return self._label_map.get(name, name)
 
-    def _with_old(self, known):
-        """Returns the known labels together with the labels that are replaced; None if `known` is None."""
-        return known and [*known, *self._label_map]
-
     def read(self, path, needs_labels=True, known=None, find_problem=None, is_ordered=True):
         """Reads a file.
 
@@ -143,7 +139,7 @@ class ExampleReader(columns.TextReader):
         input_format = tables.format_from_name(path)
         found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-            file, rows = self.rows(stream, path, input_format, self._with_old(known)), []
+            file, rows = self.rows(stream, path, input_format, known and [*known, *self._label_map]), []
             try:
                 for row in file:
                     if row.bad:
@@ -239,7 +235,7 @@ class ExampleReader(columns.TextReader):
             return _parse_number(values[0]) is not None
         if self._target.is_multilabel and len(places) > 1:
             return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = self.label_kind.with_known(self._with_old(known)).split(values[0])
+        names = self.label_kind.with_known(known).split(values[0])
         return known is not None and set(map(self.map_label, names)) <= set(known)
 
     def _label_lists(self, rows, where, known, is_ordered):
@@ -254,7 +250,7 @@ class ExampleReader(columns.TextReader):
         Raises:
           RowError: see `label_lists.resolve`.
         """
-        found, readable, names = {}, [], known and frozenset(self._with_old(known))
+        found, readable, names = {}, [], known and frozenset(known)
         for row in rows:
             try:
                 value = columns.get_value(row.line, row.values, where)
@@ -268,23 +264,21 @@ class ExampleReader(columns.TextReader):
         """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
         if isinstance(value, list):
             names = [columns.value_to_text(line, name, "a label") for name in value]
-            found = label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
-        else:
-            text = columns.value_to_text(line, value, "the label")
-            try:
-                found = label_lists.read(text, self._separator, known)
-            except ValueError as error:
-                raise RowError(line, str(error), "bad label") from None
-        return found._replace(names=list(map(self.map_label, found.names)),
-                              plain=list(map(self.map_label, found.plain)))
+            return label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
+        text = columns.value_to_text(line, value, "the label")
+        try:
+            return label_lists.read(text, self._separator, known)
+        except ValueError as error:
+            raise RowError(line, str(error), "bad label") from None
 
     def _check_names(self, line, names):
-        """Checks the names of a row's labels. Returns them as a tuple without repetitions."""
+        """Checks the names of a row's labels. Returns the labels that replace them, as a tuple without
+        repetitions."""
         if isinstance(names, RowError):
             raise names
         for name in names:
             _check_name(line, name, self._separator)
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(map(self.map_label, names)))
 
     def _label(self, place, line, row, places, known):
         """Returns the label of a row; see `Row`. For the labels in one column of a multi-label task, see
