@@ -4,7 +4,7 @@ import heapq
 import math
 
 from bertlib.reports import report_page, report_sections
-from bertlib.reports.report_page import escape, name, number, paragraph, percent, section, table
+from bertlib.reports.report_page import name, number, paragraph, percent, section, table
 from bertlib.runs import charts
 from bertlib.system import terminal
 
@@ -32,7 +32,9 @@ def write_report(path, facts, rows, labels, threshold=None):
     rows = list(rows)
     parts = (_regression_parts(facts, rows) if labels is None
              else _classification_parts(facts, rows, labels, threshold))
-    report_page.write_page(path, facts.title, parts)
+    sentences = report_sections.compare(facts.metrics, facts.shown)
+    report_page.write_page(path, facts.title, [
+        *(paragraph(sentence, "summary") for sentence in sentences), *parts])
 
 
 def _worst(rows, sizes):
@@ -56,22 +58,21 @@ def _classification_parts(facts, rows, labels, threshold):
              "errors come first."
              if is_multilabel else
              "The errors with the highest probability of the wrong label come first.")
-    summary = escape(f"{count:,} examples: {right:,} right (") + percent(right / count if count else 0.0)
-    summary = report_page.Html(f"{summary}), {wrong:,} wrong.")
+    share = percent(right / count if count else 0.0)
+    summary = report_page.Html(f"{count:,} examples: {right:,} right ({share}), {wrong:,} wrong.")
     notes = [_f1_note(facts.metrics["labels"], labels, is_multilabel)]
-    parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts.metrics, *notes),
+    parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts, *notes),
              _labels_section(facts.metrics["labels"], labels, threshold)]
     if not is_multilabel:
         parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
-    measure = "all labels right" if is_multilabel else "accuracy"
-    parts += [report_sections.length_section("Accuracy by length", [
-                  (row.length, float(row.is_right)) for row in rows], "tokens", measure),
-              report_sections.training_sections(facts)]
     if shown:
         more = f" Showing {len(shown)} of {wrong:,} errors." if wrong > len(shown) else ""
         parts.append(section(heading, paragraph(order + more), report_page.examples(
             shown, lambda item: _error(*item, facts.data_file, threshold), _MAX_ERRORS)))
-    return parts
+    measure = "all labels right" if is_multilabel else "accuracy"
+    return [*parts, report_sections.length_section("Accuracy by length", [
+                (row.length, float(row.is_right)) for row in rows], "tokens", measure),
+            report_sections.training_sections(facts)]
 
 
 def _confidence(row, threshold):
@@ -102,10 +103,9 @@ def _f1_note(scores, labels, is_multilabel):
     """Returns a paragraph that explains the metric eval_f1, or eval_f1_macro if a text can have several
     labels. With two labels, eval_f1 is the F1 of the second label. With more labels, it is the macro F1."""
     if len(labels) < 3 and not is_multilabel:
-        return paragraph(report_page.Html(f"eval_f1 is the F1 of the label {name(labels[-1])}."))
-    metric = "eval_f1_macro" if is_multilabel else "eval_f1"
+        return paragraph(report_page.Html(f"F1 is the F1 of the label {name(labels[-1])}."))
     missing = sum(not scores[label]["support"] for label in labels)
-    text = f"{metric} is the macro F1: the mean of the F1 of all {len(labels)} labels."
+    text = f"The macro F1 is the mean of the F1 of all {len(labels)} labels."
     if missing:
         text += f" In this mean, the F1 of {terminal.counted(missing, 'label')} without examples is 0."
     return paragraph(text)
@@ -121,10 +121,10 @@ def _labels_section(scores, labels, threshold):
         f"A label is predicted if its probability is at least {threshold:g} (--threshold).")]
     return section("Labels", *notes, table(
         ["label", "precision", "recall", "F1", "support"],
-        [[name(label), *(scores[label][column] if column != "recall" or scores[label]["support"] else "–"
-                         for column in columns)] for label in order]),
-        paragraph("The support is the number of examples with the label. A label without examples has no "
-                  "recall (–)."))
+        [[name(label), *(scores[label][column] for column in columns)]
+         for label in order if scores[label]["support"]]),
+        paragraph("The support is the number of examples with the label. Labels without examples are left "
+                  "out."))
 
 
 def _confusion_section(matrix, labels):
@@ -148,7 +148,7 @@ def _confusion_section(matrix, labels):
         ["label", "predicted", "examples", "share of the label"],
         [[name(labels[-row]), name(labels[-column]), count, percent(count / sum(matrix[-row]))]
          for count, row, column in pairs]),
-        paragraph(f"The whole matrix of {len(labels):,} labels is in eval_results.txt."))
+        paragraph("The whole matrix is in eval_results.txt."))
 
 
 def matrix_table(matrix, labels):
@@ -212,19 +212,18 @@ def _regression_parts(facts, rows):
     shown = _worst(rows, [error if math.isfinite(error) else math.inf for error in errors])
     drawn = [point for point in points if all(map(math.isfinite, point))]
     parts = [paragraph(f"{len(points):,} examples.", "summary"),
-             report_sections.metrics_section(facts.metrics)]
+             report_sections.metrics_section(facts)]
     if drawn:
         svg, count = charts.scatter_chart("predicted score", drawn, "label")
         note = "" if count == len(points) else paragraph(
             f"The chart shows {count:,} of {len(points):,} examples, evenly spread over the whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
-    parts += [report_sections.length_section(
-                  "Mean absolute error by length", [(row.length, error) for row, error in zip(rows, errors)],
-                  "tokens", "mean absolute error", is_share=False),
-              report_sections.training_sections(facts)]
     if shown:
         parts.append(section("Largest errors", report_page.examples(
             shown, lambda item: _article(f"predicted {number(item[1].prediction)}, label "
                                          f"{number(float(item[1].label))}", *item, facts.data_file),
             _MAX_ERRORS)))
-    return parts
+    return [*parts, report_sections.length_section(
+                "Mean absolute error by length", [(row.length, error) for row, error in zip(rows, errors)],
+                "tokens", "mean absolute error", is_share=False),
+            report_sections.training_sections(facts)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertlib.data import prediction_files, tables
 from bertlib.data.prediction_tables import Table
-from bertlib.reports import paired_tests
+from bertlib.reports import intervals, paired_tests
 from bertlib.runs import output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
@@ -221,7 +221,7 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     Args:
       paths: two paths of tables.
       metric: name of the only metric to compare, or None for all metrics of the task.
-      resamples, seed: see `paired_tests.bootstrap_interval`.
+      resamples, seed: see `intervals.bootstrap`.
 
     Returns:
       a dict that can be written as JSON. It contains "n", the number of compared units; "unit", the name of
@@ -243,10 +243,11 @@ def compare(paths, metric=None, resamples=9999, seed=0):
         raise ValueError(f"{first.path}: a comparison needs at least 2 {scored[0].unit}.")
     differences = []
     for name in names:
-        functions = [one.metrics[name] for one in scored]
+        old, new = (one.metrics[name] for one in scored)
+        interval = intervals.bootstrap(lambda rows, old=old, new=new: new(rows) - old(rows), count,
+                                       resamples, seed)
         differences.append(paired_tests.describe(
-            name, [function(np.arange(count)) for function in functions],
-            paired_tests.bootstrap_interval(functions, count, resamples, seed)))
+            name, [function(np.arange(count)) for function in (old, new)], interval))
     test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
     return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,
             "metrics": differences, "refused": refused, "mcnemar": test, "resamples": resamples, "seed": seed}

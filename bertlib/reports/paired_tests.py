@@ -42,23 +42,6 @@ def load_scipy():
     return scipy.stats
 
 
-def bootstrap_interval(metrics, count, resamples, seed):
-    """Returns a confidence interval of the difference of a metric, by the paired percentile bootstrap.
-
-    Args:
-      metrics: two functions, one for each training. A function takes an int array with the indices of some
-        rows, and returns the metric of the training on these rows.
-      count: number of rows.
-      resamples: number of bootstrap samples.
-      seed: int. The same seed gives the same interval.
-
-    Returns:
-      [low, high].
-    """
-    first, second = metrics
-    return intervals.bootstrap(lambda rows: second(rows) - first(rows), count, resamples, seed)
-
-
 def mcnemar(first, second):
     """Returns the result of McNemar's exact test.
 

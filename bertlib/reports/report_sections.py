@@ -27,6 +27,7 @@ class Facts(NamedTuple):
         divided by the highest possible value of the metric, so a perfect model has the value 1.
       losses: list of (step, loss) of the training.
       record: the content of run.json as a dict; None if there is no record.
+      shown: {name of a metric: its name for the reader}, the official metrics.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Facts(NamedTuple):
     curve: dict[str, list] = {}
     losses: list = []
     record: dict[str, Any] | None = None
+    shown: dict[str, str] = {}
 
 
 def compare(metrics, shown):
@@ -55,15 +57,16 @@ def compare(metrics, shown):
     return found
 
 
-def metrics_section(metrics, *notes):
+def metrics_section(facts, *notes):
     """Returns the `Html` of the metrics that are numbers. The `Html` is empty if no metric is a number.
 
     Args:
-      metrics: see `Facts`.
+      facts: a `Facts`.
       *notes: `Html`, shown below the metrics.
     """
-    rows = [[report_page.name(name), value.item() if hasattr(value, "item") else value]
-            for name, value in sorted(metrics.items()) if name not in _HIDDEN_METRICS]
+    rows = [[report_page.name(facts.shown.get(name, name.removeprefix("eval_"))),
+             value.item() if hasattr(value, "item") else value]
+            for name, value in sorted(facts.metrics.items()) if name not in _HIDDEN_METRICS]
     return report_page.section("Metrics", report_page.table(None, rows), *notes) if rows else (
         report_page.Html())
 

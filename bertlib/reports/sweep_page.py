@@ -34,7 +34,8 @@ def write_page(path, ended, metric, planned, script, base):
     files.write_text(path, report_page.render("sweep.html", {
         "title": f"Sweep of {script}: {metric}", "charts": charts, "most_groups": _MAX_STRIPS,
         "rows": rows, "planned": planned, "metric": metric, "is_lower_better": is_lower_better,
-        "best": ranked and f"{ranked[0].value(metric):.6g}: {_describe(ranked[0].settings)}",
+        "best": ranked and f"{ranked[0].value(metric):.6g}: " + "; also ".join(
+            _describe(row.settings) for row in ranked if ranks[row.value(metric)] == 1),
         "statuses": (run_rows.DONE, run_rows.DIVERGED, run_rows.FAILED),
         "by_setting": _by_setting(ranked, settings, metric),
         "by_seed": _by_seed(ranked, settings, metric, is_lower_better),
@@ -43,14 +44,24 @@ def write_page(path, ended, metric, planned, script, base):
         "problems": [[_describe(row.settings), row.status, row.message[:report_page.TEXT_CHARACTERS]]
                      for row in rows if row.message],
         "settings": settings,
-        "ranking": [[str(ranks[row.value(metric)]), *(row.settings.get(name, "") for name in settings),
+        "ranking": [[str(ranks[row.value(metric)]),
+                     *(_notation(row.settings.get(name, "")) for name in settings),
                      row.value(metric), report_page.number(row.seconds, 1)] for row in ranked],
         "base": [[f"--{name}", value] for name, value in base.items()]}))
 
 
+def _notation(text):
+    """Returns the value of a flag. All numbers that are not whole have one notation, such as 2e-05."""
+    try:
+        return text if text.isdecimal() else f"{float(text):.12g}"
+    except ValueError:
+        return text
+
+
 def _describe(settings, without=()):
     """Returns settings as text. A browser may begin a new line after each setting, but not within one."""
-    return ", ".join(f"{name}\u00a0{value}" for name, value in settings.items() if name not in without)
+    return ", ".join(f"{name}\u00a0{_notation(value)}" for name, value in settings.items()
+                     if name not in without)
 
 
 def _strips(rows, label_of, metric):
@@ -67,7 +78,8 @@ def _by_setting(ranked, settings, metric):
     metrics of the runs with one value of the setting."""
     found = []
     for name in settings:
-        strips = _strips(ranked, lambda row, name=name: row.settings.get(name, "not in the grid"), metric)
+        strips = _strips(ranked, lambda row, name=name: _notation(row.settings.get(name, "not in the grid")),
+                         metric)
         if len(strips) > 1 and name not in SEEDS:
             found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
     return found

@@ -93,14 +93,14 @@ class OutputDirectory:
             null.
 
         Returns:
-          str, the lines of NAME.txt, indented.
+          str, the lines of NAME.txt without the confusion matrix, indented.
         """
         lines = [f"{metric} = {value.tolist() if np.ndim(value) else value}"
                  for metric, value in sorted(metrics.items())]
         files.write_text(self.join(f"{name}.txt"), "".join(line + "\n" for line in lines))
         text = files.json_text(dict(sorted(combined.items())), indent=2, ensure_ascii=False)
         files.write_text(self.join(f"{name}.json"), text + "\n")
-        return "\n".join(f"  {line}" for line in lines)
+        return "\n".join(f"  {line}" for line in lines if not line.startswith("eval_confusion_matrix"))
 
     def used(self, weights):
         """Returns the `OutputDirectory` of the weights that a command without training uses.

@@ -91,7 +91,8 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
     settings = task.settings
     trained = OutputDirectory(settings.output_dir) if settings.do_train else settings.trained
     data = data_file and os.path.basename(data_file)
-    facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data)
+    facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
+                                  shown=task.shown)
     if trained:
         facts = facts._replace(
             curve=learning_curve.points(learning_curve.read_rows(trained.path), task.shown,

@@ -95,13 +95,17 @@ def write(path, rows, labels, metrics=None, threshold=None, **facts):
 def test_a_classification(tmp_path):
     labels = ["a", "<b>", "שלום"]
     rows, numbers = classified(300, labels), numbers_of(labels)
+    numbers |= {"baselines": {"bag_of_words": {"eval_f1": 0.25}}, "intervals": {"eval_f1": [0.4, 0.6]}}
     page = write(tmp_path / "page.html", rows, labels, numbers, curve={"F1": [(0, 0.1), (9, 0.5)]},
                  losses=[(1, 0.7), (2, float("nan")), (3, 0.2)],
-                 record={"train_data": {"fingerprint": "f00d"}, "settings": {"seed": 12}, "labels": labels})
+                 record={"train_data": {"fingerprint": "f00d"}, "settings": {"seed": 12}, "labels": labels},
+                 shown={"eval_f1": "macro F1"})
     overall, scores, matrix, lengths, record = page.tables
-    assert overall == [["eval_f1", 0.5]]
-    assert scores[1:-1] == [[label, *numbers["labels"][label].values()] for label in labels[:-1]]
-    assert scores[-1] == ["שלום", 0.25, "–", 1.0, 0]
+    assert overall == [["macro F1", 0.5]]
+    assert scores[1:] == [[label, *numbers["labels"][label].values()] for label in labels[:-1]]
+    assert page.text.index("F1 0.500 (95 % interval 0.400 to 0.600); bag of words 0.250.") < page.text.index(
+        "300 examples: ")
+    assert page.text.index("Most confident errors") < page.text.index("Accuracy by length")
     assert "all 3 labels. In this mean, the F1 of 1 label without examples is 0." in page.text
     assert matrix[1:] == [["label", *labels], ["a", 1, 0, 0], ["<b>", 0, 2, 0], ["שלום", 0, 0, 3]]
     assert ["train_data.fingerprint", "f00d"] in record and ["settings.seed", "12"] in record
@@ -126,7 +130,7 @@ def test_a_classification(tmp_path):
 def test_two_labels_and_curves_with_one_point(tmp_path):
     page = write(tmp_path / "page.html", classified(20, ["a", "<b>"]), ["a", "<b>"], curve={"F1": [(0, 0.1)]},
                  losses=[(1, 0.7)])
-    assert "eval_f1 is the F1 of the label <b>." in page.text
+    assert "F1 is the F1 of the label <b>." in page.text and page.tables[0] == [["f1", 0.5]]
     assert page.tags["circle"] == 2 and not page.tags["polyline"]  # a line of one point is invisible
 
 
@@ -162,7 +166,7 @@ def test_a_regression(tmp_path):
             for number, error in enumerate((0.5, -2.0, 1.0))]
     metrics = {"eval_mae": 7.0, "eval_rmse": 8.0}
     page = write(tmp_path / "page.html", rows, None, metrics)
-    assert dict(page.tables[0]) == metrics
+    assert dict(page.tables[0]) == {"mae": 7.0, "rmse": 8.0}
     assert [re.search(r"dev.csv, example \d", text)[0][-1] for text in page.articles] == ["2", "3", "1"]
     assert page.tags["circle"] == 3 and "no run.json" in page.text and "The chart shows" not in page.text
     assert page.tables[1][1][:3] == ["5", pytest.approx(3.5 / 3), 3]
@@ -188,7 +192,7 @@ def test_a_tagging(tmp_path):
                                 [tags, ["O", "B-PER", "I-PER", "B-LOC", "O"]])
     page = Page(path)
     overall, kinds, confusions, *_ = page.tables
-    assert overall == [["eval_f1", 0.75]]
+    assert overall == [["f1", 0.75]]
     assert kinds[1:] == [["LOC", 0.5, 0.25, 0.125, 2, 1, 1, 1], ["PER", 0.5, 0.25, 0.125, 2, 2, 0, 0]]
     assert confusions[1:] == [["label", "LOC", "PER", "(no entity)"], ["LOC", 1, 0, 1], ["PER", 0, 2, 0],
                               ["(no entity)", 1, 0, 0]]

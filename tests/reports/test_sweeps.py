@@ -17,7 +17,7 @@ import model_directories
 import numpy as np
 import pytest
 
-from bertlib.reports import child_jobs, run_rows, sweep_directory, sweep_grid, sweep_loop
+from bertlib.reports import child_jobs, run_rows, sweep_directory, sweep_grid, sweep_loop, sweep_page
 from bertlib.runs import best_weights, child_command, output_files
 from bertlib.system import child_processes, gpu_libraries, locks
 
@@ -358,3 +358,15 @@ def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
     rows = [run_rows.Row({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]
     assert run_rows.by_rank(rows, metric)[0].value(metric) == (0.25 if is_lower else 0.5)
     assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)])[0] == (2 if is_lower else 1)
+
+
+def test_the_page_names_ties_and_writes_rates_in_one_notation(tmp_path):
+    """The ranks come first."""
+    rows = [(None, run_rows.Row({"learning_rate": rate, "seed": "12345678"}, run_rows.DONE, {"m": value}))
+            for rate, value in (("2e-5", 0.5), ("0.00003", 0.75), ("5.0e-05", 0.75))]
+    sweep_page.write_page(str(tmp_path / "page.html"), rows, "m", 3, "train.py", {})
+    page = (tmp_path / "page.html").read_text().replace("\u00a0", " ")
+    assert ("The best m is 0.75: learning_rate 3e-05, seed 12345678; also learning_rate 5e-05, seed 12345678."
+            in page)
+    assert page.index("Runs by rank") < page.index("Metric against each setting")
+    assert "0.00003" not in page and "2e-05" in page

@@ -61,10 +61,9 @@ def _constant_answer(target, labels):
 
 def _evaluate(target, labels, answers):
     """Returns {metric: value} of answers, an array like `labels`."""
-    is_class = not target.is_score and not target.is_multilabel
-    outputs = np.eye(target.size)[answers] if is_class else answers
+    outputs = answers if target.is_score or target.is_multilabel else np.eye(target.size)[answers]
     values = {name: function(slice(None)) for name, function in target.functions(labels, outputs).items()}
-    return {**values, **(target.details(labels, outputs) if target.is_score else {})}
+    return values | target.details(labels, outputs) if target.is_score else values
 
 
 def bag_of_words(settings, target, train, splits):
@@ -97,16 +96,16 @@ def bag_of_words(settings, target, train, splits):
         if done.returncode == 0:
             return {name: np.array(answers) for name, answers in json.loads(done.stdout).items()}
         problem = (_TOO_LONG if limit and done.returncode == -signal.SIGKILL else
-                   (done.stderr.strip().splitlines() or [f"exit code {done.returncode}."])[-1])
+                   f"exit code {done.returncode}. {''.join(done.stderr.splitlines()[-1:])}")
     logging.info("Baseline: a bag of words is not computed: %s", problem)
     return {}
 
 
 def _run(arguments):
-    program = os.path.join(os.path.dirname(__file__), "bag_of_words.py")
     # These small products are not faster with several threads, which take CPU time while they wait.
-    return subprocess.run([sys.executable, program], input=json.dumps(arguments), capture_output=True,
-                          encoding="utf-8", env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    return subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "bag_of_words.py")],
+                          input=json.dumps(arguments), capture_output=True, encoding="utf-8",
+                          env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
 
 
 def _texts(examples, is_pair):

@@ -23,7 +23,7 @@ def write_report(path, facts, rows):
     lengths = [(row.length, float(row.is_right)) for row in rows]
     report_page.write_page(path, facts.title, [
         report_page.table(None, [["questions", len(rows)], ["wrong", len(wrong)]]),
-        report_sections.metrics_section(facts.metrics), _endings_section(rows),
+        report_sections.metrics_section(facts), _endings_section(rows),
         report_sections.length_section("Accuracy by length of the longest sequence", lengths, "tokens",
                                        "accuracy", counted="questions"),
         report_sections.training_sections(facts),

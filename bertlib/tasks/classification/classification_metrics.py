@@ -325,24 +325,26 @@ def number_functions(right, predicted):
                     right, predicted)
 
 
-def _scored(functions, is_right, count):
+def _scored(functions, right, is_right):
     """Returns the `prediction_tables.Scored` of a table.
 
     Args:
       functions: the metrics of the table, see `_of_rows`.
-      is_right, count: see `prediction_tables.Scored`.
+      right: array with the label of each row.
+      is_right: see `prediction_tables.Scored`.
     """
     def points(function):
         return lambda rows: 100 * function(rows)
 
-    return Scored({name: points(function) for name, function in functions.items()}, is_right, count, "rows")
+    return Scored({name: points(function) for name, function in functions.items()}, is_right, len(right),
+                  "rows")
 
 
 def score_classes(table):
     """Returns the `prediction_tables.Scored` of a table of classes."""
     right, predicted = table.label_ids("label"), table.label_ids("prediction")
-    return _scored(class_functions(right, predicted, len(table.labels)), (right == predicted).tolist(),
-                   len(right))
+    return _scored(class_functions(right, predicted, len(table.labels)), right,
+                   (right == predicted).tolist())
 
 
 def members(value, table):
@@ -372,10 +374,10 @@ def score_sets(table):
         return np.array([[label in found for label in labels] for found in sets])
 
     right, predicted = read("label"), read("prediction")
-    return _scored(set_functions(right, predicted), (right == predicted).all(1).tolist(), len(right))
+    return _scored(set_functions(right, predicted), right, (right == predicted).all(1).tolist())
 
 
 def score_numbers(table):
     """Returns the `prediction_tables.Scored` of a table of scores."""
     right = table.numbers("label")
-    return _scored(number_functions(right, table.numbers("prediction")), None, len(right))
+    return _scored(number_functions(right, table.numbers("prediction")), right, None)

@@ -170,6 +170,9 @@ class ClassificationResults(results.Results):
         more |= baselines.compare(self.target, self.task.shown, labels, outputs, answers)
         # A metric of a --task_module may have the name of one of the further metrics. It has priority.
         combined = results.write_metrics(self.settings, split, name, metrics, more)
+        if self.target.size <= _MAX_LISTED and "eval_confusion_matrix" in metrics:
+            logging.info("Confusion matrix, for each label the numbers of predictions in the same order: %s",
+                         dict(zip(self.target.labels, metrics["eval_confusion_matrix"].tolist())))
         for sentence in report_sections.compare(combined, self.task.shown):
             logging.info("%s: %s", split.replace("_", " "), sentence)
         missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]

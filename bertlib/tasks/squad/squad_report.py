@@ -74,7 +74,7 @@ def write_report(path, facts, rows, answers, gold=None):
     lengths = [(len(squad_data.split_context(row.texts[1])[0]), row.details["exact_match"])
                for row in rows] if is_scored else []
     report_page.write_page(path, facts.title, [
-        _summary(rows, is_scored), report_sections.metrics_section(facts.metrics) if is_scored else "",
+        _summary(rows, is_scored), report_sections.metrics_section(facts) if is_scored else "",
         report_sections.length_section("Exact match by length of the context", lengths, "words",
                                        "exact match", counted="questions"),
         report_sections.training_sections(facts),

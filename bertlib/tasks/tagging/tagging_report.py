@@ -34,7 +34,8 @@ def write_report(path, facts, sentences, predicted):
     legend = ", ".join(f'<mark class="{status}">{text}</mark>' for status, text in _STATUSES.items())
     results.sort(key=lambda result: -result.errors)
     report_page.write_page(path, facts.title, [
-        paragraph(summary, "summary"), report_sections.metrics_section(_overall(facts.metrics)),
+        paragraph(summary, "summary"),
+        report_sections.metrics_section(facts._replace(metrics=_overall(facts.metrics))),
         *_type_sections(results, facts.metrics),
         report_sections.length_section("Sentences without an error, by length", by_length, "words",
                                        "without an error", counted="sentences"),
