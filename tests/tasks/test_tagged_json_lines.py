@@ -47,8 +47,15 @@ def test_all_bad_lines_are_listed_or_left_out(tmp_path):
     assert [line.split(":")[1] for line in str(caught.value).split("\n")[1:-1]] == ["2", "3", "4", "5"]
     bad_lines = faults.FileFaults(path, is_skipping=True)
     file = tagged_json_lines.read_tagged(path, bad_lines=bad_lines)
-    assert len(file.sentences) == len(file.objects) == 6
+    assert len(file.sentences) == len(file.lines) == 6
     assert [one.line for one in bad_lines.found] == [2, 3, 4, 5]
+
+
+def test_tags_that_contradict_the_scheme_are_reported_with_their_line(tmp_path):
+    path = write_file(tmp_path / "train.jsonl", GOOD * 2 + '{"tokens": ["a", "b"], "tags": ["O", "I-X"]}\n')
+    file = tagged_json_lines.read_tagged(path)
+    with pytest.raises(ValueError, match="train.jsonl:3: the tag I-X after O is not valid in the scheme"):
+        tagging_data.check_scheme(file, tagging_data.detect_scheme(file), "fits most of the file")
 
 
 def read(directory, text, **options):

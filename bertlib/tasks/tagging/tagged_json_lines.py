@@ -5,41 +5,27 @@ sentence:
 """
 
 import json
-from typing import NamedTuple
 
 from bertlib.data import faults, tables
 from bertlib.data.tables import RowError
 from bertlib.system import terminal
 from bertlib.tasks.tagging import tagging_data
 
-# File extensions of JSON Lines. Each extension may be followed by .gz.
-ENDINGS = tuple(ending for ending, name in tables.ENDINGS.items() if name == "jsonl")
 # A JSON object has a list of words and a list of tags. These are the possible keys of the two lists.
 WORD_KEYS, TAG_KEYS = ("tokens", "words"), ("ner_tags", "tags")
 _MISSING_TAGS = f"the tags are missing. Add a list of tags with the key {' or '.join(map(repr, TAG_KEYS))}."
 
 
-class JsonLinesFile(NamedTuple):
+class JsonLinesFile(tagging_data.ConllFile):
     """The content of a file with tagged sentences in JSON Lines.
 
-    Attributes:
-      path: str.
-      objects: list of dict, one for each sentence.
-      sentences: list of `tagging_data.Sentence`. All words of a sentence are in one line of the file, so the
-        attribute `lines` of a sentence contains this line number once for each word.
+    The attribute `lines` is a list of dict, one for each sentence. `width` is None, because JSON Lines have
+    no columns. All words of a sentence are in one line of the file, so the attribute `lines` of a
+    `tagging_data.Sentence` contains this line number once for each word.
     """
 
-    path: str
-    objects: list
-    sentences: list
-    width = None  # JSON Lines have no columns
-    # See `tagging_data.ConllFile`.
     predictions_name = "test_predictions.jsonl"
     where_predicted = 'the predicted tags in the key "predicted_tags" of each line'
-
-    @property
-    def is_tagged(self):
-        return self.sentences[0].tags is not None
 
     def add_predictions(self, predictions):
         """Returns the text of the file with two additional keys in each line. "predicted_tags" contains the
@@ -50,13 +36,8 @@ class JsonLinesFile(NamedTuple):
           predictions: list with a `tagging_data.Prediction` for each sentence.
         """
         lines = ({**row, "predicted_tags": prediction.tags, "tag_probabilities": prediction.probabilities}
-                 for row, prediction in zip(self.objects, predictions, strict=True))
+                 for row, prediction in zip(self.lines, predictions, strict=True))
         return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-
-
-def is_json_lines(path):
-    """Returns whether the name of a file has a file extension of JSON Lines."""
-    return str(path).lower().removesuffix(".gz").endswith(ENDINGS)
 
 
 def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
@@ -68,7 +49,7 @@ def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None
     Returns:
       a `JsonLinesFile` or a `tagging_data.ConllFile`.
     """
-    if is_json_lines(path):
+    if tables.is_json_lines(path):
         return read_json_lines(path, tagged is True, bad_lines)
     return tagging_data.read_conll(path, token_column, tag_column, tagged, bad_lines)
 
@@ -93,7 +74,7 @@ def read_json_lines(path, needs_tags=True, bad_lines=None):
     """
     if bad_lines is None:
         bad_lines = faults.FileFaults(str(path), is_skipping=None)
-    found, blank = JsonLinesFile(str(path), [], []), None
+    found, blank = JsonLinesFile(str(path), [], None, []), None
     with tables.open_table(path) as stream:
         for line, row in tables.Table(stream, "jsonl"):
             if isinstance(row, tables.BadRow):
@@ -112,7 +93,7 @@ def read_json_lines(path, needs_tags=True, bad_lines=None):
             except RowError as error:
                 bad_lines.add(line, error.kind, error.problem, row)
                 continue
-            found.objects.append(row)
+            found.lines.append(row)
             found.sentences.append(sentence)
     bad_lines.check(len(found.sentences))
     if not found.sentences:
@@ -146,7 +127,7 @@ def _read_sentence(line, row):
             raise RowError(line, f"{key!r} contains the word {word!r}, which is empty. Remove this word and "
                            "its tag.", "empty text")
     tag_key = _find_key(line, row, TAG_KEYS)
-    if tag_key is None or row[tag_key] is None:
+    if row.get(tag_key) is None:
         return tagging_data.Sentence(words, None, [line] * len(words))
     tags = _read_list(line, row, tag_key)
     if len(tags) != len(words):

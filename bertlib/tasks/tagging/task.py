@@ -21,7 +21,7 @@ _FILES = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
 # The file extensions of JSON Lines. A file with one of these extensions is used if --data_dir has no file in
 # CoNLL columns.
-_JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
+_JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in (".jsonl", ".json"))
 # An epoch of the sample has only six steps, so the training needs more epochs and a higher learning rate than
 # with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
