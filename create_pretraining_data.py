@@ -104,8 +104,7 @@ class TrainingInstance(object):
         return "".join(f"{name}: {' '.join(map(str, value)) if isinstance(value, list) else value}\n"
                        for name, value in vars(self).items())
 
-    def __repr__(self):
-        return self.__str__()
+    __repr__ = __str__
 
 
 def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob,
@@ -250,14 +249,8 @@ def truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng):
     tokens_b[:] = tokens_b[front_b:front_b + length_b]
 
 
-def create_int_feature(values):
-    """Returns a `tf.train.Feature` of ints."""
-    return record_files.int_feature(values)
-
-
-def create_float_feature(values):
-    """Returns a `tf.train.Feature` of floats."""
-    return record_files.float_feature(values)
+# Published names of two functions that return a `tf.train.Feature`.
+create_int_feature, create_float_feature = record_files.int_feature, record_files.float_feature
 
 
 def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq,
@@ -382,7 +375,7 @@ def main(_):
     if basic:
         recorded.update(strip_accents=basic.strip_accents,
                         keep_chinese=not basic.tokenize_chinese_chars or None)
-    flag = "vocab_file" if settings.vocab_file else "spm_model_file"
+    flag = vocabularies.given_flag(settings)
     vocabulary = {"path": files.absolute(getattr(settings, flag)), "flag": flag}
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.num_workers, recorded, cluster, vocabulary)

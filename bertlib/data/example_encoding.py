@@ -22,12 +22,14 @@ bounds: (smallest, largest) value that a reader accepts, both included; None to 
 # `bounds` for a field that contains ids. They are used if the largest valid id is not known. The upper bound
 # is the largest int32, because readers cast ids to int32.
 ANY_ID = (0, 2**31 - 1)
+# Names of the inputs of the encoder.
+ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Names of the fields that the encoder reads. The first field is the mask, which decides how batches are
 # trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
-def token_fields(shape, names=("input_ids", "input_mask", "segment_ids"), bounds=None):
+def token_fields(shape, names=ENCODER_INPUTS, bounds=None):
     """Returns the list of `Field`s with a value for each token. The values of a field whose name ends in
     "mask" are 0 and 1.
 
@@ -38,6 +40,20 @@ def token_fields(shape, names=("input_ids", "input_mask", "segment_ids"), bounds
     """
     bounds = dict.fromkeys(names, ANY_ID) | (bounds or {})
     return [Field(name, "int64", shape, (0, 1) if name.endswith("mask") else bounds[name]) for name in names]
+
+
+def model_inputs(ids, num_second=0, length=None):
+    """Returns the inputs of the encoder for a sequence, {"input_ids", "input_mask", "segment_ids": list of
+    int}.
+
+    Args:
+      ids: list of int, the ids of the tokens.
+      num_second: number of tokens in segment 1. They are the last tokens.
+      length: number of tokens to which the lists are padded with zeros; None for no padding.
+    """
+    padding = [0] * ((length or len(ids)) - len(ids))
+    return {"input_ids": ids + padding, "input_mask": [1] * len(ids) + padding,
+            "segment_ids": [0] * (len(ids) - num_second) + [1] * num_second + padding}
 
 
 def _message_class():

@@ -116,6 +116,7 @@ class Target:
       answer_separator: the text between several right answers in a table of predictions; None for the value
         of --label_separator.
       planned: name of the task in plan_memory.py, or None.
+      head_class: class of the head, such as "squad.squad_head.Span"; see `load`.
     """
 
     name = title = problem_type = architecture = fractions = planned = None
@@ -123,7 +124,7 @@ class Target:
     has_labels = is_score = is_multilabel = is_pretraining = False
     variables = optional_variables = more_settings = ()
     usual_answers = labels = size = None
-    answer_separator = None
+    answer_separator = head_class = None
 
     # --- Records
 
@@ -174,6 +175,12 @@ class Target:
         raise ValueError(f"the development set of {cls.title} cannot be read again.")
 
     # --- The model
+
+    @classmethod
+    def create_head(cls, *arguments):
+        """Returns the head, see `bertlib.tasks.head`. Its module is imported here, because it loads
+        TensorFlow."""
+        return load(cls.head_class)(*arguments)
 
     @classmethod
     def planned_model(cls):

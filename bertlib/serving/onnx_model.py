@@ -13,6 +13,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import batches
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import session
 
@@ -244,7 +245,7 @@ class Model:
             outputs = self._session.run(self._outputs, session.pad(rows, self.inputs))
         except Exception as error:
             raise ValueError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
-        return session.split(dict(zip(self._outputs, outputs)), len(rows))
+        return list(batches.split_batch(dict(zip(self._outputs, outputs))))
 
     def close(self):
         """Frees the memory of the model."""

@@ -6,6 +6,7 @@ import warnings
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import batches
 from bertlib.system import files
 from bertlib.tasks import session
 
@@ -93,7 +94,7 @@ class Model:
                 self._interpreter.set_tensor(self._places[name], array)
             self._interpreter.invoke()
             outputs = {name: self._interpreter.get_tensor(index) for name, index in self._outputs.items()}
-        return session.split(outputs, len(rows))
+        return list(batches.split_batch(outputs))
 
     def close(self):
         """Frees the memory of the model."""

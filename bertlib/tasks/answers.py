@@ -96,7 +96,6 @@ class Answers:
           names: list of str, the names of all columns.
           found: sequence of str, the names of the columns that are read.
         """
-        del names, found
 
     def complete_tags(self, tags):
         """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.

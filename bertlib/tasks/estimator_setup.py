@@ -35,9 +35,9 @@ class _Estimator(estimator.Estimator):
     """An Estimator whose out-of-memory errors say which flags to change. If the run does not train, this
     Estimator writes nothing into --output_dir."""
 
-    def __init__(self, settings, model, step, **arguments):
+    def __init__(self, settings, model, step, hooks, **arguments):
         super().__init__(model.build_model_fn(model.head), **arguments)
-        self._settings, self._model, self._step = settings, model, step
+        self._settings, self._model, self._step, self._hooks = settings, model, step, hooks
 
     def _default_checkpoint(self):
         return None  # the callers name the checkpoint of the weights; None means the starting weights
@@ -53,12 +53,11 @@ class _Estimator(estimator.Estimator):
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
         """
         max_steps = last_training_step(self._settings, max_steps)
-        profiles = self._settings.profile_steps is not None and self.config.is_chief
-        hooks = _profile_hooks(self._settings, max_steps) if profiles else []
+        hooks = self._hooks if self.config.is_chief else []
         try:
             if curve:
                 max_steps = curve.prepare(max_steps)
-                hooks += [evaluation.EvaluationHook(curve)] if self.config.is_chief else []
+                hooks = hooks + ([evaluation.EvaluationHook(curve)] if self.config.is_chief else [])
             super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=(
                 [evaluation.SavedCheckpoints(curve)] if curve else None))
             if curve:
@@ -82,7 +81,7 @@ class _Estimator(estimator.Estimator):
 
 
 def _profile_hooks(settings, num_train_steps):
-    """Returns the hooks that trace the steps of --profile_steps.
+    """Returns the hooks that trace the steps of --profile_steps; [] without this flag.
 
     Args:
       settings: a `Settings`.
@@ -91,6 +90,8 @@ def _profile_hooks(settings, num_train_steps):
     Raises:
       ValueError: the training ends before these steps, or the run does not train.
     """
+    if settings.profile_steps is None:
+        return []
     # Only a run with --profile_steps loads the profiler.
     from bertlib.estimator import profiling
     first, last = step_config.parse_steps(settings.profile_steps)
@@ -116,8 +117,7 @@ def create_estimator(settings, model, num_train_steps):
     """
     if settings.precision != "fp32":
         model_checks.check_precision(settings)
-    if settings.profile_steps is not None:
-        _profile_hooks(settings, last_training_step(settings, num_train_steps))
+    hooks = _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = training_plan.resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():
@@ -129,7 +129,7 @@ def create_estimator(settings, model, num_train_steps):
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step, stop_request=stopping.request,
         metrics_history=history)
-    created = _Estimator(settings, model, step, config=config,
+    created = _Estimator(settings, model, step, hooks, config=config,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
                          eval_batch_size=getattr(settings, "eval_batch_size", None),
                          predict_batch_size=getattr(settings, "predict_batch_size", None))

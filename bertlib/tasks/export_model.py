@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import example_encoding
 from bertlib.estimator import saved_model
 from bertlib.runs import output_files
 from bertlib.system import files
@@ -154,8 +155,8 @@ def warmup_rows(model, more, number):
     for index in range(1, number + 1):
         size = max(3, model.max_seq_length * index // number)
         words = [0, *[1] * (size - 2), 0]
-        row = {"input_ids": [start, *[unknown] * (size - 2), end], "input_mask": [1] * size,
-               "segment_ids": [0] * size, "word_mask": words, "tag_mask": words, "masked_lm_positions": [1]}
+        row = {**example_encoding.model_inputs([start, *[unknown] * (size - 2), end]),
+               "word_mask": words, "tag_mask": words, "masked_lm_positions": [1]}
         rows.append({name: row[name] for name in dict.fromkeys((*session.ENCODER_INPUTS, *more))})
     return rows
 

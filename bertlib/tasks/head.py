@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import input_pipeline
+from bertlib.data import example_encoding, input_pipeline
 from bertlib.data.batches import EXAMPLE_INDEX
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
@@ -91,14 +91,15 @@ class Head:
         return features
 
     def exported_outputs(self, model, predictions, features):
-        """Returns the outputs of an exported model, {name: tensor [B, …]}.
+        """Returns the outputs of an exported model, {name: tensor [B, …]}. By default, these are the
+        predictions.
 
         Args:
           model: a `model_directory.ModelDirectory`.
           predictions: the predictions of `build`.
           features: the result of `exported_features`.
         """
-        raise NotImplementedError
+        return predictions
 
 
 def repeat_names(names, like):
@@ -116,7 +117,7 @@ def encoder_inputs(features):
     Args:
       features: {name: tensor}.
     """
-    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [features[name] for name in example_encoding.ENCODER_INPUTS]
     if inputs[0].shape.ndims == 2:
         return inputs
     batch_size, num_sequences, length = modeling.get_shape_list(inputs[0], expected_rank=3)
@@ -167,11 +168,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         # each prediction to its example.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", EXAMPLE_INDEX)
                    if name in features}
-        predictions = {**outputs.predictions, **numbers}
-        if mode == estimator.ModeKeys.EVAL:
-            return estimator.EstimatorSpec(mode, predictions, loss=outputs.loss, scaffold=scaffold,
-                                           eval_metrics=outputs.metrics)
-        return estimator.EstimatorSpec(mode, predictions, scaffold=scaffold)
+        return estimator.EstimatorSpec(mode, {**outputs.predictions, **numbers}, loss=outputs.loss,
+                                       scaffold=scaffold, eval_metrics=outputs.metrics)
 
     return model_fn
 
@@ -199,12 +197,26 @@ def token_logits(sequence, size, prefix=""):
       float [B, F, N].
     """
     batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
-    weights = tf.get_variable(f"{prefix}output_weights", [size, width],
-                              initializer=modeling.create_initializer(0.02))
-    bias = tf.get_variable(f"{prefix}output_bias", [size], initializer=tf.zeros_initializer())
-    rows = tf.reshape(sequence, [batch_size * length, width])
-    logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
+    logits = linear(tf.reshape(sequence, [batch_size * length, width]), size, prefix)
     return tf.reshape(logits, [batch_size, length, size])
+
+
+def linear(rows, size, prefix="", initializer_range=0.02):
+    """Applies the linear layer of a head, whose variables are <prefix>output_weights and <prefix>output_bias.
+
+    Args:
+      rows: float [rows, W].
+      size: N, the number of outputs for each row.
+      prefix: prefix of the variables' names.
+      initializer_range: standard deviation of the initial weights.
+
+    Returns:
+      float [rows, N].
+    """
+    weights = tf.get_variable(f"{prefix}output_weights", [size, rows.shape.as_list()[-1]],
+                              initializer=modeling.create_initializer(initializer_range))
+    bias = tf.get_variable(f"{prefix}output_bias", [size], initializer=tf.zeros_initializer())
+    return tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
 
 
 def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(), batch_totals=(),

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import hub_module
+from bertlib.data.example_encoding import ENCODER_INPUTS
 
-_INPUTS = ("input_ids", "input_mask", "segment_ids")
 _POOLED, _SEQUENCE = "pooled_output", "sequence_output"
 _TOKENS, _TOKENIZATION_INFO = "tokens", "tokenization_info"
 _TRAIN = frozenset(["train"])
@@ -39,7 +39,7 @@ class HubEncoder(object):
           input_ids, input_mask, segment_ids: int32 [B, F].
         """
         module = hub_module.Module(spec, trainable=True, tags=_TRAIN if is_training else None)
-        self._outputs = module.apply(_TOKENS, dict(zip(_INPUTS, (input_ids, input_mask, segment_ids))))
+        self._outputs = module.apply(_TOKENS, dict(zip(ENCODER_INPUTS, (input_ids, input_mask, segment_ids))))
 
     def get_pooled_output(self):
         """Returns the pooled output, float32 [B, W]."""
@@ -82,7 +82,7 @@ def describe_encoder(spec, training):
       ValueError: the module is not an encoder, or it cannot be trained.
     """
     _check_signature(spec)
-    length = tf.TensorShape(spec.signature(_TOKENS).inputs[_INPUTS[0]].tensor_shape)
+    length = tf.TensorShape(spec.signature(_TOKENS).inputs[ENCODER_INPUTS[0]].tensor_shape)
     length = length.as_list()[1] if length.rank == 2 else None
     with tf.Graph().as_default():
         ids = tf.placeholder(tf.int32, [None, length])
@@ -109,7 +109,7 @@ def _check_signature(spec):
                          f"BERT: it has no signature {_TOKENS!r}. Its signatures: "
                          f"{', '.join(sorted(signatures)) or 'none'}.")
     inputs, outputs = set(signatures[_TOKENS].inputs), set(signatures[_TOKENS].outputs)
-    for kind, fits, actual, expected in (("inputs", inputs == set(_INPUTS), inputs, _INPUTS),
+    for kind, fits, actual, expected in (("inputs", inputs == set(ENCODER_INPUTS), inputs, ENCODER_INPUTS),
                                          ("outputs", _POOLED in outputs, outputs, (_POOLED,))):
         if not fits:
             raise ValueError(f"The hub module {spec.directory} is not an encoder like the published modules "

@@ -192,8 +192,7 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     if not settings.do_train:
         return
     last_step = last_training_step(settings, num_train_steps)
-    existing = (checkpoint_files.list_training_checkpoints(settings.output_dir)
-                if files.is_directory(settings.output_dir) else [])
+    existing = checkpoint_files.list_training_checkpoints(settings.output_dir)
     newest, start = settings.directory.newest, settings.directory.step or 0
     if start >= last_step:
         return

@@ -14,7 +14,7 @@ from bertlib.system import files
 
 class Results:
     """Base class of the results: evaluates and predicts the splits of a task. A subclass has the methods
-    `predict` (or `scores`) and `write`. For the methods, see those of `task.Task` with the same names.
+    `predict` and `write`. For the methods, see those of `task.Task` with the same names.
 
     Attributes:
       task: the `task.Task`.
@@ -23,9 +23,6 @@ class Results:
 
     def __init__(self, task):
         self.task, self.settings, self.data, self.target = task, task.settings, task.data, task.target
-
-    def scores(self, split, inference):
-        return self.predict(split, inference)[1]
 
     def assist(self, split, inference):
         for _ in inference.rows():
@@ -97,7 +94,9 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
         facts = facts._replace(
             curve=learning_curve.points(learning_curve.read_rows(trained.path), task.shown,
                                         task.full_score),
-            losses=_read_losses(trained), record=trained.record)
+            losses=[(row["step"], row["loss"]) for row in trained.history.read()
+                    if "evaluation" not in row and isinstance(row.get("loss"), float)],
+            record=trained.record)
     path = os.path.join(settings.results_dir, file_name)
     try:
         write(path, facts, *contents)
@@ -106,10 +105,3 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
                         "code is 0. The reason: %s", path, error)
     else:
         logging.info("Report for a browser: %s.", path)
-
-
-def _read_losses(directory):
-    """Returns a list of (step, loss), the losses in the history of the training."""
-    rows = directory.history.read()
-    return [(row["step"], row["loss"]) for row in rows
-            if "evaluation" not in row and isinstance(row.get("loss"), float)]

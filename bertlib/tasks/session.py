@@ -6,13 +6,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.data import batches
+from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
 import modeling
-
-# Names of the encoder's inputs. A head may need more inputs; see `extra_inputs` of `LoadedModel`.
-ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def create_inputs(names):
@@ -25,9 +24,15 @@ def with_weights(checkpoint):
     """Returns a context manager that yields a session of the current graph, with the weights of a checkpoint.
     The session uses no GPU, because an export computes nothing, and another process may use the GPU."""
     with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as weights:
-        weights.run(tf.global_variables_initializer())
-        checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())(None, weights)
+        _load_weights(weights, checkpoint)
         yield weights
+
+
+def _load_weights(session, checkpoint):
+    """Initializes the variables of the current graph, and loads the weights of a checkpoint."""
+    # `tf.train.Scaffold` could do this too, but it writes a message to the log of the calling program.
+    session.run(tf.global_variables_initializer())
+    checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())(None, session)
 
 
 def build(head, bert_config, inputs, step=None):
@@ -96,18 +101,11 @@ class LoadedModel:
             self._feeds = create_inputs((*ENCODER_INPUTS, *extra_inputs))
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
-            # `tf.train.Scaffold` could load the weights too, but it writes a message to the log of the
-            # calling program.
-            load_weights = checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())
-            initialize = tf.global_variables_initializer()
+            self._session = tf.Session(graph=graph)
+            _load_weights(self._session, checkpoint)
             # This op must run after the weights are loaded, because it converts the loaded weights and stores
             # the result in local variables.
-            initialize_local = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
-            self._session = tf.Session(graph=graph)
-            with self._session.as_default():
-                self._session.run(initialize)
-                load_weights(None, self._session)
-                self._session.run(initialize_local)
+            self._session.run(tf.group(tf.local_variables_initializer(), tf.tables_initializer()))
             graph.finalize()
 
     def __call__(self, rows):
@@ -130,7 +128,7 @@ class LoadedModel:
                                         {self._feeds[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory. Lower --batch_size.") from error
-        return split(outputs, len(rows))
+        return list(batches.split_batch(outputs))
 
     def close(self):
         """Frees the memory of the session."""
@@ -152,8 +150,3 @@ def pad(rows, names):
         for row, values in zip(arrays[name], lists):
             row[:len(values)] = values
     return arrays
-
-
-def split(outputs, size):
-    """Splits the outputs of a batch, {name: array [B, …]}, into one dict for each of its `size` rows."""
-    return [{name: values[index] for name, values in outputs.items()} for index in range(size)]

@@ -25,10 +25,9 @@ def needed(settings):
     return [split for split, phase in _PHASES.items() if getattr(settings, phase)]
 
 
-def list_files(settings):
-    """Returns the files of the splits, as {flag: list of paths}."""
-    paths = {f"{split}_file": getattr(settings, f"{split}_file") for split in _PHASES}
-    return {flag: [path] for flag, path in paths.items() if path}
+def list_files(settings, flags=("train_file", "dev_file", "test_file")):
+    """Returns the files that some flags name, as {flag: list of paths}."""
+    return {flag: [path] for flag in flags if (path := getattr(settings, flag))}
 
 
 def resolve(settings, sample, sample_defaults, names):
@@ -85,15 +84,19 @@ def find_split_file(directory, split, *groups):
                             f"--{split}_file.")
 
 
-def describe(settings, count_dev_examples):
+def describe(settings, count_dev_examples, train=None, dev=None):
     """Returns the arguments of `run_record.describe` for the data.
 
     Args:
       settings: a `Settings`.
-      count_dev_examples: function without arguments that returns the number of examples of --dev_file.
+      count_dev_examples: function without arguments that returns the number of examples that an evaluation
+        reads.
+      train, dev: lists of the paths of both splits; by default, --train_file and --dev_file.
     """
-    return {"train_data": fingerprints.hash_files([settings.train_file]) if settings.do_train else None,
-            "dev_data": run_record.describe_dev_files(settings, [settings.dev_file], count_dev_examples)}
+    return {"train_data": fingerprints.hash_files(train or [settings.train_file]) if settings.do_train
+            else None,
+            "dev_data": run_record.describe_dev_files(settings, dev or [settings.dev_file],
+                                                      count_dev_examples)}
 
 
 # --- Examples --------------------------------------------------------------------------------------------

@@ -156,9 +156,9 @@ class Task(abc.ABC):
         """Returns the `head_labels.Head` that the model needs."""
         return head_labels.Head(self.target.name, self.target.labels, self.target.size)
 
-    @abc.abstractmethod
     def create_head(self):
         """Returns the head, a `bertlib.tasks.head.Head`."""
+        return self.target.create_head()
 
     def head_for_training(self):
         """Returns the head whose loss is trained."""
@@ -266,8 +266,8 @@ class TaskWithResults(Task):
         """The `results.Results` of the run."""
         return targets.load(self.results_class)(self)
 
-    def scores(self, split, inference):
-        return self.results.scores(split, inference)
+    def predict(self, split, inference):
+        return self.results.predict(split, inference)
 
     def assist(self, split, inference):
         self.results.assist(split, inference)

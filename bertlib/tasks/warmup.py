@@ -11,7 +11,7 @@ this module encodes the messages byte by byte. Only these fields are needed:
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import record_files
+from bertlib.data import example_encoding, record_files
 
 FILE = "tf_serving_warmup_requests"
 # TensorFlow Serving accepts at most this number of warm-up requests.
@@ -32,10 +32,6 @@ def _varint(number):
     return bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
 
 
-def _entry(name, tensor):
-    return _field(1, name.encode()) + _field(2, tensor.SerializeToString(deterministic=True))
-
-
 def prediction_log(signature, tensors):
     """Returns a serialized PredictionLog.
 
@@ -43,16 +39,17 @@ def prediction_log(signature, tensors):
       signature: name of the signature.
       tensors: {name of an input: `tf.TensorProto`}.
     """
-    inputs = b"".join(_field(2, _entry(name, tensor)) for name, tensor in sorted(tensors.items()))
+    inputs = b"".join(_field(2, _field(1, name.encode())
+                             + _field(2, tensor.SerializeToString(deterministic=True)))
+                      for name, tensor in sorted(tensors.items()))
     request = _field(1, _field(3, signature.encode())) + inputs
     return _field(6, _field(1, request))
 
 
 def example(row):
     """Returns a serialized `tf.train.Example` of {name: list of int}."""
-    features = {name: record_files.int_feature(values) for name, values in row.items()}
-    message = tf.train.Example(features=tf.train.Features(feature=features))
-    return message.SerializeToString(deterministic=True)
+    fields = [example_encoding.Field(name, "int64", (len(values),)) for name, values in row.items()]
+    return example_encoding.encode_example(fields, row)
 
 
 def write(path, signatures, requests):

@@ -8,27 +8,20 @@ from bertlib.tasks import answers
 from bertlib.tasks.classification import choice_data, choice_metrics
 
 
-def create_head(num_choices=1):
-    """Returns the `choice_head.Choice`. The head is imported when a graph is built."""
-    # This module loads no TensorFlow.
-    from bertlib.tasks.classification import choice_head
-    return choice_head.Choice(num_choices)
-
-
 class Endings(targets.Target):
     """The target of models that choose one of several endings."""
 
     name = usual_answers = "multiple_choice"
     title, planned = "multiple choice", "swag"
     variables = ("cls/multiple_choice/output_weights",)
-    architecture = "BertForMultipleChoice"
+    architecture, head_class = "BertForMultipleChoice", "classification.choice_head.Choice"
     fractions = "eval_accuracy"
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
                                      most=choice_data.MAX_CHOICES),)
 
     @classmethod
     def planned_model(cls):
-        return create_head(choice_data.SWAG_CHOICES), choice_data.feature_fields
+        return cls.create_head(choice_data.SWAG_CHOICES), choice_data.feature_fields
 
     @classmethod
     def score_table(cls, table):
@@ -52,7 +45,7 @@ class ChosenEnding(answers.Answers):
 
     @property
     def head(self):
-        return create_head()
+        return Endings.create_head()
 
     def windows(self, *texts, **by_name):
         names = self.fields[:len(texts)]

@@ -85,7 +85,7 @@ class MultipleChoice(task.TaskWithResults):
     target = choice_target.Endings
 
     def create_head(self):
-        return choice_target.create_head(choice_data.count_endings(self._first_file))
+        return self.target.create_head(choice_data.count_endings(self._first_file))
 
     def fields(self, seq_length, split="train"):
         return choice_data.feature_fields(seq_length, choice_data.count_endings(

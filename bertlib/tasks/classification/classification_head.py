@@ -123,7 +123,7 @@ class MultilabelClassifier(TextHead):
         self.num_outputs = num_labels
 
     def apply(self, output, labels, is_training):
-        logits = linear(output, self.num_outputs)
+        logits = head.linear(output, self.num_outputs)
         with tf.variable_scope("loss"):
             probabilities = tf.nn.sigmoid(logits)
             if labels is None:
@@ -147,7 +147,7 @@ class Regressor(TextHead):
     num_outputs, output = 1, "scores"
 
     def apply(self, output, labels, is_training):
-        scores = tf.squeeze(linear(output, 1), axis=-1)
+        scores = tf.squeeze(head.linear(output, 1), axis=-1)
         with tf.variable_scope("loss"):
             if labels is None:
                 return None, None, scores
@@ -198,21 +198,13 @@ def classify(output, labels, num_labels):
     Returns:
       four tensors, see `create_model`. If labels is None, the first two values are None.
     """
-    logits = linear(output, num_labels)
+    logits = head.linear(output, num_labels)
     with tf.variable_scope("loss"):
         if labels is None:
             return None, None, logits, tf.nn.softmax(logits)
         log_probabilities = tf.nn.log_softmax(logits)
         per_example_loss = -tf.reduce_sum(tf.one_hot(labels, depth=num_labels) * log_probabilities, axis=-1)
         return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
-
-
-def linear(output, size):
-    """Builds a linear layer on the result of `head_input`, [B, W]. Returns the logits [B, size]."""
-    weights = tf.get_variable("output_weights", [size, output.shape.as_list()[-1]],
-                              initializer=modeling.create_initializer(0.02))
-    bias = tf.get_variable("output_bias", [size], initializer=tf.zeros_initializer())
-    return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
 
 
 def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,

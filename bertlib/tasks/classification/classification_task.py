@@ -132,9 +132,6 @@ class Classification(task.TaskWithResults):
     def target(self):
         return self.source.target
 
-    def create_head(self):
-        return self.target.create_head()
-
     def head_for_training(self):
         """Returns the head for the training. The loss of this head uses --class_weights and
         --label_smoothing."""

@@ -175,18 +175,15 @@ class _Converter:
     def _features(self, first, second, label_id, num_tokens):
         """Returns the `InputFeatures` of two lists of tokens: the tokens of segment 0 and the tokens of
         segment 1."""
-        sequences = make_sequences(first, second, self._tokenizer)
-        padding = [0] * (self._length - len(sequences["input_ids"]))
-        return InputFeatures(**{name: values + padding for name, values in sequences.items()},
+        return InputFeatures(**make_sequences(first, second, self._tokenizer, self._length),
                              label_id=label_id, num_tokens=num_tokens)
 
 
-def make_sequences(first, second, tokenizer):
-    """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str:
-    {"input_ids", "input_mask", "segment_ids": list of int}, without padding."""
+def make_sequences(first, second, tokenizer, length=None):
+    """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str. For
+    `length` and the result, see `example_encoding.model_inputs`."""
     ids = list(tokenizer.convert_tokens_to_ids(first + second))
-    return {"input_ids": ids, "input_mask": [1] * len(ids),
-            "segment_ids": [0] * len(first) + [1] * len(second)}
+    return example_encoding.model_inputs(ids, len(second), length)
 
 
 def make_windows(example, max_seq_length, tokenizer, doc_stride=0):

@@ -81,9 +81,8 @@ def generate_features(examples, seq_length, tokenizer):
         tokens_b = list(tokenizer.tokenize(example.text_b or ""))
         _truncate_seq_pair(tokens_a, tokens_b, seq_length - (3 if tokens_b else 2))
         first, second = ["[CLS]", *tokens_a, "[SEP]"], [*tokens_b, "[SEP]"] if tokens_b else []
-        padding = [0] * (seq_length - len(first) - len(second))
-        yield InputFeatures(example.unique_id, first + second, *(
-            values + padding for values in make_sequences(first, second, tokenizer).values()))
+        yield InputFeatures(example.unique_id, first + second,
+                            *make_sequences(first, second, tokenizer, seq_length).values())
 
 
 def arrays_of(features, seq_length):

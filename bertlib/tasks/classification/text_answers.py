@@ -1,5 +1,6 @@
 """How models for texts answer: with a label, a score, any number of labels, or a vector."""
 
+from bertlib.runs import targets
 from bertlib.tasks import answers, window_pooling
 from bertlib.tasks.classification import classifier_features
 
@@ -119,6 +120,4 @@ class Vectors(Texts):
 
     @property
     def head(self):
-        # This module loads no TensorFlow.
-        from bertlib.tasks.classification import feature_extraction
-        return feature_extraction.Vectors()
+        return targets.load("classification.feature_extraction.Vectors")()

@@ -50,6 +50,7 @@ def _beam():
             # the command uses Beam.
             import apache_beam
             import apache_beam.options.pipeline_options
+            import apache_beam.runners.runner
     except ImportError as error:
         raise ImportError("Runners of Apache Beam need the package apache-beam, which cannot be imported "
                           f"({error}). Install it with `pip install -r requirements-beam.txt`.") from error
@@ -89,10 +90,7 @@ class Cluster:
         self._check_options(takes_unknown=hasattr(instance, "create_job_service"))
 
     def _runner(self):
-        # The import is here and not at the top, because loading Apache Beam takes about one second.
-        from apache_beam.runners import runner
-
-        return runner.create_runner(self._name)
+        return self._beam.runners.runner.create_runner(self._name)
 
     def _check_options(self, takes_unknown):
         """Raises a ValueError if an option is not valid.
@@ -142,12 +140,12 @@ class Cluster:
                     | "Spread files" >> self._beam.Reshuffle()
                     | "Survey" >> self._beam.Map(_survey_file, tokenizer))
 
-        surveys = {}
-        for index, counts, problem in sorted(self._results(build, output_file)):
+        surveys = []
+        for _, counts, problem in sorted(self._results(build, output_file)):
             if problem:
                 raise OSError(problem)
-            surveys[index] = corpus.Survey(*counts)
-        return [surveys[index] for index in range(len(input_files))]
+            surveys.append(corpus.Survey(*counts))
+        return surveys
 
     def make_blocks(self, input_files, documents, tokenizer, make_block, size, output_file):
         """Makes all records on the workers. Yields (records, {name: count}) for each block, in their order.
@@ -176,9 +174,8 @@ class Cluster:
                     | "Blocks" >> beam.GroupByKey()
                     | "Make records" >> beam.Map(_write_block, make_block, output_file))
 
-        with contextlib.ExitStack() as stack:
-            results = self._results(build, output_file)
-            stack.callback(_remove_temporary_files, output_file)
+        results = self._results(build, output_file)
+        try:
             read = sum(statistics["documents"] for _, _, statistics in results)
             if (read, len(results)) != (ends[-1], blocks):
                 raise ChildProcessError(f"The pipeline lost documents: it read {read} of {ends[-1]} "
@@ -186,6 +183,8 @@ class Cluster:
                                         "command again.")
             for _, path, statistics in sorted(results):
                 yield record_files.read_records(path), statistics
+        finally:
+            _remove_temporary_files(output_file)
 
     def _results(self, build, output_file):
         """Runs a pipeline. Returns a list of the elements in the last collection of the pipeline.
@@ -271,30 +270,23 @@ def _survey_file(indexed, tokenizer):
 
 
 def _parts_of_file(file, tokenizer, size, blocks):
-    """Yields the parts of a file, see `parts_of_blocks`. `file` is (path, index of its first document, index
-    after its last document)."""
-    path, first, end = file
-    return parts_of_blocks(path, corpus.read_documents(path, tokenizer), first, end, size, blocks)
-
-
-def parts_of_blocks(path, documents, first, end, size, blocks):
     """Divides the documents of a file among blocks. For each block that contains documents of the file,
     yields (index of the block, (index of the first of these documents, list of these documents)).
 
     The blocks are the same as those that `corpus.make_blocks` makes from the documents of all files.
 
     Args:
-      path: path of the file, for error messages.
-      documents: iterator over the documents of the file.
-      first, end: index of the file's first document, and the index after its last document. The indices count
-        the documents of all files.
+      file: (path, index of the file's first document, index after its last document). The indices count the
+        documents of all files.
+      tokenizer: see `corpus.read_documents`.
       size: number of documents in a block.
       blocks: number of blocks.
 
     Raises:
-      ValueError: the number of documents in the file is not `end - first`.
+      ValueError: the file has another number of documents than its indices say.
     """
-    position = first
+    path, first, end = file
+    documents, position = corpus.read_documents(path, tokenizer), first
     while position < end:
         block = min(position // size, blocks - 1)  # the last block may have size + 1 documents
         stop = end if block == blocks - 1 else min(end, (block + 1) * size)
@@ -313,7 +305,7 @@ def _write_block(grouped, make_block, output_file):
     of the file, statistics].
 
     Args:
-      grouped: (block, list of the parts that `parts_of_blocks` yields for this block).
+      grouped: (block, list of the parts that `_parts_of_file` yields for this block).
       make_block, output_file: see `Cluster.make_blocks`.
     """
     block, parts = grouped

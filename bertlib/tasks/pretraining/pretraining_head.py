@@ -98,7 +98,6 @@ class MaskedWords(head.Head):
         return {name: shape for name, shape in head_shapes(bert_config).items() if "/predictions/" in name}
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del mode, micro_batches
         positions = features["masked_lm_positions"]
         logits = masked_lm_logits(bert_config, model.get_sequence_output(), model.get_embedding_table(),
                                   positions, model.kernels)
@@ -196,10 +195,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
       three values: the mean loss, a scalar; the loss of each example, [B]; and the log probabilities, [B, 2].
     """
     with tf.variable_scope("cls/seq_relationship"):
-        weights = tf.get_variable("output_weights", [2, bert_config.hidden_size],
-                                  initializer=modeling.create_initializer(bert_config.initializer_range))
-        bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
-        logits = tf.nn.bias_add(tf.matmul(input_tensor, weights, transpose_b=True), bias)
+        logits = head.linear(input_tensor, 2, initializer_range=bert_config.initializer_range)
         per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.reshape(labels, [-1]), logits=logits)
         return tf.reduce_mean(per_example_loss), per_example_loss, tf.nn.log_softmax(logits)

@@ -10,15 +10,16 @@ from bertlib.tasks import results
 class PretrainingResults(results.Results):
     """The results of a `task.Pretraining`."""
 
-    def assist(self, split, inference):
-        self.scores(split, inference)
-
-    def scores(self, split, inference):
-        return inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
+    def predict(self, split, inference):
+        """Returns (None, metrics). The predictions would need too much memory."""
+        return None, inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
             evaluate, vocab_size=self.task.config.vocab_size))
 
+    # All replicas take part in an evaluation.
+    assist = predict
+
     def write(self, split, inference):
-        metrics = self.scores(split, inference)
+        _, metrics = self.predict(split, inference)
         results.write_metrics(self.settings, "dev", "eval_results", metrics)
 
 

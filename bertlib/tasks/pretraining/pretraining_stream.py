@@ -40,7 +40,7 @@ class _BlockMaker:
     """
 
     def __init__(self, tokenizer, recipe):
-        self._arguments = tokenizer, recipe
+        self._tokenizer, self._recipe = tokenizer, recipe
         self._to_ids = tokenizer.convert_tokens_to_ids
         words, continues = list(tokenizer.vocab), pretraining_data.continuation_function(tokenizer)
         self._word_ids = np.array(self._to_ids(words), np.int32)
@@ -52,14 +52,11 @@ class _BlockMaker:
             self._continues[self._word_ids] = list(map(continues, words))
         self._fields = pretraining_data.feature_fields(recipe.max_seq_length, recipe.max_predictions_per_seq)
 
-    def __reduce__(self):
-        return _BlockMaker, self._arguments
-
     def __call__(self, block):
         """Returns (records, statistics). The argument `block` is a pair: the index of the block, and its
         documents."""
         index, texts = block
-        recipe = self._arguments[1]
+        recipe = self._recipe
         rng = random.Random(f"{recipe.random_seed}/{index}")
         tokens, documents = self._tokenize(texts)
         rng.shuffle(documents)
@@ -87,7 +84,7 @@ class _BlockMaker:
             documents.append([])
             for sentence in text:
                 start = len(ids)
-                ids += self._to_ids(self._arguments[0].tokenize(sentence))
+                ids += self._to_ids(self._tokenizer.tokenize(sentence))
                 documents[-1].append(range(start, len(ids)))
         return np.array(ids, np.int32), documents
 
@@ -98,7 +95,7 @@ class _BlockMaker:
         the index after its last token. The two texts of a pair may be longer than an instance allows. In this
         case, `_truncate` shortens them later.
         """
-        recipe = self._arguments[1]
+        recipe = self._recipe
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
                 for texts in pretraining_data.full_sentences(documents, recipe.max_seq_length - 2,
@@ -119,7 +116,7 @@ class _BlockMaker:
           rng: a `random.Random`.
           statistics: collections.Counter.
         """
-        recipe = self._arguments[1]
+        recipe = self._recipe
         batch, is_random_next = zip(*batch)
         texts = np.array([len(spans) // 2 for spans in batch])
         spans = np.array(list(itertools.chain.from_iterable(batch))).reshape(-1, 2)
@@ -173,7 +170,7 @@ class _BlockMaker:
           totals: int [instances], the number of tokens of each instance.
           rng: a `random.Random`.
         """
-        recipe = self._arguments[1]
+        recipe = self._recipe
         wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
                             recipe.max_predictions_per_seq)
         candidates = present & ~self._is_special[ids]
@@ -245,13 +242,11 @@ class OtherRunError(ValueError):
     """The error for output files that belong to a run with other settings, another text or other files.
 
     Attributes:
-      path: the first output file.
       changes: text that describes the differences between the two runs.
     """
 
     def __init__(self, path, changes, advice):
         super().__init__(f"{path} is the complete or unfinished output of another run: {changes}. {advice}")
-        self.path = path
         self.changes = changes
 
 
@@ -395,27 +390,27 @@ class _Output:
             the output depends.
           vocabulary: a dict that is added to the manifest, or None; see `write_training_data`.
         """
-        self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
+        self._paths, self._partial = paths, list(map(record_manifests.partial_path, paths))
+        added = {"vocabulary": vocabulary} if vocabulary else {}
         self._manifest_path = files.path_beside(paths[0], record_manifests.SUFFIX)
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
-                          "sizes": [0] * len(paths), "statistics": {}}
+                          "sizes": [0] * len(paths), "statistics": {}, **added}
         if files.exists(self._manifest_path):
             stored = self._read_manifest()
             self._check_same(stored)
             complete = stored["blocks_done"] == stored["blocks"]
-            if all(_has_bytes(path, size, complete) for path, size in zip(paths, stored["sizes"])):
-                self._manifest = {**stored, **self._vocabulary}
+            if all(_has_bytes(*sizes, complete) for sizes in zip(paths, self._partial, stored["sizes"])):
+                self._manifest = {**stored, **added}
                 logging.info("%s: %d of %d blocks are already written.", self._manifest_path, self.done,
                              stored["blocks"])
-                for path, size in zip(paths, stored["sizes"]):
-                    if files.exists(record_manifests.partial_path(path)) and not files.is_remote(path):
-                        os.truncate(record_manifests.partial_path(path), size)
+                for partial, size in zip(self._partial, stored["sizes"]):
+                    if files.exists(partial) and not files.is_remote(partial):
+                        os.truncate(partial, size)
                 return
             logging.warning("The output files differ from the description in %s. They are written again from "
                             "the beginning.", self._manifest_path)
-        self._manifest.update(self._vocabulary)
-        for path in paths:
-            with files.open_file(record_manifests.partial_path(path), "wb"):
+        for partial in self._partial:
+            with files.open_file(partial, "wb"):
                 pass
 
     @property
@@ -459,9 +454,9 @@ class _Output:
         """Adds the records of the next block."""
         total = collections.Counter(self._manifest["statistics"])
         first, sizes = total["instances"], []
-        for index, path in enumerate(self._paths):
+        for index, (path, partial) in enumerate(zip(self._paths, self._partial)):
             with files.translate_disk_errors(path):
-                sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
+                sizes.append(_append(partial, records[(index - first) % len(self._paths)::len(self._paths)]))
         total.update(statistics)
         self._write_manifest(self.done + 1, sizes, total)
 
@@ -472,15 +467,14 @@ class _Output:
           blocks: iterable of (records, statistics), one for each block.
         """
         total = collections.Counter()
-        partial = [record_manifests.partial_path(path) for path in self._paths]
         with files.translate_disk_errors(self._paths[0]), contextlib.ExitStack() as stack:
             writers = itertools.cycle([stack.enter_context(record_files.open_writer(path))
-                                       for path in partial])
+                                       for path in self._partial])
             for records, statistics in blocks:
                 total.update(statistics)
                 for record, writer in zip(records, writers):
                     writer.write(record)
-        self._write_manifest(self._manifest["blocks"], list(map(files.size, partial)), total)
+        self._write_manifest(self._manifest["blocks"], list(map(files.size, self._partial)), total)
 
     def _write_manifest(self, blocks_done, sizes, statistics):
         self._manifest.update(blocks_done=blocks_done, sizes=sizes, statistics=dict(statistics))
@@ -489,9 +483,9 @@ class _Output:
     def finish(self):
         """Gives the output files their final names; returns the manifest. Warns about files without a
         record."""
-        for path in self._paths:
-            if files.exists(record_manifests.partial_path(path)):
-                files.move(record_manifests.partial_path(path), files.resolve_links(path))
+        for path, partial in zip(self._paths, self._partial):
+            if files.exists(partial):
+                files.move(partial, files.resolve_links(path))
         filled = sum(size > 0 for size in self._manifest["sizes"])
         if filled < len(self._paths):
             logging.warning("%d of the %d output files are empty, because the number of instances is only "
@@ -500,17 +494,16 @@ class _Output:
         return self._manifest
 
 
-def _append(path, records):
-    """Appends serialized records to the partial file of `path`. Returns the new size of the partial file in
-    bytes."""
-    block = _block_path(path)
+def _append(partial, records):
+    """Appends serialized records to a partial file. Returns its new size in bytes."""
+    block = _block_path(partial)
     try:
         # TensorFlow's writer of records cannot append to a file. So the records are written to a separate
         # file, which is then appended to the partial file.
         with record_files.open_writer(block) as writer:
             for record in records:
                 writer.write(record)
-        with open(block, "rb") as source, open(record_manifests.partial_path(path), "ab") as target:
+        with open(block, "rb") as source, open(partial, "ab") as target:
             shutil.copyfileobj(source, target)
             return target.tell()
     finally:
@@ -518,31 +511,31 @@ def _append(path, records):
             os.remove(block)
 
 
-def _block_path(path):
+def _block_path(partial):
     """Returns the path of the file with the records of the current block; see `_append`."""
-    return files.path_beside(record_manifests.partial_path(path), ".block")
+    return files.path_beside(partial, ".block")
 
 
 def list_written_files(output_files):
     """Returns the paths of the files that `write_training_data` writes: the output files, the file with the
     current block of each of them, and the manifest. Partial files are not in the list."""
-    return [*output_files, *map(_block_path, output_files),
+    return [*output_files, *map(_block_path, map(record_manifests.partial_path, output_files)),
             files.path_beside(output_files[0], record_manifests.SUFFIX)]
 
 
-def _has_bytes(path, size, complete):
+def _has_bytes(path, partial, size, complete):
     """Returns whether an output file contains all bytes that the manifest records for it.
 
-    If the output file has a partial file, the partial file must have at least `size` bytes. Otherwise,
+    If the partial file exists, it must have at least `size` bytes. Otherwise,
     `complete` must be true, and the output file itself must have exactly `size` bytes.
 
     Args:
-      path: the output file.
+      path, partial: the output file, and its partial file.
       size: size of the file in the manifest, in bytes.
       complete: whether the manifest says that all blocks are written.
     """
-    if files.exists(record_manifests.partial_path(path)):
-        return files.size(record_manifests.partial_path(path)) >= size
+    if files.exists(partial):
+        return files.size(partial) >= size
     return complete and files.exists(path) and files.size(path) == size
 
 

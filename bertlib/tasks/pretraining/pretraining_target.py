@@ -1,5 +1,6 @@
 """What a pre-training predicts: masked tokens and the next sentence. And how a pre-trained model answers."""
 
+from bertlib.data import example_encoding
 from bertlib.runs import targets
 from bertlib.tasks import answers
 
@@ -13,6 +14,7 @@ class MaskedTokens(targets.Target):
     name, usual_answers = "pre-training", "masked_words"
     title, is_pretraining = "pre-training", True
     variables = ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")
+    head_class = "pretraining.pretraining_head.Pretraining"
     fractions = "(masked_lm|next_sentence)_(accuracy|baseline)"
 
 
@@ -23,35 +25,29 @@ class MaskedWords(answers.Answers):
     fields, extra_inputs = ("text",), ("masked_lm_positions",)
     sample = {"text": "The cat sees a [MASK]."}
 
-    def __init__(self, model):
-        super().__init__(model)
-        self._tokenizer, self._length = model.tokenizer, model.max_seq_length
-
     @property
     def head(self):
-        # The head is imported when a graph is built. This module loads no TensorFlow.
-        from bertlib.tasks.pretraining import pretraining_head
-        return pretraining_head.MaskedWords(_NUM_WORDS, self._tokenizer.inv_vocab)
+        return targets.load("pretraining.pretraining_head.MaskedWords")(
+            _NUM_WORDS, self._model.tokenizer.inv_vocab)
 
     def windows(self, text):
-        parts = answers.text("text", text).split(_MASK)
-        tokens = ["[CLS]"]
+        parts, tokenizer = answers.text("text", text).split(_MASK), self._model.tokenizer
+        tokens, length = ["[CLS]"], self._model.max_seq_length
         for index, part in enumerate(parts):
             tokens += [_MASK] if index else []
-            tokens += self._tokenizer.tokenize(part)
-        tokens = [*tokens[:self._length - 1], "[SEP]"]
+            tokens += tokenizer.tokenize(part)
+        tokens = [*tokens[:length - 1], "[SEP]"]
         positions = [place for place, token in enumerate(tokens) if token == _MASK]
         if len(positions) < len(parts) - 1 or len(parts) == 1:
             raise ValueError(f"text has no {_MASK}." if len(parts) == 1 else
-                             f"text has a {_MASK} beyond the {self._length} tokens that the model reads.")
-        ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
-        return [{"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": [0] * len(ids),
-                 "masked_lm_positions": positions}], len(positions)
+                             f"text has a {_MASK} beyond the {length} tokens that the model reads.")
+        ids = list(tokenizer.convert_tokens_to_ids(tokens))
+        return [{**example_encoding.model_inputs(ids), "masked_lm_positions": positions}], len(positions)
 
     def postprocess(self, outputs, details):
         num_masks = details
         ids, probabilities = (outputs[0][name][:num_masks] for name in ("ids", "probabilities"))
         return {"masks": [[{"token": token, "probability": answers.number(probability)}
                            for token, probability in zip(
-                               self._tokenizer.convert_ids_to_tokens(row.tolist()), values)]
+                               self._model.tokenizer.convert_ids_to_tokens(row.tolist()), values)]
                           for row, values in zip(ids, probabilities)]}

@@ -5,10 +5,9 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, inheritance, model_config, run_record, vocabularies
+from bertlib.runs import checks, inheritance, model_config, vocabularies
 from bertlib.runs.settings import sample_path
-from bertlib.system import fingerprints
-from bertlib.tasks import task
+from bertlib.tasks import split_data, task
 from bertlib.tasks.pretraining import (
     pretraining_data,
     pretraining_records,
@@ -51,7 +50,7 @@ class Pretraining(task.TaskWithResults):
             self._use_sample()
         model_config.fill_in_model_files(settings)
         for name in ("input_file", "bert_config_file"):
-            if not getattr(settings, name) and not (self._is_sample and name == "input_file"):
+            if not (getattr(settings, name) or self._is_sample):
                 raise ValueError(f"--{name} is required.")
         if settings.num_warmup_steps >= settings.num_train_steps and settings.do_train:
             logging.warning("--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate "
@@ -118,11 +117,6 @@ class Pretraining(task.TaskWithResults):
     # the long examples.
     trims_evaluation = False
 
-    def create_head(self):
-        # This module loads no TensorFlow.
-        from bertlib.tasks.pretraining import pretraining_head
-        return pretraining_head.Pretraining()
-
     def fields(self, seq_length, split="train"):
         return pretraining_data.feature_fields(seq_length, self.settings.max_predictions_per_seq,
                                                self.config.vocab_size, self.config.type_vocab_size)
@@ -144,10 +138,9 @@ class Pretraining(task.TaskWithResults):
     def describe(self):
         settings, paths = self.settings, self.paths
         return {"task": self.target.name, "vocabulary": self._vocabulary,
-                "train_data": fingerprints.hash_files(paths["train"]) if settings.do_train else None,
-                "dev_data": run_record.describe_dev_files(
-                    settings, paths["dev"],
-                    lambda: pretraining_records.count_evaluated(settings, paths["dev"]))}
+                **split_data.describe(settings,
+                                      lambda: pretraining_records.count_evaluated(settings, paths["dev"]),
+                                      **paths)}
 
     # --- The run
 

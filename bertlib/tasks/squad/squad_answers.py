@@ -238,28 +238,17 @@ def _prelim_predictions(windows, search):
         end_indexes = _get_best_indexes(end_logits, n_best_size)
         for start_index in _get_best_indexes(start_logits, n_best_size):
             # An answer must start in the context, and not in the question, in a special token or in the
-            # padding.
-            if start_index not in feature.token_to_orig_map:
-                continue
-            # Windows overlap. An answer is taken only from the window with the most context around the start
-            # of the answer.
+            # padding. Windows overlap. An answer is taken only from the window with the most context around
+            # the start of the answer.
             if not feature.token_is_max_context.get(start_index, False):
                 continue
             for end_index in end_indexes:
-                # `feature.tokens` does not contain the padding. An answer must not end in the padding.
-                if end_index >= len(feature.tokens):
-                    continue
-                # Not only the start, but also the end of an answer must be in the context.
-                if end_index not in feature.token_to_orig_map:
-                    continue
-                # An answer must not end before its start.
-                if end_index < start_index:
-                    continue
-                # An answer has at most `max_answer_length` tokens.
-                if end_index - start_index + 1 > max_answer_length:
-                    continue
-                prelim_predictions.append(_PrelimPrediction(
-                    feature, start_index, end_index, start_logits[start_index], end_logits[end_index]))
+                # The end of an answer must be in the context, too. It must not come before the start, and an
+                # answer has at most `max_answer_length` tokens.
+                if (end_index in feature.token_to_orig_map
+                        and start_index <= end_index < start_index + max_answer_length):
+                    prelim_predictions.append(_PrelimPrediction(
+                        feature, start_index, end_index, start_logits[start_index], end_logits[end_index]))
     return prelim_predictions
 
 

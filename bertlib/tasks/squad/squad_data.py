@@ -74,15 +74,14 @@ class SquadExample:
     answer_span: tuple | None = None
 
     def __str__(self):
-        return self.__repr__()
-
-    def __repr__(self):
         parts = [f"qas_id: {self.qas_id}", f"question_text: {self.question_text}",
                  f"doc_tokens: [{' '.join(self.doc_tokens)}]"]
         if self.start_position is not None:
             parts += [f"start_position: {self.start_position}", f"end_position: {self.end_position}",
                       f"is_impossible: {self.is_impossible}"]
         return ", ".join(parts)
+
+    __repr__ = __str__
 
 
 @dataclasses.dataclass(eq=False)
@@ -162,7 +161,13 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
             doc_tokens, word_offsets = split_context(context)
         example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str),
                                doc_tokens, context=context, word_offsets=word_offsets, line=line)
-        _note_place(example.qas_id, place, places, is_training)
+        first = places.setdefault(example.qas_id, place)
+        if first is not place and not is_training:
+            raise ValueError(f"{place}: the id {example.qas_id!r} was already used at {first}. Answers are "
+                             "identified by the ids of their questions, so give each question a different id")
+        if first is not place:
+            logging.warning("%s: the id %s was already used at %s; the model is trained on both questions",
+                            place, example.qas_id, first)
         if is_training and not _read_answer(example, qa, place, version_2_with_negative):
             mismatches.append(example.qas_id)
         else:
@@ -289,17 +294,6 @@ def _get(entry, key, place, *kinds):
     if type(entry[key]) not in kinds:
         raise ValueError(f"{place}: {key!r} should be {wanted}, not {entry[key]!r:.60}")
     return entry[key]
-
-
-def _note_place(qas_id, place, places, is_training):
-    first = places.setdefault(qas_id, place)
-    if first is place:
-        return
-    if not is_training:
-        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}. Answers are identified by "
-                         "the ids of their questions, so give each question a different id")
-    logging.warning("%s: the id %s was already used at %s; the model is trained on both questions", place,
-                    qas_id, first)
 
 
 def _read_answer(example, qa, place, version_2_with_negative):
@@ -449,12 +443,10 @@ class _Featurizer:
         if max_query_length < 0:
             raise ValueError(f"max_query_length is {max_query_length}; it should be at least 0 tokens")
         self._arguments = tokenizer, max_seq_length, doc_stride, max_query_length, is_training
-        self._tokenizer = tokenizer
-        self._length = max_seq_length
-        self._stride = doc_stride
-        self._max_query_length = max_query_length
-        self._is_training = is_training
-        self._last = None, None
+        self._tokenizer, self._length, self._stride = tokenizer, max_seq_length, doc_stride
+        self._max_query_length, self._is_training = max_query_length, is_training
+        # Consecutive questions often have the same context.
+        self._document = functools.lru_cache(1)(self._tokenize)
         self._spans_of_word = functools.lru_cache(_REMEMBERED_WORDS)(
             getattr(tokenizer, "spans", lambda word: None))
 
@@ -473,7 +465,7 @@ class _Featurizer:
                              f"the context after {len(question)} tokens of the question and 3 special "
                              "tokens; raise max_seq_length, or lower max_query_length, which is "
                              f"{self._max_query_length}")
-        document = self._document(example.doc_tokens)
+        document = self._document(tuple(example.doc_tokens))
         before = ["[CLS]", *question, "[SEP]"]
         ids_before = list(self._tokenizer.convert_tokens_to_ids(before))
         answer = None
@@ -487,15 +479,12 @@ class _Featurizer:
             if answer and part.start <= answer[0] and answer[1] < part.stop:
                 start_position, end_position = (token - part.start + len(before) for token in answer)
             ids = [*ids_before, *document.ids[part], ids_before[-1]]
-            padding = [0] * (self._length - len(ids))
             features.append(InputFeatures(
                 unique_id=number, example_index=index, doc_span_index=number,
                 tokens=[*before, *document.tokens[part], "[SEP]"],
                 token_to_orig_map=dict(zip(places, document.words[part])),
                 token_is_max_context=dict(zip(places, is_max_context)),
-                input_ids=ids + padding,
-                input_mask=[1] * len(ids) + padding,
-                segment_ids=[0] * len(before) + [1] * (span.length + 1) + padding,
+                **example_encoding.model_inputs(ids, span.length + 1, self._length),
                 start_position=start_position,
                 end_position=end_position,
                 is_impossible=example.is_impossible,
@@ -517,9 +506,8 @@ class _Featurizer:
                 inside.append(token)
         return (inside[0], inside[-1]) if inside else (first, last)
 
-    def _document(self, words):
-        if words == self._last[0]:  # the previous question was about the same context
-            return self._last[1]
+    def _tokenize(self, words):
+        """Returns the `_Document` of a context, a tuple of words."""
         tokens, token_words, firsts, spans = [], [], [], []
         for i, word in enumerate(words):
             firsts.append(len(tokens))
@@ -529,8 +517,7 @@ class _Featurizer:
         firsts.append(len(tokens))
         spans = None if None in spans else list(itertools.chain.from_iterable(spans))
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
-        self._last = list(words), _Document(tokens, ids, token_words, firsts, spans)
-        return self._last[1]
+        return _Document(tokens, ids, token_words, firsts, spans)
 
 
 def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training,

@@ -23,16 +23,12 @@ class Span(head.Head):
         return head_shapes(bert_config)
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config, micro_batches
         start_logits, end_logits = _span_logits(model.get_sequence_output())
         loss = None
         if mode == estimator.ModeKeys.TRAIN:
             loss = (span_loss(start_logits, features["start_positions"])
                     + span_loss(end_logits, features["end_positions"])) / 2.0
         return head.HeadOutputs(loss, {"start_logits": start_logits, "end_logits": end_logits})
-
-    def exported_outputs(self, model, predictions, features):
-        return {name: predictions[name] for name in ("start_logits", "end_logits")}
 
 
 def head_shapes(bert_config):

@@ -87,18 +87,17 @@ def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     scores = score_answers(gold, texts, version_2_with_negative)
     if not version_2_with_negative:
         return dict(zip(("exact_match", "f1"), mean_scores(scores.values())))
-    has_answer = {qas_id: bool(answers) for qas_id, answers in gold.items()}
     figures = {}
     for prefix, chosen in (("", list(scores)),
-                           ("HasAns_", [qas_id for qas_id in scores if has_answer[qas_id]]),
-                           ("NoAns_", [qas_id for qas_id in scores if not has_answer[qas_id]])):
+                           ("HasAns_", [qas_id for qas_id in scores if gold[qas_id]]),
+                           ("NoAns_", [qas_id for qas_id in scores if not gold[qas_id]])):
         if chosen:
             means = mean_scores([scores[qas_id] for qas_id in chosen])
             figures.update(zip((f"{prefix}exact", f"{prefix}f1", f"{prefix}total"), (*means, len(chosen))))
     if null_odds is not None:
         for column, name in enumerate(("exact", "f1")):
             column_scores = {qas_id: score[column] for qas_id, score in scores.items()}
-            best, threshold = _official_threshold(column_scores, texts, null_odds, has_answer)
+            best, threshold = _official_threshold(column_scores, texts, null_odds, gold)
             figures.update({f"best_{name}": best, f"best_{name}_thresh": threshold})
     return figures
 
@@ -108,18 +107,18 @@ def mean_scores(scores):
     return [100.0 * sum(column) / len(scores) for column in zip(*scores)] or [0.0, 0.0]
 
 
-def _official_threshold(scores, texts, null_odds, has_answer):
+def _official_threshold(scores, texts, null_odds, gold):
     """Finds the best threshold in the same way as the official script. Returns (mean score in percent with
     this threshold, the threshold).
 
     The search begins with a threshold at which all answers are empty. Then the answers are added one by one,
     from the lowest null odds to the highest, and the score is computed after each answer.
     """
-    total = best = sum(not has_answer[qas_id] for qas_id in scores)
+    total = best = sum(not gold[qas_id] for qas_id in scores)
     threshold = 0.0
     for qas_id in sorted(null_odds, key=null_odds.get):
         if qas_id in scores:
-            total += scores[qas_id] if has_answer[qas_id] else -bool(texts.get(qas_id))
+            total += scores[qas_id] if gold[qas_id] else -bool(texts.get(qas_id))
             if total > best:
                 best, threshold = total, null_odds[qas_id]
     return 100.0 * best / len(scores), threshold

@@ -13,11 +13,12 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_
 class SquadResults(results.Results):
     """The results of a `task.QuestionAnswering`."""
 
-    def scores(self, split, inference):
+    def predict(self, split, inference):
         predictions = [answer._replace(nbest=None) for answer in self._answers(split, inference)]
         threshold, _ = self._null_threshold(predictions, inference)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
-        return {**self._scores_of(predictions, texts, threshold), "global_step": inference.step}
+        scores = self._scores_of(predictions, texts, threshold)
+        return predictions, {**scores, "global_step": inference.step}
 
     def write(self, split, inference):
         """Writes the answers, a table of the answers and an HTML report. Also writes the scores, if the right

@@ -12,20 +12,13 @@ from bertlib.tasks import answers
 from bertlib.tasks.squad import squad_answers, squad_data
 
 
-def create_head():
-    """Returns the `squad_head.Span`. The head is imported when a graph is built."""
-    # This module loads no TensorFlow.
-    from bertlib.tasks.squad import squad_head
-    return squad_head.Span()
-
-
 class Spans(targets.Target):
     """The target of models that find answers in a text."""
 
     name = usual_answers = "questions"
     title, planned = "question answering", "squad"
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
-    architecture = "BertForQuestionAnswering"
+    architecture, head_class = "BertForQuestionAnswering", "squad.squad_head.Span"
     answer_separator = prediction_files.ANSWER_SEPARATOR
 
     @classmethod
@@ -43,7 +36,7 @@ class Spans(targets.Target):
 
     @classmethod
     def planned_model(cls):
-        return create_head(), functools.partial(squad_data.feature_fields, is_training=True)
+        return cls.create_head(), functools.partial(squad_data.feature_fields, is_training=True)
 
     @classmethod
     def may_lack_label(cls, row):
@@ -77,7 +70,7 @@ class SquadQuestions(answers.Answers):
 
     @property
     def head(self):
-        return create_head()
+        return Spans.create_head()
 
     def windows(self, question, context):
         words, offsets = squad_data.split_context(answers.text("context", context))

@@ -4,14 +4,11 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, inheritance, model_config, run_record
+from bertlib.runs import checks, inheritance, model_config
 from bertlib.runs.settings import require_file, sample_path
-from bertlib.system import fingerprints, terminal
-from bertlib.tasks import task
-from bertlib.tasks.squad import (
-    squad_data,
-    squad_target,
-)
+from bertlib.system import terminal
+from bertlib.tasks import split_data, task
+from bertlib.tasks.squad import squad_data, squad_target
 
 # Names of the files with answers.
 _ANSWERS = "predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json"
@@ -96,8 +93,7 @@ class QuestionAnswering(task.TaskWithResults):
     # --- Files and data
 
     def input_files(self):
-        paths = {name: getattr(self.settings, name) for name in ("train_file", "predict_file")}
-        return {name: [path] for name, path in paths.items() if path}
+        return split_data.list_files(self.settings, ("train_file", "predict_file"))
 
     def result_names(self, split):
         return [*_ANSWERS, *super().result_names("dev"), *super().result_names("test")]
@@ -125,9 +121,6 @@ class QuestionAnswering(task.TaskWithResults):
 
     target = squad_target.Spans
 
-    def create_head(self):
-        return squad_target.create_head()
-
     def fields(self, seq_length, split="train"):
         return squad_data.feature_fields(seq_length, is_training=split == "train")
 
@@ -138,11 +131,8 @@ class QuestionAnswering(task.TaskWithResults):
 
     def describe(self):
         settings = self.settings
-        return {
-            "task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
-            "train_data": fingerprints.hash_files([settings.train_file]) if settings.do_train else None,
-            "dev_data": run_record.describe_dev_files(settings, [settings.predict_file],
-                                                      lambda: len(self.data["dev"]))}
+        return {"task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
+                **split_data.describe(settings, lambda: len(self.data["dev"]), dev=[settings.predict_file])}
 
     # --- The run
 

@@ -38,7 +38,7 @@ def is_tag(text):
 
 def is_iob2(tag):
     """Returns whether a text has the form of an IOB2 tag. The tag of the previous word is not considered."""
-    return tag == "O" or tag.startswith(("B-", "I-")) and bool(_TAG.fullmatch(tag))
+    return is_tag(tag) and tag[0] in "OBI"
 
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _index(file, line, column, what):
       what: str, the content of the column, for the error message.
     """
     index = column - 1 if column > 0 else file.width + column
-    if column == 0 or not 0 <= index < file.width:
+    if not 0 <= index < file.width:
         raise file.error(line, f"there is no column {column} for the {what}. The columns have the numbers 1 "
                          f"to {file.width}; the last column also has the number -1.")
     return index
@@ -574,8 +574,7 @@ def write_windows(windows, max_seq_length, path, cache=None):
     def padded(window):
         padding = [0] * (max_seq_length - len(window.input_ids))
         rows = {name: values + padding for name, values in window._asdict().items()}
-        return {**rows, "segment_ids": [0] * max_seq_length,
-                "input_mask": [1] * len(window.input_ids) + padding}
+        return {**rows, **example_encoding.model_inputs(window.input_ids, length=max_seq_length)}
 
     def convert(file):
         return record_files.write_records(file, feature_fields(max_seq_length), map(padded, windows))

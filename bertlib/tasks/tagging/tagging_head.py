@@ -40,18 +40,18 @@ class Tagger(head.Head):
         return {**shapes, "crf/transitions": (size, size)} if self._use_crf else shapes
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config
         sequence = head.drop_out(model.get_sequence_output(), mode == estimator.ModeKeys.TRAIN, model)
         logits = head.token_logits(sequence, self._num_tags)
         tag = _tag_with_crf if self._use_crf else _tag_independently
         predicts = mode == estimator.ModeKeys.PREDICT
         losses, tags, probabilities = tag(logits, features.get("tag_ids"), features["tag_mask"], predicts)
         if predicts:
-            words, tags = _move_to_front(features["word_mask"], tags)
-            _, probabilities = _move_to_front(features["word_mask"], probabilities)
+            words = features["word_mask"]
+            order = _order(words)
             loss = {} if losses is None else {"loss": losses}
-            return head.HeadOutputs(predictions={"tags": tags, "num_words": words,
-                                                 "probabilities": probabilities, **loss})
+            return head.HeadOutputs(predictions={
+                "tags": tf.gather(tags, order, batch_dims=1), "num_words": tf.reduce_sum(words, axis=1),
+                "probabilities": tf.gather(probabilities, order, batch_dims=1), **loss})
         # The loss is divided by the number of tags in the effective batch, because the number of tags may
         # differ between micro-batches.
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
@@ -124,12 +124,3 @@ def _order(mask):
     """Sorts the positions of each row of a mask: first the positions of the ones, then the positions of the
     zeros. Returns the positions as int32 [B, F]."""
     return tf.argsort(1 - mask, axis=1, stable=True)
-
-
-def _move_to_front(mask, values):
-    """Reorders the values of each row: first the values where the mask is 1, then the other values.
-
-    Returns:
-      a pair: the number of ones in each row, int32 [B]; and the reordered values, [B, F].
-    """
-    return tf.reduce_sum(mask, axis=1), tf.gather(values, _order(mask), batch_dims=1)

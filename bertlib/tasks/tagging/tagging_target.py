@@ -2,16 +2,10 @@
 
 import itertools
 
+from bertlib.data import example_encoding
 from bertlib.runs import entries, targets
 from bertlib.tasks import answers
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, word_splitter
-
-
-def create_head(num_tags, use_crf=False):
-    """Returns the `tagging_head.Tagger`. The head is imported when a graph is built."""
-    # This module loads no TensorFlow.
-    from bertlib.tasks.tagging import tagging_head
-    return tagging_head.Tagger(num_tags, use_crf)
 
 
 class Tags(targets.Target):
@@ -20,7 +14,7 @@ class Tags(targets.Target):
     name = usual_answers = "tagging"
     title, noun, planned = "a tagger", "tagger", "ner"
     has_labels, optional_variables = True, ("crf/transitions",)
-    architecture = "BertForTokenClassification"
+    architecture, head_class = "BertForTokenClassification", "tagging.tagging_head.Tagger"
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
         entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
@@ -34,7 +28,7 @@ class Tags(targets.Target):
 
     @classmethod
     def planned_model(cls):
-        return create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
+        return cls.create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
 
     @classmethod
     def score_table(cls, table):
@@ -60,7 +54,7 @@ class TaggedText(answers.Answers):
 
     @property
     def head(self):
-        return create_head(len(self._model.labels), self._model.setting("crf"))
+        return Tags.create_head(len(self._model.labels), self._model.setting("crf"))
 
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)
@@ -78,8 +72,7 @@ class TaggedText(answers.Answers):
         tagging_windows, = tagging_data.make_windows(
             [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
             self._model.max_seq_length, self._model.setting("label_all_pieces"))
-        return [{"input_ids": window.input_ids, "input_mask": [1] * len(window.input_ids),
-                 "segment_ids": [0] * len(window.input_ids), "tag_mask": window.tag_mask,
+        return [{**example_encoding.model_inputs(window.input_ids), "tag_mask": window.tag_mask,
                  "word_mask": window.word_mask} for window in tagging_windows], (text, words, places)
 
     def postprocess(self, outputs, details):

@@ -128,7 +128,7 @@ class Tagging(task.TaskWithResults):
         return head_labels.Head(self.target.name, self.labels, len(self.labels), self.settings.crf)
 
     def create_head(self):
-        return tagging_target.create_head(len(self.labels), self.settings.crf)
+        return self.target.create_head(len(self.labels), self.settings.crf)
 
     def fields(self, seq_length, split="train"):
         return tagging_data.feature_fields(seq_length)
