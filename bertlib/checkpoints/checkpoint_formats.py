@@ -385,14 +385,16 @@ def weight_names(checkpoint):
 
     The state of a training consists of three kinds of variables: variables that are not floating-point
     numbers (the step, counters, positions in the data), the slots of an optimizer, and single numbers such as
-    the learning rate. The name of a slot begins with the name of another variable (`<variable>/adam_m`).
+    the learning rate.
     """
-    def is_slot(name):
-        parts = name.split("/")
-        return any("/".join(parts[:end]) in checkpoint.shapes for end in range(1, len(parts)))
+    return [name for name, dtype in checkpoint.dtypes.items() if dtype and dtype.is_floating
+            and not _TRAINING_STATE.search(name) and not is_slot(name, checkpoint.shapes)]
 
-    return [name for name, dtype in checkpoint.dtypes.items()
-            if dtype and dtype.is_floating and not _TRAINING_STATE.search(name) and not is_slot(name)]
+
+def is_slot(name, names):
+    """Returns whether a variable is a slot of an optimizer. The name of a slot begins with the name of
+    another variable in `names` and a slash (`<variable>/adam_m`)."""
+    return any(name[:end] in names for end, character in enumerate(name) if character == "/")
 
 
 # --- Writing ---------------------------------------------------------------------------------------------

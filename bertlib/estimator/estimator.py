@@ -27,14 +27,12 @@ from bertlib.estimator import (
     model_graph,
     replica_sync,
     saved_model,
-    session_hooks,
     training_session,
 )
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  re-exported
 from bertlib.estimator.run_config import RunConfig
 from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  re-exported: `train` raises it
-from bertlib.graph import collectives
-from bertlib.system import locks, stopping
+from bertlib.system import locks
 
 
 class Estimator(object):
@@ -174,17 +172,15 @@ class Estimator(object):
         last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
         if last_step is not None:
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
-        self._log_start(checkpoint, start, last_step)
+        where = f"to step {last_step}" if last_step is not None else "until the input ends"
+        if checkpoint:
+            logging.info("Resuming from %s: step %d %s. An init_checkpoint is not used.", checkpoint,
+                         start, where)
+        else:
+            logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
         session = self._training_session(input_fn, hooks, saving_listeners, checkpoint, last_step)
-        with (training_session.explaining_disk(self._model_dir), session_hooks.quiet_event_writers(),
-              collectives.translate_connection_errors(self._config.group), self._training()):
-            try:
-                session.run()
-            except stopping.Stopped:
-                last = self.latest_checkpoint()
-                raise stopping.Stopped(*[f"The last step is saved in {last}"] if last else []) from None
-            finally:
-                session_hooks.close_event_files()
+        with self._training():
+            session.run()
 
     def _training_session(self, *arguments):
         """Creates the `TrainingSession`. `arguments` are the constructor's arguments that follow `config`."""
@@ -214,13 +210,7 @@ class Estimator(object):
         if self._config.group:
             self._config.group.barrier()
 
-    def _log_start(self, checkpoint, start, last_step):
-        where = f"to step {last_step}" if last_step is not None else "until the input ends"
-        if checkpoint:
-            logging.info("Resuming from %s: step %d %s. An init_checkpoint is not used.", checkpoint,
-                         start, where)
-        else:
-            logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
+
 
     # --- Evaluation and prediction
 

@@ -79,18 +79,21 @@ def _evaluate_predictions(builder, checkpoint, input_fn, steps, hooks, metrics, 
 def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):
     """Returns the results of an evaluation with the metrics of the model_fn. For the arguments, see
     `evaluate`."""
-    with tf.Graph().as_default():
-        spec, input_hooks = builder.build_on(input_fn, ModeKeys.EVAL)
+    final = None
+
+    def update_ops(spec):
+        nonlocal final
         values, update = _metric_ops(spec)
         # The metrics are read once, after the last batch. Reading the metrics with each batch would take
         # time, and could happen before the updates of the same batch are finished.
         final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
-        with (input_pipeline.translate_record_errors(),
-              _session(spec, checkpoint, builder.config,
-                       [*input_hooks, *hooks, *spec.evaluation_hooks, final]) as session,
-              session_hooks.progress_bar(steps, "evaluating", "batch") as progress):
-            for _ in itertools.islice(_batches(session, update, builder.config, None), steps):
-                progress.update()
+        spec.evaluation_hooks.append(final)
+        return [update]
+
+    with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
+        for _ in _fetched_batches(builder, checkpoint, input_fn, ModeKeys.EVAL, update_ops, hooks, None,
+                                  steps):
+            progress.update()
     return final.final_ops_values
 
 
@@ -127,7 +130,8 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
     Args:
       builder, checkpoint, input_fn, hooks, group: see `predicted_batches`.
       mode: a `ModeKeys`.
-      fetches: function that takes the `EstimatorSpec` and returns the tensors, in any nested structure.
+      fetches: function that takes the `EstimatorSpec` and returns the tensors or ops, in a dict or list. It
+        may add hooks to the spec.
       steps: number of batches; None for all.
     """
     # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
@@ -139,7 +143,10 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
         spec, input_hooks = builder.build_on(input_fn, mode)
         sharded, tensors = replica_sync.is_sharded(), fetches(spec)
         spec_hooks = spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks
-        session = _session(spec, checkpoint, builder.config, [*input_hooks, *(hooks or []), *spec_hooks])
+        # The session runs only in this process, even if this process is one of several replicas.
+        session = resume.open_session(
+            resume.create_checked_scaffold(spec, checkpoint, builder.config), checkpoint, builder.config,
+            [*input_hooks, *(hooks or []), *spec_hooks])
     with session:
         batches = itertools.islice(_batches(session, tensors, builder.config, group, sharded), steps)
         while True:
@@ -163,11 +170,7 @@ def _batches(session, fetches, config, group, sharded=True):
             yield session.run(fetches)
 
 
-def _session(spec, checkpoint, config, hooks):
-    """Opens a session on the current graph, with the weights of a checkpoint. The session runs only in this
-    process, even if this process is one of several replicas."""
-    scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
-    return resume.open_session(scaffold, checkpoint, config, hooks)
+
 
 
 @contextlib.contextmanager
@@ -231,14 +234,9 @@ class EvaluationHook(tf.train.SessionRunHook):
 
 
 def _evaluated_variables():
-    """Returns the global variables of the current graph without the slots of the optimizer. A variable is a
-    slot if its name begins with the name of another variable and a slash."""
+    """Returns the global variables of the current graph without the slots of the optimizer."""
     variables = {variable.op.name: variable for variable in tf.global_variables()}
-
-    def is_slot(name):
-        return any(name[:end] in variables for end, character in enumerate(name) if character == "/")
-
-    return [variable for name, variable in variables.items() if not is_slot(name)]
+    return [variables[name] for name in variables if not checkpoint_formats.is_slot(name, variables)]
 
 
 class SavedCheckpoints(tf.train.CheckpointSaverListener):

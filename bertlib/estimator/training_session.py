@@ -69,8 +69,22 @@ class TrainingSession:
         """Trains until the input ends, a hook ends the session, or the configuration's stop_request is set.
 
         Raises:
-          stopping.Stopped: the stop_request was set. The last complete step is saved.
+          stopping.Stopped: the stop_request was set. The last complete step is saved. The message names its
+            checkpoint.
         """
+        model_dir = self.config.model_dir
+        with (explaining_disk(model_dir), session_hooks.quiet_event_writers(),
+              collectives.translate_connection_errors(self.group)):
+            try:
+                self.run_graph()
+            except stopping.Stopped:
+                last = checkpoint_formats.latest_checkpoint(model_dir)
+                raise stopping.Stopped(*[f"The last step is saved in {last}"] if last else []) from None
+            finally:
+                session_hooks.close_event_files()
+
+    def run_graph(self):
+        """Builds the graph, opens the session and runs the steps; see `run`."""
         with tf.Graph().as_default(), tf.device(collectives.replica_device(self.group) if self.group else ""):
             built = self.build_step()
             scaffold = resume.create_checked_scaffold(built.spec, self.checkpoint, self.config)

@@ -96,19 +96,6 @@ class Saver(tf.train.Saver):
             self.remove(prefix)
 
 
-def saving_listeners(hook):
-    """Returns the listeners of a tf.train.CheckpointSaverHook."""
-    return list(hook._listeners)
-
-
-def set_saving_listeners(hook, listeners):
-    """Replaces the listeners of a tf.train.CheckpointSaverHook.
-
-    In the public interface, listeners can be passed only to the constructor of the hook.
-    """
-    hook._listeners = listeners
-
-
 def count_as_saved(hook, step):
     """Makes a tf.train.CheckpointSaverHook assume that the checkpoint of a step is already written.
 

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 import test_rooms
 
 from bertlib.graph import tensorflow_internals
+from tf1._names import internals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py", ROOT / "tf1" / "_names" / "internals.py"}
@@ -146,9 +147,9 @@ def test_a_hook_that_saves(graph, tmp_path):
     tf.train.create_global_step()
     hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=9, listeners=[listener],
                                         saver=tf.train.Saver())
-    assert tensorflow_internals.saving_listeners(hook) == [listener]
-    tensorflow_internals.set_saving_listeners(hook, [])
-    assert tensorflow_internals.saving_listeners(hook) == []
+    assert internals.saving_listeners(hook) == [listener]
+    internals.set_saving_listeners(hook, [])
+    assert internals.saving_listeners(hook) == []
 
     class Restored(tf.train.SessionRunHook):
         def after_create_session(self, session, coord):

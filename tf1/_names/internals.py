@@ -106,6 +106,22 @@ def noise_shape(layer, inputs):
     return layer._get_noise_shape(inputs)
 
 
+# --- Hooks -----------------------------------------------------------------------------------------------
+
+
+def saving_listeners(hook):
+    """Returns the listeners of a tf.train.CheckpointSaverHook."""
+    return list(hook._listeners)
+
+
+def set_saving_listeners(hook, listeners):
+    """Replaces the listeners of a tf.train.CheckpointSaverHook.
+
+    In the public interface, listeners can be passed only to the constructor of the hook.
+    """
+    hook._listeners = listeners
+
+
 # --- Changes of TensorFlow itself ------------------------------------------------------------------------
 
 # The class of resource variables. `tf.Variable` cannot be used instead, because it is also the base class of

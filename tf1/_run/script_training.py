@@ -21,7 +21,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import collectives, graph_keys, tensorflow_internals
+from bertlib.graph import collectives, graph_keys
+from tf1._names import internals
 from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
@@ -109,13 +110,13 @@ class TrainingSession(training_session.TrainingSession):
         # reads the input from its beginning. Only an endless input continues.
         self._continues_input = not script_divides_work() and self._input_history.is_endless is not False
 
-    def run(self):
-        super().run()
+    def run_graph(self):
+        super().run_graph()
         if self._position and self._position.moved and not self._position.has_trained:
             # `restore` moved the input to the saved position, and no step followed. So this position is the
             # end of the input. Start the input from its beginning.
             self._continues_input = False
-            super().run()
+            super().run_graph()
         if self._position and not self._position.has_trained and not self.config.stop_request.is_set:
             logging.warning("The training made no steps. The input may be empty, or smaller than a batch.")
 
@@ -163,9 +164,9 @@ class TrainingSession(training_session.TrainingSession):
             return super().make_saving_hooks(built, scaffold, listeners)
         # A script may pass one hook to several calls of train. The listener of an earlier call belongs to the
         # graph of that call, so it is removed.
-        kept = [listener for listener in tensorflow_internals.saving_listeners(savers[0])
+        kept = [listener for listener in internals.saving_listeners(savers[0])
                 if not isinstance(listener, input_position.Listener)]
-        tensorflow_internals.set_saving_listeners(savers[0], [*kept, *listeners])
+        internals.set_saving_listeners(savers[0], [*kept, *listeners])
         return []
 
     def examples_of_step(self, built):
