@@ -624,26 +624,22 @@ def _layer(encoder, rows, attention_mask, at_first_token):
         rows, residual = encoder.kernels.duplicate(rows)                                     # [R, W]
         queries, length, packing = rows, encoder.seq_length, encoder.packing
     with tf.variable_scope("attention"):
-        context = _self_attention(encoder, queries, rows, attention_mask, length, packing)
+        with tf.variable_scope("self"):
+            # `queries` contains the rows of the first `length` positions of each example, and `rows` contains
+            # those of all positions.
+            context = attention_layer(                                                  # [R, W]
+                queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
+                attention_probs_dropout_prob=encoder.attention_dropout_prob,
+                initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
+                batch_size=encoder.batch_size, from_seq_length=length,
+                to_seq_length=encoder.seq_length, recompute=encoder.step.recompute == "attention",
+                from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
         attention = _add_and_norm(encoder, context, residual)                           # [R, W]
     attention, residual = encoder.kernels.duplicate(attention)                               # [R, W]
     return _feed_forward(encoder, attention, residual)                                  # [R, W]
 
 
-def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds the self-attention of a layer. Returns the result of `attention_layer`, float [R, W].
 
-    The queries are computed from `queries`, which contains the rows of the first `length` positions of each
-    example. The keys and values are computed from `rows`, which contains the rows of all positions.
-    """
-    with tf.variable_scope("self"):
-        return attention_layer(
-            queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
-            attention_probs_dropout_prob=encoder.attention_dropout_prob,
-            initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
-            batch_size=encoder.batch_size, from_seq_length=length,
-            to_seq_length=encoder.seq_length, recompute=encoder.step.recompute == "attention",
-            from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
 
 
 def _add_and_norm(encoder, inputs, residual):

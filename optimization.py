@@ -697,12 +697,9 @@ class _MomentsOptimizer(_WeightDecayOptimizer):
     def _apply_adam(self, gradient, variable, slots, powers, rate):
         """Applies Adam's fused kernel to a variable. `powers` are β₁ᵗ and β₂ᵗ. If they are 0, the bias is not
         corrected."""
-        arguments = dict(var=_handle(variable), m=_handle(slots[0]), v=_handle(slots[1]),
-                         beta1_power=powers[0], beta2_power=powers[1], lr=rate, beta1=self.beta_1,
-                         beta2=self.beta_2, epsilon=self.epsilon, grad=gradient)
-        if _is_resource(variable):
-            return tf.raw_ops.ResourceApplyAdam(**arguments)
-        return tf.raw_ops.ApplyAdam(**arguments).op
+        return _run_kernel("ApplyAdam", variable, dict(
+            m=_handle(slots[0]), v=_handle(slots[1]), beta1_power=powers[0], beta2_power=powers[1], lr=rate,
+            beta1=self.beta_1, beta2=self.beta_2, epsilon=self.epsilon, grad=gradient))
 
 
 class AdamWeightDecayOptimizer(_MomentsOptimizer):
@@ -899,11 +896,8 @@ class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
         self.momentum = momentum
 
     def _apply(self, gradient, variable, slots, rate, name):
-        arguments = dict(var=_handle(variable), accum=_handle(slots[0]), lr=rate, grad=gradient,
-                         momentum=self.momentum)
-        if _is_resource(variable):
-            return tf.raw_ops.ResourceApplyMomentum(**arguments)
-        return tf.raw_ops.ApplyMomentum(**arguments).op
+        return _run_kernel("ApplyMomentum", variable, dict(
+            accum=_handle(slots[0]), lr=rate, grad=gradient, momentum=self.momentum))
 
 
 OPTIMIZERS = {"adamw": AdamWeightDecayOptimizer, "adafactor": AdafactorOptimizer, "lamb": LambOptimizer,
@@ -940,3 +934,10 @@ def _handle(variable):
 
 def _is_resource(variable):
     return _handle(variable).dtype == tf.resource
+
+
+def _run_kernel(name, variable, arguments):
+    """Returns the op that updates a variable with a fused kernel of TensorFlow, such as "ApplyAdam"."""
+    if _is_resource(variable):
+        return getattr(tf.raw_ops, f"Resource{name}")(var=_handle(variable), **arguments)
+    return getattr(tf.raw_ops, name)(var=_handle(variable), **arguments).op

@@ -782,17 +782,12 @@ class BasicTokenizer:
         part."""
         if text.isalnum():
             return [text]
-        parts = []
-        start = 0
+        parts, start = [], 0
         for index, char in enumerate(text):
             if _is_punctuation(char):
-                if start < index:
-                    parts.append(text[start:index])
-                parts.append(char)
+                parts += [text[start:index], char]
                 start = index + 1
-        if start < len(text):
-            parts.append(text[start:])
-        return parts
+        return list(filter(None, [*parts, text[start:]]))
 
     def _tokenize_chinese_chars(self, text):
         """Returns the text with a space before and after each Chinese character."""
@@ -809,13 +804,9 @@ class BasicTokenizer:
         space."""
         if text.isprintable() and "\ufffd" not in text:
             return text
-        output = []
-        for char in text:
-            # U+FFFD is left out, too. It stands for bytes that another program could not decode.
-            if char == "\ufffd" or _is_control(char):
-                continue
-            output.append(" " if _is_whitespace(char) else char)
-        return "".join(output)
+        # U+FFFD is left out, too. It stands for bytes that another program could not decode.
+        return "".join(" " if _is_whitespace(char) else char for char in text
+                       if char != "\ufffd" and not _is_control(char))
 
 
 class WordpieceTokenizer:

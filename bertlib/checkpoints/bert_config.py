@@ -91,8 +91,8 @@ def variable_shapes(config, scope="bert"):
     shapes = {}
 
     def dense(name, inputs, outputs):
-        shapes[f"{scope}/{name}/dense/kernel"] = (inputs, outputs)
-        shapes[f"{scope}/{name}/dense/bias"] = (outputs,)
+        shapes[f"{scope}/{name}/kernel"] = (inputs, outputs)
+        shapes[f"{scope}/{name}/bias"] = (outputs,)
 
     def normalization(name):
         shapes[f"{scope}/{name}/LayerNorm/beta"] = shapes[f"{scope}/{name}/LayerNorm/gamma"] = (width,)
@@ -104,14 +104,13 @@ def variable_shapes(config, scope="bert"):
     for index in range(config.num_hidden_layers):
         layer = f"encoder/layer_{index}"
         for projection in ("query", "key", "value"):
-            shapes[f"{scope}/{layer}/attention/self/{projection}/kernel"] = (width, width)
-            shapes[f"{scope}/{layer}/attention/self/{projection}/bias"] = (width,)
-        dense(f"{layer}/attention/output", width, width)
+            dense(f"{layer}/attention/self/{projection}", width, width)
+        dense(f"{layer}/attention/output/dense", width, width)
         normalization(f"{layer}/attention/output")
-        dense(f"{layer}/intermediate", width, inner)
-        dense(f"{layer}/output", inner, width)
+        dense(f"{layer}/intermediate/dense", width, inner)
+        dense(f"{layer}/output/dense", inner, width)
         normalization(f"{layer}/output")
-    dense("pooler", width, width)
+    dense("pooler/dense", width, width)
     return shapes
 
 

@@ -61,9 +61,7 @@ def list_files(prefix):
     return [path for path in list_by_ending(directory, "") if pattern.fullmatch(os.path.basename(path))]
 
 
-def saved_time(prefix):
-    """Returns the time at which a checkpoint was written, in seconds since 1970."""
-    return tf.gfile.Stat(prefix + ".index").mtime_nsec / 1e9
+
 
 
 def remove(prefix):

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.system import files
+from bertlib.system import files, terminal
 
 # Matches the names of the variables that a training adds. These variables do not belong to the model.
 _TRAINING_STATE = re.compile(
@@ -84,7 +84,7 @@ class Checkpoint(object):
             value = self._read(name)
         except (*_read_errors(), SafetensorError, OSError) as error:
             raise DamagedError(self.path, f"{self.path} is damaged: {name} cannot be read "
-                               f"({_first_line(error)}).") from error
+                               f"({terminal.first_line(error)}).") from error
         return value.astype(np.float32) if value.dtype in (np.float16, tf.bfloat16.as_numpy_dtype) else value
 
     def changed(self, read, shapes=None):
@@ -246,8 +246,8 @@ def _open_tensorflow(prefix):
         reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(prefix))
         shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     except (*_read_errors(), ValueError) as error:
-        raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({_first_line(error)}): it is "
-                           "truncated or damaged.") from error
+        raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({terminal.first_line(error)}): "
+                           "it is truncated or damaged.") from error
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
 
 
@@ -273,8 +273,9 @@ def _open_safetensors(path, paths):
         try:
             handle = safe_open(file, framework="numpy")
         except (SafetensorError, OSError) as error:
-            raise DamagedError(file, f"{file} is not a complete safetensors file ({_first_line(error)}): it "
-                               "is truncated or damaged.") from error
+            reason = terminal.first_line(error)
+            raise DamagedError(file, f"{file} is not a complete safetensors file ({reason}): it is truncated "
+                               "or damaged.") from error
         for key in handle.keys():
             name, transpose = published_name(key)
             if name is not None:
@@ -572,7 +573,7 @@ def _probable_cause(found, expected, missing, differing):
 
 
 def _layer_count(names):
-    return len({match.group(1) for match in (re.search(r"/layer_(\d+)/", name) for name in names) if match})
+    return len(set(re.findall(r"/layer_(\d+)/", "\n".join(names))))
 
 
 def check_types(checkpoint, names):
@@ -801,8 +802,3 @@ def _find_unlisted(model_dir):
 def _warn_of_missing_list(model_dir, name):
     logging.warning("%s has no file `checkpoint`, which should name the newest checkpoint. The run continues "
                     "from %s, the newest checkpoint that is complete.", model_dir, name)
-
-
-def _first_line(error):
-    text = getattr(error, "message", None) or str(error)
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__

@@ -13,7 +13,7 @@ import time
 from absl import logging
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.system import files
+from bertlib.system import files, terminal
 
 FILE = "metrics.jsonl"
 # {name of a value in the log: its name in the file}. All other values have the same name in the log and in
@@ -73,9 +73,13 @@ class MetricsHistory:
     def read(self):
         """Returns the rows of the file as a list of dicts, each with the key "step". Damaged lines are left
         out. If the file does not exist, the list is empty."""
+        return [row for line in self._lines() if (row := _parse(line)) is not None]
+
+    def _lines(self):
+        """Returns the lines of the file as bytes. A device, such as /dev/null, stores no lines."""
         if not files.exists(self.path) or files.is_special(self.path):
             return []
-        return [row for line in files.read_bytes(self.path).split(b"\n") if (row := _parse(line)) is not None]
+        return files.read_bytes(self.path).splitlines(keepends=True)
 
     def _write(self, change):
         """Calls the function `change`, which changes the file. If the file cannot be changed, logs a
@@ -83,7 +87,7 @@ class MetricsHistory:
         try:
             change()
         except (OSError, tf.errors.OpError) as error:
-            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            reason = getattr(error, "strerror", None) or terminal.first_line(error)
             _warn_once(self.path, reason.rstrip("."))
 
     def _append(self, row):
@@ -113,13 +117,11 @@ class MetricsHistory:
         Args:
           is_kept: function (row) -> bool. A row is a dict with the key "step".
         """
-        if not files.exists(self.path) or files.is_special(self.path):
-            return  # a device, such as /dev/null, stores no lines
-        content = files.read_bytes(self.path)
-        kept = b"".join(line + b"\n" for line in content.split(b"\n")
-                        if (row := _parse(line)) is not None and is_kept(row))
-        if kept != content:
-            files.write_bytes(self.path, kept)
+        lines = self._lines()
+        kept = [line.rstrip(b"\n") + b"\n" for line in lines
+                if (row := _parse(line)) is not None and is_kept(row)]
+        if kept != lines:
+            files.write_bytes(self.path, b"".join(kept))
 
 
 def _parse(line):

@@ -118,7 +118,7 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
         # Checkpoints outside of this directory are left out: a run in a copied directory must not remove the
         # checkpoints of the original directory.
         scaffold.saver.set_last_checkpoints_with_time(
-            [(path, checkpoint_files.saved_time(path))
+            [(path, tf.gfile.Stat(f"{path}.index").mtime_nsec / 1e9)  # the time of saving in seconds
              for path in checkpoint_formats.all_checkpoints(directory)
              if os.path.dirname(path) == directory])
     return opened

@@ -192,10 +192,7 @@ class Estimator(object):
         newest = self.latest_checkpoint()
         return self._group.broadcast(newest) if self._group else newest
 
-    def _default_checkpoint(self):
-        """Returns the checkpoint that is evaluated if the caller names none; None for the starting weights.
-        All replicas must call this method."""
-        return self._newest_checkpoint_of_replica_0()
+
 
     @contextlib.contextmanager
     def _training(self):
@@ -335,7 +332,7 @@ class Estimator(object):
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
             self._group.barrier()  # replica 0 may still be writing the checkpoint that is read next
-        checkpoint = self._resolved(checkpoint_path) or self._default_checkpoint()
+        checkpoint = self._resolved(checkpoint_path) or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:

@@ -140,7 +140,7 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
     with graph.as_default():
         if group:
             replica_sync.shard_input(group)
-        spec, input_hooks = builder.build_on(input_fn, mode)
+        spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)
         sharded, tensors = replica_sync.is_sharded(), fetches(spec)
         spec_hooks = spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks
         # The session runs only in this process, even if this process is one of several replicas.
@@ -217,8 +217,9 @@ class EvaluationHook(tf.train.SessionRunHook):
 
     def begin(self):
         self._global_step = tf.train.get_global_step()
-        self._weights = SessionWeights(_evaluated_variables()) if (
-            self._curve.saves_weights) else None
+        variables = {variable.op.name: variable for variable in tf.global_variables()}
+        evaluated = [variables[name] for name in variables if not checkpoint_formats.is_slot(name, variables)]
+        self._weights = SessionWeights(evaluated) if self._curve.saves_weights else None
 
     def after_run(self, run_context, run_values):
         step = int(run_context.session.run(self._global_step))
@@ -233,10 +234,7 @@ class EvaluationHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
 
-def _evaluated_variables():
-    """Returns the global variables of the current graph without the slots of the optimizer."""
-    variables = {variable.op.name: variable for variable in tf.global_variables()}
-    return [variables[name] for name in variables if not checkpoint_formats.is_slot(name, variables)]
+
 
 
 class SavedCheckpoints(tf.train.CheckpointSaverListener):
@@ -259,13 +257,10 @@ def write_summary(directory, results):
     """
     scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0
                and key != "global_step"}
-    summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value)
-                                for key, value in scalars.items()])
+
     with session_hooks.quiet_event_writers():
         try:
-            writer = tf.summary.FileWriterCache.get(directory)
-            writer.add_summary(summary, results["global_step"])
-            writer.flush()
+            session_hooks.add_summary(directory, scalars, results["global_step"]).flush()
         except session_hooks.EVENT_ERRORS as error:
             tensorflow_internals.forget_summary_writers(directory)
             session_hooks.warn_of_events(error)

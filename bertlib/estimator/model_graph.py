@@ -103,16 +103,10 @@ class Builder:
         iterator = tf.data.make_initializable_iterator(_without_tuner(result))
         return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
 
-    def build_on(self, input_fn, mode):
-        """Calls an input_fn and builds the model; see `build`. In prediction, labels are ignored."""
-        def features_fn():
-            features, labels, hooks = self.call_input_fn(input_fn, mode)
-            return features, None if mode == ModeKeys.PREDICT else labels, hooks
 
-        return self.build(features_fn, mode)
 
     def build(self, features_fn, mode):
-        """Builds the input and the model in the current graph.
+        """Builds the input and the model in the current graph. In prediction, labels are ignored.
 
         Args:
           features_fn: function without arguments that returns (features, labels, hooks).
@@ -136,7 +130,7 @@ class Builder:
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
-        spec = self.call_model_fn(features, labels, mode)
+        spec = self.call_model_fn(features, None if mode == ModeKeys.PREDICT else labels, mode)
         for op in tf.get_default_graph().get_operations():
             if op.type in _RANDOM_FLOATS:
                 tensorflow_internals.set_attribute(op, "_XlaCompile", tf.AttrValue(b=False))

@@ -7,7 +7,6 @@ The gradients are not summed here: `bertlib.graph.collectives.AllReduce` sums th
 """
 
 import contextlib
-import hashlib
 import itertools
 
 from absl import logging
@@ -97,7 +96,7 @@ def broadcast_variables(group, root, variables, session):
 def _digest(value):
     value = np.asarray(value)
     data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
-    return hashlib.blake2b(f"{value.dtype} {value.shape} ".encode() + data).digest()
+    return fingerprints.hash_bytes(f"{value.dtype} {value.shape} ".encode() + data)
 
 
 class StepVote:

@@ -78,7 +78,11 @@ def new_export_dir(export_dir_base):
         tf.gfile.MakeDirs(base)
         if not files.is_remote(base):
             locks.remove_abandoned(base, _TEMPORARY)
-        for version in itertools.count(_next_version(base)):
+        # The version is the current time in seconds, but larger than the existing versions: these may be from
+        # a machine whose clock is ahead.
+        names = [name.rstrip("/") for name in tf.gfile.ListDirectory(base)]
+        used = [int(name) + 1 for name in names if name.isdecimal()]
+        for version in itertools.count(max([int(time.time()), *used])):
             final_dir = os.path.join(base, str(version))
             temporary_dir = os.path.join(base, f"{_TEMPORARY}{version}")
             with contextlib.suppress(locks.InUseError, FileExistsError):
@@ -98,10 +102,3 @@ def new_export_dir(export_dir_base):
         except BaseException:
             tf.gfile.DeleteRecursively(temporary_dir)
             raise
-
-
-def _next_version(base):
-    """Returns the smallest version (int) for a new export. It is the current time in seconds, but larger than
-    the existing versions: these may be from a machine whose clock is ahead."""
-    names = [name.rstrip("/") for name in tf.gfile.ListDirectory(base)]
-    return max([int(time.time()), *(int(name) + 1 for name in names if name.isdecimal())])

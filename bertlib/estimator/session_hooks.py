@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
 from bertlib.graph import graph_keys, tensorflow_internals
-from bertlib.system import replica_group
+from bertlib.system import replica_group, terminal
 
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only if the
 # loss is scaled (for example in fp16).
@@ -89,10 +89,7 @@ class StopOnNanHook(tf.train.SessionRunHook):
                             "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
 
 
-def _is_here(device):
-    """Returns whether the device with this name belongs to this process, and not to another replica."""
-    group = replica_group.current()
-    return group is None or f"/task:{group.index}/" in device
+
 
 
 def _watched_scalars(loss):
@@ -160,11 +157,18 @@ def close_event_files():
         warn_of_events(error)
 
 
+def add_summary(directory, scalars, step):
+    """Adds {name: float} to the event file in a directory, for TensorBoard; returns the file's writer."""
+    writer = tf.summary.FileWriterCache.get(directory)
+    writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value)
+                                         for tag, value in scalars.items()]), step)
+    return writer
+
+
 def warn_of_events(error):
     """Logs a warning. It says that summaries are missing, and names the reason."""
-    reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
     logging.warning("Some summaries for TensorBoard could not be written (%s). All other files are complete.",
-                    reason)
+                    terminal.first_line(error))
 
 
 class ProgressHook(tf.train.SessionRunHook):
@@ -191,8 +195,11 @@ class ProgressHook(tf.train.SessionRunHook):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
         self._logged_time = time.monotonic()
         self._measured_from = None  # (time, step) at the end of the session's first step
+        # The session also lists the devices of the other replicas.
+        group = replica_group.current()
+        own = f"/task:{group.index}/" if group else ""
         devices = sorted(device.name.rpartition("/")[2] for device in session.list_devices()
-                         if not device.device_type.startswith("XLA") and _is_here(device.name))
+                         if not device.device_type.startswith("XLA") and own in device.name)
         logging.info("Devices: %s.", ", ".join(devices))
         self._gpus = [name.split("device:")[-1] for name in devices if "GPU" in name]
         self._bar = progress_bar(self._last_step, "training", "step", self._step)
@@ -226,10 +233,8 @@ class ProgressHook(tf.train.SessionRunHook):
         logging.info("step %d%s  %s", self._step, of_last, "  ".join(shown))
         if self._history:
             self._history.add(self._step, {**values, **speeds})
-        summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value)
-                                    for tag, value in speeds.items()])
         if self._model_dir:
-            tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
+            add_summary(self._model_dir, speeds, self._step)
         self._logged_step, self._logged_time = self._step, now
 
     def _remaining_time(self, now):

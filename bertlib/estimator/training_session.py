@@ -141,7 +141,10 @@ class TrainingSession:
                                  collectives.AllReduce(self.group, self.exchange_dtype))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
         spec, own_micro_batches, accumulate_op = self._with_effective_batch_loss(spec)
-        _summarize_loss(spec.loss)
+        # The tag of this summary is always "loss", even if a variable scope has this name.
+        if not any(summary.op.name == "loss" for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)):
+            tf.add_to_collection(tf.GraphKeys.SUMMARIES,
+                                 tf.raw_ops.ScalarSummary(tags="loss", values=spec.loss))
         return BuiltStep(spec, input_hooks, own_micro_batches, accumulate_op)
 
     def _with_effective_batch_loss(self, spec):
@@ -273,11 +276,3 @@ def explaining_disk(model_dir):
     errors in its block."""
     return files.translate_disk_errors(model_dir, lambda: "The last complete checkpoint is "
                                        f"{checkpoint_formats.latest_checkpoint(model_dir) or 'none'}.")
-
-
-def _summarize_loss(loss):
-    """Adds a summary of the loss to the graph, unless the model_fn added one. The tag of the summary is
-    always "loss", even if a variable scope has this name."""
-    summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
-    if not any(summary.op.name == "loss" for summary in summaries):
-        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))

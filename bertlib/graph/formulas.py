@@ -22,9 +22,8 @@ _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 
 
-def keep_mask(shape, keep_probability, site):
-    """Draws a dropout mask: bool, True with probability `keep_probability`; see `randomness.bernoulli`."""
-    return randomness.bernoulli(shape, keep_probability, site)
+# Function: (shape, keep_probability, site) -> a dropout mask, bool, True with probability `keep_probability`.
+keep_mask = randomness.bernoulli
 
 
 def duplicate(x):
@@ -228,8 +227,5 @@ class XlaFormulas(object):
     def __init__(self):
         for function in (gelu, gelu_gradient, residual_norm, residual_norm_gradient, softmax,
                          softmax_gradient):
-            setattr(self, function.__name__, _compiled(function))
-
-
-def _compiled(function):
-    return tf.compat.v2.function(function, jit_compile=True, autograph=False)
+            compiled = tf.compat.v2.function(function, jit_compile=True, autograph=False)
+            setattr(self, function.__name__, compiled)

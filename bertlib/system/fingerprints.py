@@ -5,6 +5,7 @@ caches and exports. So a change of a form needs a new format of these files.
 """
 
 import contextlib
+import functools
 import hashlib
 import pathlib
 import site
@@ -20,13 +21,12 @@ _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
-def _digest():
-    return hashlib.blake2b(digest_size=16)
+_digest = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 def hash_bytes(content):
     """Returns the fingerprint of the whole content of a small file."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return _digest(content).hexdigest()
 
 
 def hash_tokens(tokens):

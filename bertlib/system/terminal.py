@@ -27,6 +27,12 @@ def printable(text):
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+def first_line(error):
+    """Returns the first line of an error's message. If there is no message, returns the error's class."""
+    text = getattr(error, "message", None) or str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
 def counted(number, noun):
     """Returns a number with its noun, such as "1 run" or "8 runs".
 
