@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints.bert_config import is_frozen, layer_index
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import collectives, native
+from bertlib.graph import collectives, native, randomness
 from bertlib.graph.graph_keys import (
     CONSECUTIVE_SKIPPED_STEPS,
     GRADIENT_ACCUMULATION,
@@ -462,10 +462,7 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
     """An initializer that returns zeros. An op computes the zeros when the initializer runs. They are not a
     constant of the graph, because a session keeps a copy of each constant in memory."""
     del partition_info
-    # A random integer from 0 to (but not including) 1 is always 0. But TensorFlow's constant folding does not
-    # replace a random value by a constant, so the zeros do not become a constant.
-    zero = tf.random.uniform([], maxval=1, dtype=tf.int32, seed=0)
-    return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(zero, dtype))
+    return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(randomness.zero_when_run(), dtype))
 
 
 def _sum_of_squares(variables):
@@ -620,15 +617,15 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
           rate_factors: {name of a variable: factor of its learning rate}. Other variables have the factor 1.
         """
         self._prepare()
-        rates = {1.0: self.learning_rate}
-        for rate_factor in (rate_factors or {}).values():
+        rates, rate_factors = {1.0: self.learning_rate}, rate_factors or {}
+        for rate_factor in rate_factors.values():
             if rate_factor not in rates:
                 rates[rate_factor] = self.learning_rate * rate_factor
         previous = [] if factor is None else [factor]
         for gradient, variable in grads_and_vars:
             if gradient is None or variable is None:
                 continue
-            rate = rates[(rate_factors or {}).get(self._get_variable_name(variable.name), 1.0)]
+            rate = rates[rate_factors.get(self._get_variable_name(variable.name), 1.0)]
             with tf.control_dependencies([*previous, gradient]):
                 previous = [self._update(gradient, variable, factor, rate)]
         return tf.group(*previous, name=name or self.get_name())

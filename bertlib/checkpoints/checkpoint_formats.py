@@ -206,9 +206,8 @@ def _open_directory(path):
     single = os.path.join(path, "model.safetensors")
     if single in found or len(found) == 1:
         return _open_safetensors(path, [single if single in found else found[0]])
-    latest = latest_checkpoint(path) or only_checkpoint(path)
-    if latest:
-        return _open_tensorflow(latest)
+    if newest := newest_checkpoint(path):
+        return _open_tensorflow(newest)
     if checkpoint_files.list_by_ending(path, ".bin"):
         raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
     prefixes = checkpoint_files.list_checkpoints(path)
@@ -714,15 +713,11 @@ def groups_by_size(variables, num_bytes):
         yield group
 
 
-def only_checkpoint(directory):
-    """Returns the prefix of the checkpoint in a directory that contains one checkpoint and no file
-    `checkpoint`.
-
-    The directories of the published models are of this kind. Returns None for all other directories.
-    """
+def newest_checkpoint(directory):
+    """Returns the `latest_checkpoint` of a directory. If there is none, but the directory contains a single
+    checkpoint, as the directories of the published models do, returns the prefix of this checkpoint."""
     prefixes = checkpoint_files.list_checkpoints(directory)
-    listed = tf.gfile.Exists(os.path.join(directory, "checkpoint"))
-    return prefixes[0] if len(prefixes) == 1 and not listed else None
+    return latest_checkpoint(directory) or (prefixes[0] if len(prefixes) == 1 else None)
 
 
 def latest_checkpoint(model_dir):

@@ -229,7 +229,14 @@ class ProgressHook(tf.train.SessionRunHook):
         of_last = f"/{self._last_step}" if self._last_step is not None else ""
         shown = [f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()]
         if self._last_step is not None and self._measured_from is not None:
-            shown.append(f"remaining {self._remaining_time(now)}")
+            # The estimate is the number of remaining steps times the mean time per step in this session. This
+            # time includes evaluations and checkpoints between the steps. The first step is left out of the
+            # mean, because it contains the start of the session and takes much longer than later steps. So
+            # the log line of the first step has no remaining time.
+            start, first_step = self._measured_from
+            step_rate = (self._step - first_step) / max(now - start, 1e-9)
+            remaining = datetime.timedelta(seconds=round((self._last_step - self._step) / step_rate))
+            shown.append(f"remaining {remaining}")
         logging.info("step %d%s  %s", self._step, of_last, "  ".join(shown))
         if self._history:
             self._history.add(self._step, {**values, **speeds})
@@ -237,19 +244,7 @@ class ProgressHook(tf.train.SessionRunHook):
             add_summary(self._model_dir, speeds, self._step)
         self._logged_step, self._logged_time = self._step, now
 
-    def _remaining_time(self, now):
-        """Returns the remaining time of the training as text, such as "0:12:30".
 
-        The estimate is the number of remaining steps times the mean time per step in this session. This time
-        includes evaluations and checkpoints between the steps. The first step is left out of the mean,
-        because it contains the start of the session and takes much longer than later steps. So the log line
-        of the first step has no remaining time.
-
-        Args:
-          now: the current time in seconds.
-        """
-        speed = (self._step - self._measured_from[1]) / max(now - self._measured_from[0], 1e-9)
-        return str(datetime.timedelta(seconds=round((self._last_step - self._step) / speed)))
 
     def end(self, session):
         self._bar.close()

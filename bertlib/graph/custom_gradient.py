@@ -1,5 +1,7 @@
 """Defines hand-written gradients, which keep only chosen tensors in memory for the backward pass."""
 
+import itertools
+
 import tensorflow.compat.v1 as tf
 
 _GRADIENT = "OwnGradient"
@@ -12,7 +14,7 @@ def with_custom_gradient(output, inputs, gradient):
     Args:
       output: tensor, or list of tensors, computed from `inputs`.
       inputs: list of tensors: all tensors for which gradients are computed, and other tensors that `gradient`
-        uses.
+        uses. An element is None if an optional input is missing.
       gradient: function (gradient for each output, *inputs) -> list with one element for each input: its
         gradient, or None. The function gets only these arguments, because the tensors between the inputs and
         `output` are not kept in memory.
@@ -20,14 +22,15 @@ def with_custom_gradient(output, inputs, gradient):
     if tf.executing_eagerly():
         return output
     outputs = output if isinstance(output, list) else [output]
-    count = len(outputs)
+    count, given = len(outputs), [tensor is not None for tensor in inputs]
 
     def backward(op, *gradients):
         with tf.control_dependencies(gradients[:1]):
-            fenced = fence(op.inputs[count:])
-        return [*[None] * count, *gradient(*gradients[:count], *fenced)]
+            fenced = iter(fence(op.inputs[count:]))
+        computed = gradient(*gradients[:count], *[next(fenced) if is_given else None for is_given in given])
+        return [*[None] * count, *itertools.compress(computed, given)]
 
-    tensors = identity_with_gradient([*outputs, *inputs], backward)[:count]
+    tensors = identity_with_gradient([*outputs, *itertools.compress(inputs, given)], backward)[:count]
     return tensors if isinstance(output, list) else tensors[0]
 
 

@@ -60,7 +60,11 @@ class InferenceKernels(object):
         """
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]
-        return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights
+        if not (self.uses_one_dnn and is_new):
+            return weights
+        # A session must initialize this variable after the variables of the weights.
+        return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
+                           name="prepared").read_value()
 
     def gelu(self, x, approximate=True):
         """See `training_kernels.TrainingKernels.gelu`."""

@@ -110,11 +110,7 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
         transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0))
 
 
-def cache_in_variable(weights):
-    """Copies the weights to a new local variable, and returns the value of this variable. A session must
-    initialize the new variable after the variables of the weights."""
-    return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
-                       name="prepared").read_value()
+
 
 
 def has_layer_norm(inputs):

@@ -206,7 +206,7 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
     """
     values = tf.raw_ops.StatelessTruncatedNormalV2(
         shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
-        counter=_counter_tensor(_zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
+        counter=_counter_tensor(zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
     return values * tf.cast(stddev, dtype)
 
 
@@ -269,8 +269,9 @@ def _counter_tensor(low, high):
     return tf.bitcast(tf.stack([low, high]), tf.uint64)
 
 
-def _zero_when_run():
-    """Returns 0 as an int64 scalar tensor that TensorFlow's constant folding cannot replace by a constant.
+def zero_when_run():
+    """Returns 0 as an int64 scalar tensor that TensorFlow's constant folding cannot replace by a constant: a
+    random integer from 0 to (but not including) 1.
 
     If all arguments of an initializer were constants, constant folding would replace the initial values by
     constants, too. A session keeps its constants in memory, and these constants would need as much memory as

@@ -120,39 +120,32 @@ class TrainingKernels(object):
           inputs: [..., W].
           gamma, beta: [W].
         """
-        def gradient(output_gradient, inputs, gamma, beta):
-            width = inputs.shape.as_list()[-1]
-            rows_gradient, _, _, gamma_gradient, beta_gradient = self.formulas.residual_norm_gradient(
-                tf.reshape(output_gradient, [-1, width]), tf.reshape(inputs, [-1, width]),
-                bias=None, residual=None, mask=None, gamma=gamma, mask_scale=1.0)
-            return [tf.reshape(rows_gradient, tf.shape(inputs)), gamma_gradient, beta_gradient]
-
-        outputs = self.formulas.residual_norm(inputs, None, None, None, gamma, beta, 1.0)
-        return with_custom_gradient(outputs, [inputs, gamma, beta], gradient)
+        rows = tf.reshape(inputs, [-1, inputs.shape.as_list()[-1]])
+        outputs = self.residual_norm(rows, None, None, None, 1.0, gamma, beta)
+        return tf.reshape(outputs, tf.shape(inputs))
 
     def residual_norm(self, inputs, bias, residual, mask, keep_probability, gamma, beta):
         """Returns the layer normalization of residual + dropout(inputs + bias).
 
         Args:
-          inputs, residual: [R, W].
-          bias, gamma, beta: [W].
+          inputs, residual: [R, W]. The residual may be None.
+          bias, gamma, beta: [W]. The bias may be None.
           mask: bool [R, W], False where dropout makes a value 0; None for no dropout.
           keep_probability: probability of True in the mask.
 
         Returns:
           [R, W].
         """
-        masks, mask_scale = [] if mask is None else [mask], 1.0 / keep_probability
+        mask_scale = 1.0 / keep_probability
 
-        def gradient(output_gradient, inputs, bias, residual, gamma, beta, *masks):
+        def gradient(output_gradient, inputs, bias, residual, gamma, beta, mask):
             residual_gradient, input_gradient, *for_parameters = self.formulas.residual_norm_gradient(
-                output_gradient, inputs, bias, residual, masks[0] if masks else None, gamma, mask_scale)
+                output_gradient, inputs, bias, residual, mask, gamma, mask_scale)
             bias_gradient, gamma_gradient, beta_gradient = for_parameters
-            return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient,
-                    *[None for _ in masks]]
+            return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient, None]
 
         outputs = self.formulas.residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale)
-        return with_custom_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
+        return with_custom_gradient(outputs, [inputs, bias, residual, gamma, beta, mask], gradient)
 
     # --- The ends of sublayers -----------------------------------------------------------------------------
 
@@ -216,20 +209,19 @@ class TrainingKernels(object):
           [B, N, F, H].
         """
         scale, mask_scale = 1.0 / math.sqrt(query.shape.as_list()[-1]), 1.0 / keep_probability
-        masks = [] if mask is None else [mask]
         scores = products.matmul(query, key, transpose_b=True)
         dropped, probabilities = self.formulas.softmax(scores, score_bias, mask, scale, mask_scale)
 
-        def gradient(output_gradient, query, key, value, probabilities, *masks):
+        def gradient(output_gradient, query, key, value, probabilities, mask):
             dropped_gradient = products.matmul(output_gradient, value, transpose_b=True)
             score_gradient, dropped = self.formulas.softmax_gradient(
-                dropped_gradient, probabilities, masks[0] if masks else None, scale, mask_scale)
+                dropped_gradient, probabilities, mask, scale, mask_scale)
             return [products.matmul(score_gradient, key),
                     products.matmul(score_gradient, query, transpose_a=True),
-                    products.matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
+                    products.matmul(dropped, output_gradient, transpose_a=True), None, None]
 
         outputs = products.matmul(dropped, value)
-        return with_custom_gradient(outputs, [query, key, value, probabilities, *masks], gradient)
+        return with_custom_gradient(outputs, [query, key, value, probabilities, mask], gradient)
 
     # --- The dropout mask --------------------------------------------------------------------------------
 

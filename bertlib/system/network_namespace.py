@@ -67,26 +67,23 @@ def for_replicas(cluster, open_ports, arguments, warn):
     Raises:
       ValueError: `open_ports` is False, and the ports cannot be closed.
     """
-    if cluster is not None:
-        if open_ports is False:
-            raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
-                             "machines cannot be closed. Leave the flag out, and protect the ports with the "
-                             "firewall rule in docs/howto/cluster.md.")
-        return contextlib.nullcontext()
-    if open_ports:
-        return contextlib.nullcontext()
-    try:
-        cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"  # of hub modules
-        for argument in (*arguments, cache):
-            if _REMOTE.search(argument):
-                raise OSError(f"{argument} needs the network")
-        return Namespace()
-    except OSError as error:
-        if open_ports is False:
-            raise ValueError(f"--open_ports=false: the ports of this run cannot be closed ({error}). "
-                             f"{_EXPOSED} {_REMEDY}") from error
-        warn(f"The ports of this run are open to other machines ({error}). {_EXPOSED} {_REMEDY}")
-        return contextlib.nullcontext()
+    if cluster is not None and open_ports is False:
+        raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
+                         "machines cannot be closed. Leave the flag out, and protect the ports with the "
+                         "firewall rule in docs/howto/cluster.md.")
+    if cluster is None and not open_ports:
+        try:
+            cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"  # of hub modules
+            for argument in (*arguments, cache):
+                if _REMOTE.search(argument):
+                    raise OSError(f"{argument} needs the network")
+            return Namespace()
+        except OSError as error:
+            if open_ports is False:
+                raise ValueError(f"--open_ports=false: the ports of this run cannot be closed ({error}). "
+                                 f"{_EXPOSED} {_REMEDY}") from error
+            warn(f"The ports of this run are open to other machines ({error}). {_EXPOSED} {_REMEDY}")
+    return contextlib.nullcontext()
 
 
 # --- The namespace ---------------------------------------------------------------------------------------
