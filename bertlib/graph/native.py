@@ -17,7 +17,6 @@ import tempfile
 from absl import logging
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.system import terminal
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
 # Compiler options for loops.cc, which contains the arithmetic: allow all instructions of this CPU, and assume
@@ -163,7 +162,7 @@ def _reason(error):
     """Returns one line of text that describes an error of the build."""
     output = getattr(error, "output", None)
     if not isinstance(output, str):
-        return terminal.first_line(error)
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error: " in line and not line.startswith("collect2")]
     return [*errors, *lines[-1:], str(error)][0]

@@ -325,7 +325,8 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
 def kept_by(gradients, forward):
     """Returns the tensors of the forward pass from which gradients are computed.
 
-    A tensor that is only passed on by Identity ops counts as the original tensor.
+    A tensor that is only passed on by Identity and Reshape ops counts as the original tensor, because these
+    ops allocate no memory.
     """
     forward, seen, kept = set(forward), set(), set()
     waiting = [gradient.op for gradient in gradients]
@@ -337,7 +338,7 @@ def kept_by(gradients, forward):
                     seen.add(tensor.op)
                     waiting.append(tensor.op)
                 continue
-            while tensor.op.type in ("Identity", "IdentityN"):
+            while tensor.op.type in ("Identity", "IdentityN", "Reshape"):
                 tensor = tensor.op.inputs[tensor.value_index]
             if tensor.op.type not in ("Const", "Shape"):
                 kept.add(tensor.ref())
