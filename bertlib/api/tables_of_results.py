@@ -59,20 +59,9 @@ def answer_row(fields: dict, answer: dict) -> dict:
         renamed: its name gets the prefix "input_".
       answer: see `bertlib.serving.predictor.Predictor`.
     """
-    found = _with_probabilities_as_columns(answers.columns(answer))
+    found = answers.columns(answer)
     renamed = row_fields.rename_fields(list(fields), found)
     return {**{renamed[name]: value for name, value in fields.items()}, **found}
-
-
-def _with_probabilities_as_columns(row):
-    """Returns a row with a column probability_LABEL for each label, instead of the dict "probabilities"."""
-    found = {}
-    for name, value in row.items():
-        if name == "probabilities" and isinstance(value, dict):
-            found.update({f"probability_{label}": number for label, number in value.items()})
-        else:
-            found[name] = value
-    return found
 
 
 def read_predictions(directory: str) -> Any:
@@ -83,5 +72,5 @@ def read_predictions(directory: str) -> Any:
     names = list(dict.fromkeys(name for row in rows for name in row))
     taken = {f"probability_{label}" for row in rows for label in row.get("probabilities") or ()}
     renamed = row_fields.rename_fields(names, taken)
-    return table([_with_probabilities_as_columns({renamed[name]: value for name, value in row.items()})
+    return table([answers.spread_probabilities({renamed[name]: value for name, value in row.items()})
                   for row in rows])

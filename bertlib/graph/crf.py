@@ -37,14 +37,15 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
     def forward(state, position):
         scores, mask = position
         following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
-        return tf.where_v2(mask[:, None] > 0, following, state)
+        return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
     # The loop also includes the first position. In `later`, the mask of this position is 0, so the result
     # does not change. Without this position the loop would be empty for T = 1, and an empty loop has no
     # gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
-    final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(later)), inputs[:, 0])
+    wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
+    final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])
     return tf.reduce_logsumexp(final, axis=1) * mask[:, 0]
 
 
@@ -97,18 +98,17 @@ def crf_decode(potentials, transition_params, sequence_length):
     """
     def forward(state, position):
         scores, mask = position
-        is_inside = mask[:, None] > 0
         paths = state[0][:, :, None] + transition_params[None]
-        best = tf.where_v2(is_inside, tf.reduce_max(paths, axis=1) + scores, state[0])
+        best = tf.where(mask > 0, tf.reduce_max(paths, axis=1) + scores, state[0])
         # After the end of a sequence, each tag is its own predecessor. So backtracking keeps the last tag.
-        return best, tf.where_v2(is_inside, tf.argmax(paths, axis=1, output_type=tf.int32), itself)
+        return best, tf.where(mask > 0, tf.argmax(paths, axis=1, output_type=tf.int32), itself)
 
-    batch_size, _, size = tf.unstack(tf.shape(potentials))
-    itself = tf.tile(tf.range(size)[None], [batch_size, 1])
+    size = tf.shape(potentials)[2]
+    itself = tf.tile(tf.range(size)[None], [tf.shape(potentials)[0], 1])
     mask = _mask(sequence_length, potentials)
+    wide = tf.transpose(tf.tile(mask[:, :, None], [1, 1, size]), [1, 0, 2])
     first = potentials[:, 0]
-    later = tf.transpose(potentials, [1, 0, 2])[1:], tf.transpose(mask)[1:]
-    scores, pointers = tf.scan(forward, later, (first, itself))
+    scores, pointers = tf.scan(forward, (tf.transpose(potentials, [1, 0, 2])[1:], wide[1:]), (first, itself))
     final = tf.concat([first[None], scores], axis=0)[-1]
     last = tf.argmax(final, axis=1, output_type=tf.int32)
     earlier = tf.scan(lambda tags, pointer: tf.gather(pointer, tags, batch_dims=1), pointers, last,

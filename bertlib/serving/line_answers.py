@@ -293,9 +293,7 @@ class AnswerTable:
         prediction_inputs.to_json(item, answer)  # raises an error if a number is not finite; no other effect
         found = {}
         for name, value in answers.columns(answer).items():
-            if name == "probabilities" and isinstance(value, dict):
-                found.update((f"probability_{label}", number) for label, number in value.items())
-            elif name == "prediction" and "labels" in answer:
+            if name == "prediction" and "labels" in answer:
                 found[name] = self._label_separator.join(value)
             elif isinstance(value, dict | list):
                 found[name] = prediction_inputs.to_json(item, value)

@@ -8,13 +8,13 @@ graph, tf2onnx needed 21 GB for BERT-Base.
 
 import importlib
 import logging
-import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import batches
 from bertlib.estimator.step_config import StepConfig
+from bertlib.system import workers
 from bertlib.tasks import session
 
 TITLE, FILE = "ONNX", "model.onnx"
@@ -224,7 +224,7 @@ class Model:
         """
         runtime = import_package("onnxruntime")
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        options.intra_op_num_threads = workers.available_cores()
         # With this setting, waiting threads sleep. By default, a waiting thread keeps a CPU core busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3  # errors only

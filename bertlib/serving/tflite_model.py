@@ -1,13 +1,12 @@
 """Writes the TFLite file of a model, and runs it with TensorFlow's interpreter of TFLite."""
 
-import os
 import threading
 import warnings
 
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import batches
-from bertlib.system import files
+from bertlib.system import files, workers
 from bertlib.tasks import session
 
 TITLE, FILE = "TFLite", "model.tflite"
@@ -73,7 +72,7 @@ class Model:
         self._lock = threading.Lock()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hides the notice that the class will move to another package
-            self._interpreter = tf.lite.Interpreter(path, num_threads=len(os.sched_getaffinity(0)))
+            self._interpreter = tf.lite.Interpreter(path, num_threads=workers.available_cores())
         self._places = {detail["name"].partition(":")[0]: detail["index"]
                         for detail in self._interpreter.get_input_details()}
         if set(self._places) != set(inputs):

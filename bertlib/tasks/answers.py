@@ -136,8 +136,21 @@ def with_prediction(answer):
 
 
 def columns(answer):
-    """Returns an answer as {column: value} for a table, which has a prediction only once, as "prediction"."""
-    return {"prediction" if name in _OLDER_KEYS else name: value for name, value in answer.items()}
+    """Returns an answer as {column: value} for a table: the prediction only once, as "prediction", and the
+    columns of `spread_probabilities`."""
+    return spread_probabilities({"prediction" if name in _OLDER_KEYS else name: value
+                                 for name, value in answer.items()})
+
+
+def spread_probabilities(row):
+    """Returns a row with a column probability_LABEL for each label, instead of the dict "probabilities"."""
+    found = {}
+    for name, value in row.items():
+        if name == "probabilities" and isinstance(value, dict):
+            found.update({f"probability_{label}": number for label, number in value.items()})
+        else:
+            found[name] = value
+    return found
 
 
 def number(value):
