@@ -11,7 +11,6 @@ or draw the same initial values.
 """
 
 import contextlib
-import functools
 import itertools
 import time
 
@@ -30,9 +29,6 @@ _KEYS_PER_GRAPH = 10**5
 # Errors that TensorFlow raises when another replica has ended.
 CONNECTION_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
                      tf.errors.DeadlineExceededError, tf.errors.InternalError)
-
-# Creates an op that sums a tensor over all replicas.
-_SUM = functools.partial(tf.raw_ops.CollectiveReduceV2, merge_op="Add", final_op="Id")
 
 _graphs = itertools.count(1)
 _server = None
@@ -101,26 +97,31 @@ class AllReduce:
         The sums of a graph run one after the other, in the order in which this method was called. All
         replicas must call it in the same order.
         """
-        return self.collect(_SUM, tensor)
+        return self._run_after_previous(self.reduce, tensor)
 
-    def collect(self, create, tensor):
-        """Adds a collective op, which runs after the previous one; returns its result.
+    def reduce(self, tensor):
+        """Adds the op of `sum`."""
+        return tf.raw_ops.CollectiveReduceV2(input=tensor, merge_op="Add", final_op="Id", **self._options())
 
-        Args:
-          create: a function of `tf.raw_ops`. For example, CollectiveGatherV2 concatenates the tensors of all
-            replicas, which must have the same shape.
-          tensor: the input of the op.
-        """
+    def gather(self, tensor):
+        """Adds an op that concatenates the tensors of all replicas, which must have the same shape."""
+        return tf.raw_ops.CollectiveGatherV2(input=tensor, **self._options())
+
+    def _options(self):
+        """Returns the arguments of a collective op that are the same for all ops, except the key."""
+        # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
+        # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
+        # that a replica has ended.
+        return dict(group_size=self.num_replicas, group_key=1, instance_key=next(self._keys),
+                    ordering_token=[], communication_hint="nccl")
+
+    def _run_after_previous(self, collect, tensor):
         # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
         # separate list of ops, and an op waits only for the last op of its own list. There is one list for
         # the ops outside of any tf.cond, and one list for each branch.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
-            # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
-            # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
-            # that a replica has ended.
-            result = create(input=tensor, group_size=self.num_replicas, group_key=1,
-                            instance_key=next(self._keys), ordering_token=[], communication_hint="nccl")
+            result = collect(tensor)
         previous_ops.append(result.op)
         return result
 
@@ -136,7 +137,9 @@ class AllReduce:
         pieces = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
-
+    def gather_in_order(self, tensor):
+        """Returns the concatenation of the tensors of all replicas; for the order, see `sum`."""
+        return self._run_after_previous(self.gather, tensor)
 
     def sum_variables(self, pairs):
         """Adds ops that replace the values of variables by their sums over all replicas.
@@ -195,12 +198,14 @@ def time_after(ops, read):
     with tf.control_dependencies(ops):
         value = tf.strided_slice(tf.reshape(read(), [-1]), [0], [1])
     with tf.device("/device:CPU:0"):
-        seconds = tf.numpy_function(lambda copied: time.time(), [value], tf.float64)
+        seconds = tf.numpy_function(_time_of_copy, [value], tf.float64)
     seconds.set_shape([])
     return seconds
 
 
-
+def _time_of_copy(value):
+    del value
+    return time.time()
 
 
 def buckets(tensors):

@@ -100,8 +100,7 @@ def gather_slices(all_reduce, slices):
       all_reduce: the `collectives.AllReduce`.
       slices: tf.IndexedSlices.
     """
-    gather = functools.partial(all_reduce.collect, tf.raw_ops.CollectiveGatherV2)
-    values, indices = slices.values, tf.cast(slices.indices, tf.int64)
+    gather, values, indices = all_reduce.gather_in_order, slices.values, tf.cast(slices.indices, tf.int64)
     if values.shape[0] is not None:
         values, indices = gather(values), gather(indices)
     else:
