@@ -194,6 +194,11 @@ class Estimator(object):
 
 
 
+    def _default_checkpoint(self):
+        """Returns the checkpoint that is evaluated if the caller names none; None for the starting weights.
+        All replicas must call this method."""
+        return self._newest_checkpoint_of_replica_0()
+
     @contextlib.contextmanager
     def _training(self):
         """Returns a context manager for a block that runs a training. During the block, `_group` is None,
@@ -332,7 +337,7 @@ class Estimator(object):
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
             self._group.barrier()  # replica 0 may still be writing the checkpoint that is read next
-        checkpoint = self._resolved(checkpoint_path) or self._newest_checkpoint_of_replica_0()
+        checkpoint = self._resolved(checkpoint_path) or self._default_checkpoint()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
