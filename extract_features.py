@@ -66,7 +66,6 @@ ENTRIES = entries.section("Vectors", None, [
 common_flags.define(ENTRIES)
 
 
-
 # --- The script ------------------------------------------------------------------------------------------
 
 

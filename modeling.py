@@ -639,9 +639,6 @@ def _layer(encoder, rows, attention_mask, at_first_token):
     return _feed_forward(encoder, attention, residual)                                  # [R, W]
 
 
-
-
-
 def _add_and_norm(encoder, inputs, residual):
     """Builds LayerNorm(residual + dropout(dense(inputs))): [R, width] -> [R, W]."""
     input_width, width = inputs.shape.as_list()[-1], encoder.hidden_size

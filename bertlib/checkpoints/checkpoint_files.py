@@ -61,9 +61,6 @@ def list_files(prefix):
     return [path for path in list_by_ending(directory, "") if pattern.fullmatch(os.path.basename(path))]
 
 
-
-
-
 def remove(prefix):
     """Removes a checkpoint's files. The index file is removed first, because files without an index file do
     not count as a checkpoint."""

@@ -192,8 +192,6 @@ class Estimator(object):
         newest = self.latest_checkpoint()
         return self._group.broadcast(newest) if self._group else newest
 
-
-
     def _default_checkpoint(self):
         """Returns the checkpoint that is evaluated if the caller names none; None for the starting weights.
         All replicas must call this method."""
@@ -211,8 +209,6 @@ class Estimator(object):
             self._is_training = False
         if self._config.group:
             self._config.group.barrier()
-
-
 
     # --- Evaluation and prediction
 

@@ -170,9 +170,6 @@ def _batches(session, fetches, config, group, sharded=True):
             yield session.run(fetches)
 
 
-
-
-
 @contextlib.contextmanager
 def _unchanged_generators():
     """Returns a context manager. At the end of its block, it resets the global random generators of Python
@@ -232,9 +229,6 @@ class EvaluationHook(tf.train.SessionRunHook):
             run_context.request_stop()
         if self._curve.stops:
             run_context.request_stop()
-
-
-
 
 
 class SavedCheckpoints(tf.train.CheckpointSaverListener):

@@ -103,8 +103,6 @@ class Builder:
         iterator = tf.data.make_initializable_iterator(_without_tuner(result))
         return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
 
-
-
     def build(self, features_fn, mode):
         """Builds the input and the model in the current graph. In prediction, labels are ignored.
 

@@ -89,9 +89,6 @@ class StopOnNanHook(tf.train.SessionRunHook):
                             "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
 
 
-
-
-
 def _watched_scalars(loss):
     """Returns {name: tensor} of the loss and of the scalars in the collection `LOGGED_SCALARS`."""
     return {"loss": loss,
@@ -243,8 +240,6 @@ class ProgressHook(tf.train.SessionRunHook):
         if self._model_dir:
             add_summary(self._model_dir, speeds, self._step)
         self._logged_step, self._logged_time = self._step, now
-
-
 
     def end(self, session):
         self._bar.close()

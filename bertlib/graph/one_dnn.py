@@ -110,9 +110,6 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
         transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0))
 
 
-
-
-
 def has_layer_norm(inputs):
     """Returns whether `layer_norm` supports these inputs."""
     return inputs.shape.ndims in (2, 3) and _has_op(_LAYER_NORM, inputs.dtype)

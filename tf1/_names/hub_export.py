@@ -218,7 +218,6 @@ class Module(hub_module.Module):
             super()._start_from_checkpoint()
 
 
-
 def _inputs_by_name(signature, names, inputs):
     """Returns the inputs of a call, {name: value}.
 
