@@ -153,7 +153,8 @@ def _load_modules():
     from bertlib import commands, tasks
     for package in (commands, tasks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+            if not module.name.endswith(".bag_of_words"):  # a program of its own, which loads scikit-learn
+                importlib.import_module(module.name)
 
 
 def _serve():
