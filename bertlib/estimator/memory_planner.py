@@ -386,7 +386,7 @@ def advice(alternatives, memory_need, usable_bytes):
             # one of two micro-batches.
             whole = size >= step.train_batch_size
             return memory_need(dataclasses.replace(step, train_batch_size=size if whole else 2 * size,
-                                      gradient_accumulation_steps=1 if whole else 2))
+                                                   gradient_accumulation_steps=1 if whole else 2))
 
         found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)
         if found.batch_size:

@@ -16,6 +16,7 @@ _PATHS_OF_DATA = ("data_dir", "train_file", "dev_file", "predict_file", "input_f
 _SETTINGS_OF_DATA = ("max_train_examples", "dev_fraction", "xnli_language", "label_separator",
                      "skip_bad_lines", "text_column", "label_column", "header", "delimiter", "encoding")
 
+
 def read(record):
     """Returns {path: (fingerprint, flag)} of the data, the starting weights, the vocabulary and the task
     module of a training. `flag` is the name of the flag for the file, and None for a file of the data.

@@ -211,7 +211,9 @@ def compare_results(original, repeated, training):
             for value in values:
                 # It is left out if the run takes too little CPU time, see `classification.baselines`.
                 value.get("baselines", {}).pop("bag_of_words", None)
-            entry["same"], entry["metrics"] = values[0] == values[1], _compare_dicts(*values)
+            entry["same"] = values[0] == values[1]
+            if not entry["same"]:
+                entry["metrics"] = _compare_dicts(*values)
         found.append(entry)
     return found
 

@@ -104,8 +104,9 @@ def _record(sweep, directory, ended, child, log_start):
             outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
             results = OutputDirectory(directory.output_dir(ended)).results()
-            recorded_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
-                                    if other.status in run_rows.NOT_REPEATED] + [directory.output_dir(ended)])
+            complete = [directory.output_dir(each) for each, other in directory.ended_rows()
+                        if other.status in run_rows.NOT_REPEATED]
+            recorded_inputs.check_equal([*complete, directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
     run_rows.of_ended_run(row, outcome, results, sweep.metric)

@@ -52,6 +52,7 @@ def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):
 ROW = "one text"
 ONLY_TRAIN = dict(dev_file=None, test_file=None, do_eval=False, do_predict=False)
 
+
 @pytest.mark.parametrize("flags, expected", [
     (dict(task_name="mrpc"), "--train_file is for your own data, but --task_name=mrpc"),
     (dict(data_dir="."), "--data_dir=. is for the known tasks"),

@@ -61,7 +61,7 @@ def _load_module(settings, suffix):
         sources.refuse_other_file(settings, "task_module", lambda record: (
             recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
     return sources.Source(processor, _create_target(settings, processor), {"task_module": recorded},
-                  {output_files.TASK_MODULE: content})
+                          {output_files.TASK_MODULE: content})
 
 
 def _provides(processor, split):

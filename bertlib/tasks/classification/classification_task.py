@@ -192,6 +192,7 @@ class Classification(task.TaskWithResults):
             sum(records.windows) if settings.doc_stride else None,
             "raise --max_seq_length, or pass --doc_stride to split them into windows"))
 
+
 def part_of(split):
     """Returns the part of the data to which a split belongs, such as "dev" for "dev_mismatched"."""
     return split.partition("_")[0]

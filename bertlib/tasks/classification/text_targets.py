@@ -163,7 +163,7 @@ class SingleLabel(_PublishedTarget):
     def details(self, labels, outputs):
         matrix = _metrics().class_matrix(labels, outputs)
         return {"labels": _metrics().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
-                                                    matrix.sum(0))}
+                                                  matrix.sum(0))}
 
     def functions(self, labels, outputs):
         return _metrics().class_functions(labels, outputs.argmax(axis=1), self.size)

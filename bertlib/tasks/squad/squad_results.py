@@ -30,13 +30,13 @@ class SquadResults(results.Results):
         version_2 = settings.version_2_with_negative
         logging.info("Answering %d questions.", len(examples))
         predictions = squad_answers.write_nbest(self._answers(split, inference),
-                                                    path("nbest_predictions.json"))
+                                                path("nbest_predictions.json"))
         threshold, source = self._null_threshold(predictions, inference)
         if version_2:
             logging.info("Null threshold: %s (%s).", threshold, source)
         texts = squad_answers.write_answers(predictions, path("predictions.json"),
-                                                path("null_odds.json") if version_2 else None,
-                                                path("answer_offsets.json"), threshold)
+                                            path("null_odds.json") if version_2 else None,
+                                            path("answer_offsets.json"), threshold)
         logging.info("Answers: %s.", path("predictions.json"))
         scores = {} if gold is None else self._scores_of(predictions, texts, threshold)
         self._write_scores(path("eval_results.json"), scores, texts, inference.step)

@@ -154,6 +154,7 @@ class Tagging(task.TaskWithResults):
         tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
                                    self.settings.features_cache)
 
+
 def _labels(settings, train):
     """Returns the labels in the training file. Without a training file, returns the labels of the model: they
     are stored in --output_dir, or in the model of --init_checkpoint.
