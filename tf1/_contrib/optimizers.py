@@ -292,8 +292,8 @@ class LossScaleOptimizer(WrappedOptimizer):
         scale = self._manager.get_loss_scale()
         loss = loss() if callable(loss) else loss
         pairs = super().compute_gradients(loss * tf.cast(scale, loss.dtype), *args, **kwargs)
-        return [(gradient if gradient is None else tf.scalar_mul(
-            tf.cast(1.0 / scale, gradient.dtype), gradient), variable) for gradient, variable in pairs]
+        return [(gradient if gradient is None else _scaled(gradient, 1.0 / scale), variable)
+                for gradient, variable in pairs]
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns the op of the step; see `tf.train.Optimizer.apply_gradients`."""
@@ -305,3 +305,11 @@ class LossScaleOptimizer(WrappedOptimizer):
                        tf.no_op)
         with tf.control_dependencies(gradients):  # the gradients must read the scale before it is updated
             return tf.group(step, self._manager.update_loss_scale(finite))
+
+
+def _scaled(gradient, factor):
+    """Returns gradient · factor. `tf.scalar_mul` would refuse a factor of unknown rank."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * tf.cast(factor, gradient.dtype), gradient.indices,
+                                gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
