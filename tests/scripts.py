@@ -153,8 +153,7 @@ def _load_modules():
     from bertlib import commands, tasks
     for package in (commands, tasks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith(".bag_of_words"):  # a program of its own, which loads scikit-learn
-                importlib.import_module(module.name)
+            importlib.import_module(module.name)
 
 
 def _serve():

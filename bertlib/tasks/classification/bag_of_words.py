@@ -9,11 +9,6 @@ import resource
 import sys
 
 import numpy as np
-from sklearn.compose import ColumnTransformer
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
 
 
 def predict(texts, labels, splits):
@@ -29,6 +24,12 @@ def predict(texts, labels, splits):
     Raises:
       ValueError: scikit-learn cannot train on these examples, for example because they contain no words.
     """
+    # scikit-learn is loaded here, because its import changes the environment of the process.
+    from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import make_pipeline
     labels = np.array(labels)
     features = ColumnTransformer([(str(column), TfidfVectorizer(), column)
                                   for column in range(len(texts[0]))])
