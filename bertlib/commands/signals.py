@@ -86,7 +86,6 @@ def ignore_request():
 
 
 def _raise_outside_of_training(number, frame):
-    del frame
     _received.append(number)
     stopping.request.set()
     if not stopping.request.awaited:
@@ -96,7 +95,6 @@ def _raise_outside_of_training(number, frame):
 def _interrupt(number, frame):
     """Handles Ctrl-C during a training: the training saves its last complete step. A second Ctrl-C, or a
     Ctrl-C outside of a training, raises a KeyboardInterrupt."""
-    del frame
     if not stopping.request.awaited:
         raise KeyboardInterrupt
     if not stopping.request.is_set:

@@ -83,7 +83,6 @@ def _placeholder_getter(weights):
     """Returns a custom getter for `tf.variable_scope`. For each variable, the getter returns a placeholder
     and adds the placeholder to the dict `weights`."""
     def get(getter, name, shape=None, dtype=tf.float32, **arguments):
-        del getter, arguments
         if name not in weights:
             weights[name] = tf.placeholder(dtype, shape, name.replace("/", "."))
         return weights[name]

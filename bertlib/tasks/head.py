@@ -144,7 +144,6 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         encoder. The head gets this encoder as `model`. None for a `modeling.BertModel`.
     """
     def model_fn(features, labels, mode, params, config=None):
-        del labels
         if mode not in head.modes:
             known = ", ".join(map(repr, head.modes))
             raise ValueError(f"The mode is {mode!r}, but this model has only the modes {known}.")

@@ -33,7 +33,6 @@ class Choice(head.Head):
         return {_WEIGHTS: (1, bert_config.hidden_size)}
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del micro_batches
         weights = tf.get_variable(_WEIGHTS, [1, bert_config.hidden_size],
                                   initializer=modeling.create_initializer(0.02))
         output = head.drop_out(model.get_pooled_output(), mode == estimator.ModeKeys.TRAIN, model)

@@ -40,7 +40,6 @@ class TextHead(head.Head):
         return head_shapes(bert_config, self.num_outputs)
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config, micro_batches
         labels, is_training = features.get("label_ids"), mode == estimator.ModeKeys.TRAIN
         loss, losses, prediction = self.apply(head_input(model, is_training), labels, is_training)
         predictions = {self.output: prediction}

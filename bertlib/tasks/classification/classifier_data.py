@@ -15,7 +15,7 @@ docs/howto/classification.md#a-new-glue-task.
 import difflib
 import math
 import os
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
@@ -195,12 +195,12 @@ class DataProcessor:
     task_type = "classification"
     metrics = ("accuracy",)
     further_sets = ()
-    submission: ClassVar = {}
-    files: ClassVar = {}
+    submission = {}
+    files = {}
     labels = None
     layout = None
-    further_layouts: ClassVar = ()
-    label_aliases: ClassVar = {}
+    further_layouts = ()
+    label_aliases = {}
     language = None
 
     def get_train_examples(self, data_dir):
@@ -412,13 +412,13 @@ class XnliProcessor(DataProcessor):
 
     LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     name = "XNLI"
-    files: ClassVar = {"train": "multinli/multinli.train.{processor.language}.tsv",
-                       "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
+    files = {"train": "multinli/multinli.train.{processor.language}.tsv",
+             "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
     labels = ("contradiction", "entailment", "neutral")
-    label_aliases: ClassVar = {"contradictory": "contradiction"}
+    label_aliases = {"contradictory": "contradiction"}
     layout = Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
     _TRANSLATED = Layout(text_a=0, text_b=1, label=2, text_headers=("premise", "hypo"))
-    further_layouts: ClassVar = (_TRANSLATED,)
+    further_layouts = (_TRANSLATED,)
 
     def __init__(self):
         self.language = "zh"
@@ -429,7 +429,12 @@ class XnliProcessor(DataProcessor):
 
 # --- The GLUE benchmark (https://gluebenchmark.com), as it is distributed --------------------------------
 
-_GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+
+class _GlueProcessor(DataProcessor):
+    """Base class of the tasks with GLUE's usual file names. The labels of most of these tasks are 0 and 1."""
+
+    files = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    labels = ("0", "1")
 
 
 class MnliProcessor(DataProcessor):
@@ -438,9 +443,9 @@ class MnliProcessor(DataProcessor):
 
     name = "MNLI"
     further_sets = ("mismatched",)
-    submission: ClassVar = {"MNLI-m.tsv": ("test", 9796), "MNLI-mm.tsv": ("test_mismatched", 9847)}
-    files: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
-                       "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
+    submission = {"MNLI-m.tsv": ("test", 9796), "MNLI-mm.tsv": ("test_mismatched", 9847)}
+    files = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
+             "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     labels = ("contradiction", "entailment", "neutral")
     layout = Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
                      text_headers=("sentence1", "sentence2"))
@@ -466,25 +471,23 @@ class AxProcessor(DataProcessor):
     MNLI."""
 
     name = "AX"
-    submission: ClassVar = {"AX.tsv": ("test", 1104)}
-    files: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
+    submission = {"AX.tsv": ("test", 1104)}
+    files = {"test": ("diagnostic.tsv", "AX.tsv")}
     labels = MnliProcessor.labels
     layout = Layout(text_a="sentence1", text_b="sentence2")
 
 
-class MrpcProcessor(DataProcessor):
+class MrpcProcessor(_GlueProcessor):
     """The Microsoft paraphrase corpus."""
 
     name = "MRPC"
     metrics = ("f1", "accuracy")
-    submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
-    files: ClassVar = _GLUE_FILES
-    labels = ("0", "1")
+    submission = {"MRPC.tsv": ("test", 1725)}
     layout = Layout(label=0, text_a=3, text_b=4, label_header="Quality",
                      text_headers=("#1 String", "#2 String"))
 
 
-class ColaProcessor(DataProcessor):
+class ColaProcessor(_GlueProcessor):
     """The corpus of linguistic acceptability: single sentences.
 
     The test file has one of two layouts. If the first row has four columns, the layout is that of the
@@ -494,12 +497,10 @@ class ColaProcessor(DataProcessor):
 
     name = "CoLA"
     metrics = ("matthews",)
-    submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
-    files: ClassVar = _GLUE_FILES
-    labels = ("0", "1")
+    submission = {"CoLA.tsv": ("test", 1063)}
     layout = Layout(label=1, text_a=3, header=False)
     _UNLABELLED = Layout(text_a=1, text_headers=("sentence",))
-    further_layouts: ClassVar = (_UNLABELLED,)
+    further_layouts = (_UNLABELLED,)
 
     def layout_of(self, set_type, lines):
         if set_type == "test" and len(lines[0]) < self.layout.width(lines[0]):
@@ -507,67 +508,59 @@ class ColaProcessor(DataProcessor):
         return self.layout
 
 
-class Sst2Processor(DataProcessor):
+class Sst2Processor(_GlueProcessor):
     """The Stanford sentiment treebank: single sentences. The label 1 means a positive sentence."""
 
     name = "SST-2"
-    submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
-    files: ClassVar = _GLUE_FILES
-    labels = ("0", "1")
+    submission = {"SST-2.tsv": ("test", 1821)}
     layout = Layout(text_a="sentence", label="label")
 
 
-class StsbProcessor(DataProcessor):
+class StsbProcessor(_GlueProcessor):
     """The semantic textual similarity benchmark: the similarity of two sentences, from 0 to 5."""
 
     name = "STS-B"
     task_type = "regression"
+    labels = None
     metrics = ("pearson", "spearman")
-    submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
-    files: ClassVar = _GLUE_FILES
+    submission = {"STS-B.tsv": ("test", 1379)}
     layout = Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
 
 
-class QqpProcessor(DataProcessor):
+class QqpProcessor(_GlueProcessor):
     """Quora question pairs. Some rows of the training file are incomplete. These rows are skipped."""
 
     name = "QQP"
     metrics = ("f1", "accuracy")
-    submission: ClassVar = {"QQP.tsv": ("test", 390965)}
-    files: ClassVar = _GLUE_FILES
-    labels = ("0", "1")
+    submission = {"QQP.tsv": ("test", 390965)}
     layout = Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
 
 
-class QnliProcessor(DataProcessor):
+class QnliProcessor(_GlueProcessor):
     """Questions of SQuAD, each with a sentence. The label says whether the sentence contains the answer."""
 
     name = "QNLI"
-    submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
-    files: ClassVar = _GLUE_FILES
+    submission = {"QNLI.tsv": ("test", 5463)}
     labels = ("entailment", "not_entailment")
     layout = Layout(text_a="question", text_b="sentence", label="label")
 
 
-class RteProcessor(DataProcessor):
+class RteProcessor(_GlueProcessor):
     """Recognizing textual entailment. The label says whether the first sentence implies the second
     sentence."""
 
     name = "RTE"
-    submission: ClassVar = {"RTE.tsv": ("test", 3000)}
-    files: ClassVar = _GLUE_FILES
+    submission = {"RTE.tsv": ("test", 3000)}
     labels = ("entailment", "not_entailment")
     layout = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
-class WnliProcessor(DataProcessor):
+class WnliProcessor(_GlueProcessor):
     """Winograd schemas. An example has a sentence with a pronoun, and a sentence in which a noun replaces the
     pronoun. The label says whether the first sentence implies the second sentence."""
 
     name = "WNLI"
-    submission: ClassVar = {"WNLI.tsv": ("test", 146)}
-    files: ClassVar = _GLUE_FILES
-    labels = ("0", "1")
+    submission = {"WNLI.tsv": ("test", 146)}
     layout = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 

@@ -126,11 +126,9 @@ class Vectors(head.Head):
     modes = (estimator.ModeKeys.PREDICT,)
 
     def shapes(self, bert_config):
-        del bert_config
         return {}
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config, mode, micro_batches
         vectors = pool(model.get_sequence_output(), features["input_mask"], "mean")
         return head.HeadOutputs(predictions={"vectors": vectors})
 
@@ -348,7 +346,6 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
 
     def model_fn(features, labels, mode, params):
-        del labels, params
         if mode != estimator.ModeKeys.PREDICT:
             raise ValueError(f"The mode is {mode!r}, but this model can only predict (mode "
                              f"{estimator.ModeKeys.PREDICT!r}).")

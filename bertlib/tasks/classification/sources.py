@@ -35,10 +35,10 @@ class Source(NamedTuple):
 
     processor: object
     target: object
-    recorded: dict = {}  # noqa: RUF012
-    files: dict = {}  # noqa: RUF012
+    recorded: dict = {}
+    files: dict = {}
     skipped: Sequence = ()
-    dialects: dict = {}  # noqa: RUF012
+    dialects: dict = {}
 
 
 def is_given(settings):

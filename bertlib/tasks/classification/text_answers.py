@@ -72,7 +72,6 @@ class Classification(_TrainedTexts):
         self._labels = model.labels
 
     def postprocess(self, outputs, details):
-        del details
         probabilities = self.pooled(outputs)["probabilities"]
         return {"label": self._labels[int(probabilities.argmax())],
                 "probabilities": dict(zip(self._labels, map(answers.number, probabilities)))}
@@ -87,7 +86,6 @@ class Multilabel(_TrainedTexts):
         self._labels, self._threshold = model.labels, model.setting("threshold")
 
     def postprocess(self, outputs, details):
-        del details
         probabilities = self.pooled(outputs)["probabilities"]
         likely = [label for label, value in zip(self._labels, probabilities) if value >= self._threshold]
         return {"labels": likely,
@@ -98,7 +96,6 @@ class Regression(_TrainedTexts):
     """Answers with {"score": float}, the number that the model predicts."""
 
     def postprocess(self, outputs, details):
-        del details
         return {"score": answers.number(self.pooled(outputs)["scores"])}
 
 
@@ -115,7 +112,6 @@ class Vectors(Texts):
         self._doc_stride = 0
 
     def postprocess(self, outputs, details):
-        del details
         return {"vector": [answers.number(value) for value in outputs[0]["vectors"]]}
 
     @property
