@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.commands import common_flags, signals
 
 from bertlib.estimator import estimator, step_config
-from bertlib.system import child_processes, cluster, gpu_libraries, replica_group, stopping, terminal, workers
+from bertlib.system import child_processes, gpu_libraries, replica_group, stopping, terminal, workers
 from bertlib.system.child_processes import Outcome, stopped_by
 
 FLAGS = flags.FLAGS
@@ -156,7 +156,11 @@ def start_processes(afterwards):
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
         return None
-    machines = cluster.from_environment() if "TF_CONFIG" in os.environ else None
+    machines = None
+    if "TF_CONFIG" in os.environ:
+        # Only the machines of a cluster load this module.
+        from bertlib.system import cluster
+        machines = cluster.from_environment()
     if machines is None and FLAGS.num_replicas == 1:
         return None
     if machines is not None and machines.is_evaluator:

@@ -7,19 +7,13 @@ import it.
 import itertools
 
 from bertlib.data import example_encoding
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.system import files
-
-
-def _tensorflow():
-    # The import is here and not at the top, because worker processes must not import TensorFlow.
-    import tensorflow as tf
-
-    return tf
 
 
 def open_writer(path):
     """Returns a `tf.io.TFRecordWriter`: a context manager with the methods `write(bytes)` and `close()`."""
-    return _tensorflow().io.TFRecordWriter(path)
+    return tf.io.TFRecordWriter(path)
 
 
 def read_records(path, limit=None):
@@ -28,9 +22,8 @@ def read_records(path, limit=None):
     Raises:
       ValueError: the file contains no TFRecords, or is damaged.
     """
-    tf = _tensorflow()
     try:
-        yield from itertools.islice(tf.compat.v1.io.tf_record_iterator(path), limit)
+        yield from itertools.islice(tf.io.tf_record_iterator(path), limit)
     except tf.errors.DataLossError as error:
         raise ValueError(f"{path} contains no TFRecords, or is damaged ({error.message}).") from error
 
@@ -104,14 +97,12 @@ def find_trimming_problem(record, mask_name, position_fields):
 
 def int_feature(values):
     """Returns a `tf.train.Feature` with integer values."""
-    train = _tensorflow().train
-    return train.Feature(int64_list=train.Int64List(value=list(values)))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=list(values)))
 
 
 def float_feature(values):
     """Returns a `tf.train.Feature` with float values."""
-    train = _tensorflow().train
-    return train.Feature(float_list=train.FloatList(value=list(values)))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=list(values)))
 
 
 def write_records(path, fields, rows):

@@ -22,13 +22,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import batches
-from bertlib.estimator import (
-    evaluation,
-    model_graph,
-    replica_sync,
-    saved_model,
-    training_session,
-)
+from bertlib.estimator import evaluation, model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  re-exported
 from bertlib.estimator.run_config import RunConfig
 from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  re-exported: `train` raises it
@@ -288,6 +282,8 @@ class Estimator(object):
             if not checkpoint:
                 raise ValueError(f"There is no checkpoint in {self._model_dir} to export. Train first.")
             logging.info("Weights for exporting: %s.", checkpoint)
+            # Only exports load this module.
+            from bertlib.estimator import saved_model
             written = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
                                         serving_input_receiver_fn, assets_extra, as_text)
         return group.broadcast(written) if group else written

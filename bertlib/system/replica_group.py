@@ -124,16 +124,13 @@ class _Peer:
         """Sends a heartbeat, unless another message is being sent."""
         if self._sending.acquire(blocking=False):
             try:
-                self.connection.send_bytes(_BEAT)
+                self.connection.send_bytes(_message("beat"))
             finally:
                 self._sending.release()
 
 
 def _message(kind, value=None):
     return value_encoding.encode((kind, value))
-
-
-_BEAT = _message("beat")
 
 
 class Group:
