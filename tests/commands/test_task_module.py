@@ -233,6 +233,11 @@ def test_a_task_of_a_module_excludes_task_name():
         task_module.find_task(Settings(values, ["task_module", "task_name"]))
 
 
+def test_a_model_of_a_task_needs_its_module(run_script, classifier_dir):
+    done = run_script("run_classifier.py", output_dir=classifier_dir, do_eval=True)
+    done.assert_refused("the task 'mine', which is not a known task. If the training had a --task_module,")
+
+
 @pytest.mark.parametrize("text, line, error", [
     ("x = 1 / 0", 2, ZeroDivisionError), ("def f(:", 2, SyntaxError),
     ("import sys\nsys.exit(3)", 3, SystemExit),

@@ -374,8 +374,8 @@ def test_what_cannot_be_read_says_where(read, content, complaint):
 
 
 def test_version_2_says_which_questions_are_impossible(read):
-    with pytest.raises(ValueError,
-                       match="question 1: 'is_impossible' is missing; it should be true or false"):
+    with pytest.raises(ValueError, match="file: .*question 1 has no \"is_impossible\", which "
+                       "--version_2_with_negative needs.*SQuAD 1.1, leave the flag out"):
         read([qa_of(answers=[answer_of("Anna", 0)])], True, True)
 
 

@@ -93,7 +93,11 @@ def _known_task(settings, suffix):
     try:
         processor = classifier_data.get_processor(settings.task_name)
     except ValueError as error:
-        raise ValueError(f"--task_name: {error}") from error
+        if settings.is_given("task_name"):
+            raise ValueError(f"--task_name: {error}") from error
+        raise ValueError(f"--output_dir={settings.output_dir}: the model was trained on the task "
+                         f"{settings.task_name!r:.80}, which is not a known task. If the training had a "
+                         "--task_module, pass the same --task_module.") from error
     if isinstance(processor, classifier_data.XnliProcessor):
         processor.language = settings.xnli_language
     if settings.data_dir is None:
