@@ -149,22 +149,22 @@ def _optimizer_maker(step):
                              exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS), **options)
 
 
-def _effective_batch_gradients(loss, loss_scale, variables, steps):
+def _effective_batch_gradients(loss, loss_scale, variables, micro_batches):
     """Builds the gradients of the effective batch.
 
     Args:
       loss: scalar, the loss of a micro-batch.
       loss_scale: a `LossScale`, by which the loss is scaled, or None.
       variables: the trainable variables.
-      steps: number of micro-batches.
+      micro_batches: number of micro-batches of this replica.
 
     Returns:
       a triple: the gradients, summed over all micro-batches of all replicas; the global norm of these sums;
       and a function without arguments, which returns an op. This op sets the sums to zero.
     """
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
-    if steps > 1 or collectives.current_all_reduce():
-        return _sum_gradients(loss, gradients, variables, steps)
+    if micro_batches > 1 or collectives.current_all_reduce():
+        return _sum_gradients(loss, gradients, variables, micro_batches)
     norm = tf.global_norm(gradients)
     if loss_scale:
         # Sparse gradients are converted to dense ones here, because a conversion inside the tf.cond of
@@ -263,9 +263,8 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     Returns:
       float32 scalar tensor.
     """
-    step = tf.cast(global_step, tf.float32)
-    decay = 1.0 - tf.minimum(step, num_train_steps) / num_train_steps
-    return _warmed_up(step, init_lr, num_warmup_steps, decay)
+    completed = tf.minimum(tf.cast(global_step, tf.float32), num_train_steps)
+    return _warmed_up(global_step, init_lr, num_warmup_steps, 1.0 - completed / num_train_steps)
 
 
 def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
@@ -275,42 +274,42 @@ def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     The rate is init_lr · (1 + cos πd)/2. Here d rises linearly from 0 at the end of warm-up to 1 at
     num_train_steps, and then stays 1. Warm-up, arguments and return value are those of `linear_schedule`.
     """
-    step = tf.cast(global_step, tf.float32)
-    decay = 0.5 * (1.0 + tf.cos(math.pi * _decay_progress(step, num_train_steps, num_warmup_steps)))
-    return _warmed_up(step, init_lr, num_warmup_steps, decay)
+    progress = _decay_progress(global_step, num_train_steps, num_warmup_steps)
+    return _warmed_up(global_step, init_lr, num_warmup_steps, 0.5 * (1.0 + tf.cos(math.pi * progress)))
 
 
 def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     """Returns init_lr · 0.01^d, with d as in `cosine_schedule`. The rate decays exponentially to 0.01 ·
     init_lr. Warm-up, arguments and return value are those of `linear_schedule`."""
-    step = tf.cast(global_step, tf.float32)
-    decay = tf.pow(0.01, _decay_progress(step, num_train_steps, num_warmup_steps))
-    return _warmed_up(step, init_lr, num_warmup_steps, decay)
+    progress = _decay_progress(global_step, num_train_steps, num_warmup_steps)
+    return _warmed_up(global_step, init_lr, num_warmup_steps, tf.pow(0.01, progress))
 
 
 def constant_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     """Returns the constant rate init_lr after warm-up. Warm-up, arguments and return value are those of
     `linear_schedule`."""
     del num_train_steps
-    return _warmed_up(tf.cast(global_step, tf.float32), init_lr, num_warmup_steps, 1.0)
+    return _warmed_up(global_step, init_lr, num_warmup_steps, 1.0)
 
 
 LR_SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "exponential": exponential_schedule,
                 "constant": constant_schedule}
 
 
-def _decay_progress(step, num_train_steps, num_warmup_steps):
+def _decay_progress(global_step, num_train_steps, num_warmup_steps):
     """Returns how much of the training after the warm-up is done: a fraction in [0, 1]."""
     start = num_warmup_steps or 0
-    return tf.clip_by_value((step - start) / max(num_train_steps - start, 1), 0.0, 1.0)
+    return tf.clip_by_value((tf.cast(global_step, tf.float32) - start) / max(num_train_steps - start, 1),
+                            0.0, 1.0)
 
 
-def _warmed_up(step, init_lr, num_warmup_steps, decay):
-    """Returns init_lr · step/num_warmup_steps during warm-up, and init_lr · decay after it."""
+def _warmed_up(global_step, init_lr, num_warmup_steps, decay):
+    """Returns init_lr · global_step/num_warmup_steps during warm-up, and init_lr · decay after it."""
     rate = tf.constant(init_lr, tf.float32)
     if not num_warmup_steps:
         return rate * decay
-    return tf.where(step < num_warmup_steps, rate * (step / num_warmup_steps), rate * decay)
+    completed = tf.cast(global_step, tf.float32)
+    return tf.where(completed < num_warmup_steps, rate * (completed / num_warmup_steps), rate * decay)
 
 
 # --- Clipping, logging -------------------------------------------------------------------------------------
@@ -337,7 +336,7 @@ def log_scalar(name, tensor):
 # --- Gradient accumulation ---------------------------------------------------------------------------------
 
 
-def _sum_gradients(loss, gradients, variables, steps):
+def _sum_gradients(loss, gradients, variables, micro_batches):
     """Sums the gradients of micro-batches and of replicas. Puts an `Accumulation` into the graph's collection
     GRADIENT_ACCUMULATION.
 
@@ -351,7 +350,7 @@ def _sum_gradients(loss, gradients, variables, steps):
       gradients: list of the gradients of the loss. It contains a tensor, IndexedSlices or None for each
         variable.
       variables: the trainable variables.
-      steps: number of micro-batches.
+      micro_batches: number of micro-batches of this replica.
 
     Returns:
       a triple. First, the list of the sums: for each gradient, the variable with its sum, or None if the
@@ -361,7 +360,7 @@ def _sum_gradients(loss, gradients, variables, steps):
     all_reduce = collectives.current_all_reduce()
     pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
     existing = [gradient for gradient, _ in pairs]
-    sums, adds = _add_to_sums(pairs, steps)
+    sums, adds = _add_to_sums(pairs, micro_batches)
     order = _make_one_at_a_time(existing, adds)
     exchanges = []
     if all_reduce:
@@ -379,27 +378,27 @@ def _sum_gradients(loss, gradients, variables, steps):
         totals = all_reduce.sum_concatenated(totals)
         log_scalar("waiting_seconds", all_reduce.seconds_waited([*exchanges, *totals], totals[0]))
     with tf.control_dependencies([*adds, *exchanges]):
-        mean_loss = totals[0] / (steps * collectives.num_replicas())
+        mean_loss = totals[0] / (micro_batches * collectives.num_replicas())
         dense_sums = [total for total, gradient in zip(sums, existing)
                       if not isinstance(gradient, tf.IndexedSlices)]
         norm = tf.sqrt(tf.add_n([_sum_of_squares(dense_sums), *totals[1:]]))
-    tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
+    tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(micro_batches, accumulate_op, mean_loss))
 
     def zero():
         with tf.control_dependencies([mean_loss]):
-            return _zero([*(sums if steps > 1 else []), *scalars, *indices])
+            return _zero([*(sums if micro_batches > 1 else []), *scalars, *indices])
 
     remaining = iter(sums)
     return [None if gradient is None else next(remaining) for gradient in gradients], norm, zero
 
 
-def _add_to_sums(pairs, steps):
+def _add_to_sums(pairs, micro_batches):
     """Creates the sum of each gradient over the micro-batches, and adds the gradients to the sums.
 
     Args:
       pairs: list of (gradient, variable).
-      steps: number of micro-batches. If it is 1, the sum of a gradient is the gradient itself, so the
-        gradient is assigned to the sum.
+      micro_batches: number of micro-batches of this replica. If it is 1, the sum of a gradient is the
+        gradient itself, so the gradient is assigned to the sum.
 
     Returns:
       a pair: the list of the sums, which are local variables, and the list of the ops that add to these sums.
@@ -408,7 +407,7 @@ def _add_to_sums(pairs, steps):
     for gradient, variable in pairs:
         sums.append(_local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape,
                                     variable.dtype.base_dtype))
-        add = sums[-1].assign_add if steps > 1 else sums[-1].assign
+        add = sums[-1].assign_add if micro_batches > 1 else sums[-1].assign
         adds.append(add(tf.convert_to_tensor(gradient), read_value=False))
     return sums, adds
 
@@ -920,8 +919,7 @@ def _next_step():
 
 def _powers(*bases):
     """Returns the list of the powers baseᵗ, where t is the number of the current step (see `_next_step`)."""
-    step = _next_step()
-    return [tf.pow(base, step) for base in bases]
+    return [tf.pow(base, _next_step()) for base in bases]
 
 
 def _handle(variable):

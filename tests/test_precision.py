@@ -1,7 +1,6 @@
 """Mixed precision (encoder layers in 16 bits, the rest in 32), loss scaling, last layer only at [CLS]."""
 
 import functools
-import io
 import types
 
 from helpers import tensors_of
@@ -11,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
-from bertlib.graph import one_dnn
+from bertlib.graph import native, one_dnn
 from bertlib.tasks import model_checks
 import modeling
 import optimization
@@ -380,9 +379,7 @@ def test_other_variables_may_not_be_missing(tmp_path):
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False)])
 def test_a_precision_that_the_processor_does_not_support_is_announced(
         precision, flags, warns, whole_one_dnn, monkeypatch, caplog):
-    monkeypatch.setattr(one_dnn, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"),
-                        raising=False)
-    monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: path == "/proc/cpuinfo")
+    monkeypatch.setattr(native, "cpuinfo", lambda: [f"flags\t\t: {flags}\n"])
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
@@ -402,6 +399,6 @@ def test_a_precision_that_the_processor_does_not_support_is_announced(
 def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(
         limit, supports, variable, whole_one_dnn, monkeypatch):
     monkeypatch.setenv(variable, limit)
-    monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # CPU is unknown
+    monkeypatch.setattr(native, "cpuinfo", list)  # CPU is unknown
     supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
     assert supported == supports

@@ -10,7 +10,7 @@ The bytes are those of TensorFlow's class, because `Example` has the same fields
 import collections
 import math
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 Field = collections.namedtuple("Field", ["name", "dtype", "shape", "bounds"], defaults=[None])
 Field.__doc__ = """One feature of a record.
@@ -56,35 +56,29 @@ def model_inputs(ids, num_second=0, length=None):
             "segment_ids": [0] * (len(ids) - num_second) + [1] * num_second + padding}
 
 
-def _message_class():
-    """Returns the class of the message Example. It belongs to a pool of its own, so that TensorFlow can
-    define its class in the same process."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", syntax="proto3")
-
-    def add_message(name, fields, messages=file.message_type):
-        """Adds a message. `fields` contains {name of a field: (number, type or name of a message, label)}."""
-        message = messages.add(name=name)
-        for field_name, (number, kind, label) in fields.items():
-            kinds = {"type_name": kind} if isinstance(kind, str) else {"type": kind}
-            message.field.add(name=field_name, number=number, label=label, **kinds)
-        return message
-
-    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
-    add_message("FloatList", {"value": (1, field.TYPE_FLOAT, many)})
-    add_message("Int64List", {"value": (1, field.TYPE_INT64, many)})
-    add_message("Feature", {"float_list": (2, ".FloatList", one), "int64_list": (3, ".Int64List", one)})
-    features = add_message("Features", {"feature": (1, ".Features.FeatureEntry", many)})
-    entry = add_message("FeatureEntry", {"key": (1, field.TYPE_STRING, one), "value": (2, ".Feature", one)},
-                        features.nested_type)
-    entry.options.map_entry = True
-    add_message("Example", {"features": (1, ".Features", one)})
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))
-
-
-Example = _message_class()
+# The messages that the docstring of this module shows. They belong to a pool of their own, so that TensorFlow
+# can define its classes in the same process.
+_MESSAGES = """
+    name: "example.proto" syntax: "proto3"
+    message_type { name: "FloatList"
+                   field { name: "value" number: 1 type: TYPE_FLOAT label: LABEL_REPEATED } }
+    message_type { name: "Int64List"
+                   field { name: "value" number: 1 type: TYPE_INT64 label: LABEL_REPEATED } }
+    message_type { name: "Feature"
+                   field { name: "float_list" number: 2 type_name: ".FloatList" label: LABEL_OPTIONAL }
+                   field { name: "int64_list" number: 3 type_name: ".Int64List" label: LABEL_OPTIONAL } }
+    message_type { name: "Features"
+                   field { name: "feature" number: 1 type_name: ".Features.FeatureEntry"
+                           label: LABEL_REPEATED }
+                   nested_type { name: "FeatureEntry" options { map_entry: true }
+                                 field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+                                 field { name: "value" number: 2 type_name: ".Feature"
+                                         label: LABEL_OPTIONAL } } }
+    message_type { name: "Example"
+                   field { name: "features" number: 1 type_name: ".Features" label: LABEL_OPTIONAL } }"""
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(text_format.Parse(_MESSAGES, descriptor_pb2.FileDescriptorProto()))
+Example = message_factory.GetMessageClass(_pool.FindMessageTypeByName("Example"))
 
 
 def encode_example(fields, row):

@@ -145,7 +145,7 @@ class _RecordReader(object):
     """Reads and checks the records of batches. If the check of a batch fails, `find_bad_record` finds a bad
     record in the batches that were read last."""
 
-    def __init__(self, records, fields, mask_name=None, position_fields=()):
+    def __init__(self, records, fields, mask_name, position_fields):
         """Creates the reader.
 
         Args:
@@ -198,15 +198,13 @@ class _RecordReader(object):
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
             record = self._records.read([index])[0]
             problem = record_files.find_problem(record, self._fields)
+            remedy = "Write the file again, or leave the record out."
             if not problem and self._position_fields:
                 problem = record_files.find_trimming_problem(record, self._mask_name, self._position_fields)
-                if problem:
-                    return (f"{self._records.describe_position(index)}: {problem}. Such a record cannot be "
-                            "trimmed. Write the file again, leave the record out, or pass "
-                            "--trim_padding=false.")
+                remedy = ("Such a record cannot be trimmed. Write the file again, leave the record out, or "
+                          "pass --trim_padding=false.")
             if problem:
-                return (f"{self._records.describe_position(index)}: {problem}. Write the file again, or "
-                        "leave the record out.")
+                return f"{self._records.describe_position(index)}: {problem}. {remedy}"
         return None
 
 
@@ -249,11 +247,9 @@ def _epoch_order(seed, epoch, num_examples):
     return randomness.permutation(seed, epoch, num_examples)
 
 
-def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
-    """Returns a dataset with an element for each batch: an int64 vector with the indices of the batch's
-    examples. Outside of training, the last batch may be smaller than batch_size."""
-    if not is_training:
-        return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder=drop_remainder)
+def _index_dataset(num_examples, batch_size):
+    """Returns an endless dataset with an element for each step of a training: an int64 vector with the
+    indices of the examples in its effective batch."""
     tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, 1)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
@@ -440,7 +436,7 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, t
         raise ValueError("Unequal micro-batches need trimmed_fields, because without trimming, all examples "
                          "have the same number of tokens.")
     all_reduce = collectives.current_all_reduce()
-    indices = _index_dataset(num_examples, batch.check().size, is_training=True, drop_remainder=True)
+    indices = _index_dataset(num_examples, batch.check().size)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
     # With replicas, each replica reads a few fields of all examples in the effective batch: the fields that
@@ -472,8 +468,7 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     """Returns a dataset that contains each example once; see `record_dataset`. With `trimmed_fields`, the
     examples are sorted by length, but the fields are not trimmed yet."""
     if not trimmed_fields:
-        indices = _index_dataset(num_examples, batch_size, is_training=False, drop_remainder=drop_remainder)
-        return indices.map(read, **threads)
+        return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder).map(read, **threads)
 
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])

@@ -150,12 +150,18 @@ def _digest(compiler):
 def _cpu_features():
     """Returns a description of the CPU as a list of str. CPUs with equal descriptions can run the same
     compiled code."""
+    names = ("model name", "flags", "Features", "CPU part")
+    lines = sorted({line for line in cpuinfo() if line.startswith(names)})
+    return lines or [platform.machine(), platform.processor()]
+
+
+def cpuinfo():
+    """Returns the lines in which Linux describes the CPUs. On other systems, the list is empty."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
-            names = ("model name", "flags", "Features", "CPU part")
-            return sorted({line for line in reader if line.startswith(names)})
+            return reader.readlines()
     except OSError:
-        return [platform.machine(), platform.processor()]
+        return []
 
 
 def _reason(error):

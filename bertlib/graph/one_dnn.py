@@ -12,7 +12,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import tensorflow_internals
+from bertlib.graph import native, tensorflow_internals
 
 _LAYER_NORM, _FUSED_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
@@ -46,10 +46,8 @@ def cpu_supports(dtype):
         return True
     if not _environment_allows(_LIMITS[dtype]):
         return False
-    if not os.path.exists("/proc/cpuinfo"):
-        return True
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
-        return not _INSTRUCTIONS[dtype].isdisjoint(reader.read().split())
+    words = " ".join(native.cpuinfo()).split()
+    return not words or not _INSTRUCTIONS[dtype].isdisjoint(words)
 
 
 def would_crash(dtype):

@@ -91,12 +91,8 @@ def _output(command):
 def _describe_cpu():
     """Returns {"cpu": name of the processor, "instruction_sets": list of str}; the values are None if the
     system does not list them."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            pairs = [[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]
-    except OSError:
-        return {"cpu": platform.processor() or None, "instruction_sets": None}
+    pairs = [[part.strip() for part in line.split(":", 1)] for line in native.cpuinfo() if ":" in line]
     values = dict(reversed(pairs))  # the first processor
     known = (values.get("flags") or values.get("Features") or "").split()
     return {"cpu": values.get("model name") or platform.processor() or None,
-            "instruction_sets": [name for name in _INSTRUCTION_SETS if name in known]}
+            "instruction_sets": [name for name in _INSTRUCTION_SETS if name in known] if pairs else None}
