@@ -20,6 +20,7 @@ class Held:
         self._predictor, self.batches, self.go = predictor, [], threading.Event()
         self.task, self.fields, self.required = predictor.task, predictor.fields, predictor.required
         self.prepare, self.answers = predictor.prepare, predictor.answers
+        self.checkpoint = predictor.checkpoint
         if is_open:
             self.go.set()
 

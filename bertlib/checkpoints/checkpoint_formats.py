@@ -627,12 +627,12 @@ def find_damage(prefix):
 
 def advice_on_damage(path):
     """Returns advice on a damaged or missing checkpoint. If there are complete checkpoints of earlier steps,
-    the advice names the newest of them."""
+    the advice names the newest of them, but not the untrained weights of step 0."""
     step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
     whole = next((prefix for prefix in reversed(checkpoint_files.list_training_checkpoints(directory))
-                  if checkpoint_files.step_in_name(prefix) < step and not find_damage(prefix)), None)
+                  if 0 < checkpoint_files.step_in_name(prefix) < step and not find_damage(prefix)), None)
     if whole is None:
         return (f"{directory or '.'} contains no earlier checkpoint that is complete. Restore the files of "
                 "this checkpoint from a copy, or use another directory to start again.")

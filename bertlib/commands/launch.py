@@ -117,8 +117,11 @@ def _call(main, argv, resumable, takes_paths):
     evaluations. Such a process waits for the processes that it started, and ends with their exit code.
     """
     if len(argv) > 1 and not takes_paths:
+        # A line of a --flagfile may be a secret whose flag is missing, so it is not shown.
+        hidden = "a line of the --flagfile without --name="
+        shown = [text if text in sys.argv else hidden for text in argv[1:]]
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
-                         f"{' '.join(argv[1:])}.")
+                         f"{' '.join(dict.fromkeys(shown))}.")
     common_flags.refuse_empty_paths()
     outcome = start_processes(_resume_advice(resumable).strip())
     if outcome is not None:  # this process has started replicas or evaluations, and they have ended

@@ -105,6 +105,7 @@ def main(_):
     if settings.input_file != "-":
         require_file(settings, "input_file")
     refuse_directory(settings)
+    line_answers.find_output_format(settings)
     read, written = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
                      for name in ("input_file", "output_file"))
     checks.refuse_overwriting(settings, read, written)

@@ -5,6 +5,7 @@ This module needs the packages of requirements-serve.txt.
 
 import asyncio
 import base64
+import collections
 import contextlib
 import hashlib
 import hmac
@@ -15,6 +16,7 @@ import re
 from typing import Annotated, Any, NamedTuple
 import urllib.parse
 
+from absl import logging
 import fastapi
 from fastapi import responses, security
 import starlette.requests
@@ -23,8 +25,11 @@ from bertlib.data import columns, tables
 from bertlib.serving import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
+# The server logs errors at most once in this number of seconds.
+_LOG_SECONDS = 60
 # If a request is refused, the rest of its body is read for at most this number of seconds.
 DISCARD_SECONDS = 5
+_RETRY = {"Retry-After": "1"}  # header of the status 503: after this number of seconds, try again
 # The errors of /predict, as they appear in the OpenAPI description of the interface.
 _ERRORS = {
     400: "The body is not UTF-8 or is not valid JSON.",
@@ -80,6 +85,8 @@ class Gate:
         """
         self._app, self._limits, self._any_host = app, limits, any_host
         self._under_way = 0
+        self._errors = collections.Counter()  # {HTTP status of an error: number of answers}
+        self._next_log = 0  # time at which the next error is logged, in seconds of the event loop's clock
         self.is_ending = False
 
     async def __call__(self, scope, receive, send):
@@ -94,6 +101,7 @@ class Gate:
 
         async def careful_send(message):
             if message["type"] == "http.response.start":
+                self._count(message["status"])
                 is_last = is_ambiguous or self.is_ending
                 message["headers"] = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff"),
                                       *([(b"connection", b"close")] if is_last else ())]
@@ -107,12 +115,24 @@ class Gate:
         # With both headers, this server and a proxy may disagree about the end of the body (RFC 9112, 6.1).
         is_ambiguous = {"content-length", "transfer-encoding"} <= set(headers)
         refusal = self._refusal(headers)
-        app = responses.JSONResponse({"detail": refusal[1]}, refusal[0]) if refusal else self._app
+        app = responses.JSONResponse({"detail": refusal[1]}, refusal[0], _RETRY if refusal[0] == 503 else None
+                                     ) if refusal else self._app
         self._under_way += 1
         try:
             await app(scope, counting_receive, careful_send)
         finally:
             self._under_way -= 1
+
+    def _count(self, status):
+        """Counts an answer if its HTTP status means an error. The log contains numbers only, no text of a
+        request."""
+        if status >= 400:
+            self._errors[status] += 1
+            now = asyncio.get_running_loop().time()
+            if now >= self._next_log:
+                self._next_log = now + _LOG_SECONDS
+                logging.warning("Answers with an error since the start: %s.", ", ".join(
+                    f"status {code}: {count:,}" for code, count in sorted(self._errors.items())))
 
     def _refusal(self, headers):
         """Returns (status, message) if a request is refused, otherwise None."""
@@ -242,7 +262,7 @@ async def _answer(request, batches, inputs, seconds):
         submitted = batches.submit(inputs)
     except request_batches.QueueFull:
         raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
-                                    {"Retry-After": "1"}) from None
+                                    _RETRY) from None
     future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:
@@ -323,12 +343,14 @@ def create_app(predictor, batches, limits, token=None):
         answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
         return _to_json(answers if is_list else answers[0])
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="Say whether the server works, and which fields an input has",
              responses={503: {"description": "The server does not work. Start it again."}})
     async def health():
         if not batches.is_alive:
             raise fastapi.HTTPException(503, "The thread of the model has ended. Start the server again.")
-        return {"status": "ok", "task": predictor.task, "fields": predictor.fields,
+        return {"status": "ok", "checkpoint": os.path.basename(predictor.checkpoint), "task": predictor.task,
+                "fields": predictor.fields,
                 "required": predictor.required, "needs_token": token is not None}
 
     _add_page(app, "/", "try.html")

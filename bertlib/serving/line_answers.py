@@ -18,6 +18,7 @@ from bertlib.tasks import answers
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.
 _BATCHES = 16
+_OTHER_TABLES = (".tsv", ".xlsx", ".xls", ".ods", ".parquet")  # endings of tables that are not written
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
@@ -127,14 +128,23 @@ def _prepare(predictor, item, table):
     return item._replace(problem=problem), prepared
 
 
+def find_output_format(settings):
+    """Returns --output_format, or the format that the name of --output_file suggests.
+
+    Raises:
+      ValueError: the file's name is that of another sort of table.
+    """
+    name = settings.output_file.lower().removesuffix(".gz")
+    if settings.output_format is None and name.endswith(_OTHER_TABLES):
+        raise ValueError(f"--output_file={settings.output_file}: answers are written as CSV or JSON Lines. "
+                         "Name a file that ends in .csv or .jsonl, or pass --output_format.")
+    return settings.output_format or ("csv" if name.endswith(".csv") else "jsonl")
+
+
 def _create_table(settings, predictor, input_format, reader):
     """Returns an `AnswerTable` for CSV output, or an `AnswerLines` for JSON Lines. `reader` is the
     `prediction_inputs.InputReader`."""
-    output_format = settings.output_format
-    if output_format is None:
-        is_csv = settings.output_file.lower().removesuffix(".gz").endswith(".csv")
-        output_format = "csv" if is_csv else "jsonl"
-    if output_format == "jsonl":
+    if find_output_format(settings) == "jsonl":
         return AnswerLines()
     # The first answer determines the columns of the table. In plain text, a later line may have more texts
     # than the first line. So the names of all columns are passed.

@@ -119,11 +119,14 @@ def test_the_page_of_flags_is_the_rendered_one(run_script, tmp_path):
 
 @pytest.mark.parametrize("arguments, said", [
     (["stray", "3"], "This command takes only flags, written as --name=value. Remove or correct: stray 3."),
+    (["--flagfile=b.flags"], "Remove or correct: a line of the --flagfile without --name=."),
     (["--flagfile=a.flags"], "a file that --flagfile names is not UTF-8")])
 def test_a_command_refuses_arguments_in_one_message(arguments, said, run_script, tmp_path):
     (tmp_path / "a.flags").write_bytes(b"--output_dir=caf\xe9\n")
+    (tmp_path / "b.flags").write_text("a-secret\n")
     done = run_script("run_classifier.py", *arguments)
     done.assert_refused(said)
+    assert "a-secret" not in done.err
     assert len(done.err.splitlines()) < 5
 
 

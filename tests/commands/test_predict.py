@@ -97,6 +97,7 @@ def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_p
     (dict(output_file="lines.txt"),
      "--output_file=lines.txt would overwrite lines.txt, which --input_file reads. Pass another "
      "--output_file"),
+    (dict(output_file="answers.XLSX"), "Name a file that ends in .csv or .jsonl, or pass --output_format."),
     (dict(max_restarts=1), "--max_restarts=1 needs --input_file and --output_file"),
 ])
 def test_what_cannot_be_is_refused(run_script, classifier_dir, tmp_path, flags, problem):

@@ -4,6 +4,7 @@ import base64
 import concurrent.futures
 import hashlib
 import json
+import os
 import re
 import time
 
@@ -228,6 +229,7 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         time.sleep(0.3)
         status, found = server.ask(ASK)
         assert status == 503 and "Too many requests" in found["detail"]
+        assert server.request("GET", "/health")[1]["retry-after"] == "1"
         held.go.set()
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
         clients = [server.connect() for _ in range(12)]  # more than twice the limit of requests
@@ -235,6 +237,20 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         for client in clients:
             client.close()
         wait_until(lambda: server.ask(ASK)[0] == 200)
+
+
+def test_errors_are_counted_in_the_log_without_the_texts(predictor, caplog):
+    with running(predictor) as server, caplog.at_level("WARNING"):
+        for _ in range(3):
+            assert server.ask({"text_a": "a secret", "wrong": "a secret"})[0] == 422
+    assert [record.getMessage() for record in caplog.records] == [
+        "Answers with an error since the start: status 422: 1."]  # at most one line in a minute
+
+
+def test_health_names_the_weights(server, predictor):
+    status, _, found = server.request("GET", "/health")
+    assert status == 200 and json.loads(found)["checkpoint"] == os.path.basename(predictor.checkpoint)
+    assert server.request("HEAD", "/health")[0] == 200
 
 
 def test_an_answer_that_is_late_is_504_and_leaves_the_queue(predictor):

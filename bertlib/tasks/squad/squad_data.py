@@ -305,8 +305,8 @@ def _read_answer(example, qa, place, version_2_with_negative):
     name = f"{place}: question {example.qas_id}"
     if version_2_with_negative and "is_impossible" not in qa:
         raise ValueError(f"{name} has no \"is_impossible\", which --version_2_with_negative needs. If this "
-                         "is data of SQuAD 1.1, leave the flag out. Otherwise, add \"is_impossible\": true if "
-                         "the question has no answer, or false")
+                         "is data of SQuAD 1.1, leave the flag out. Otherwise, add \"is_impossible\": true "
+                         "if the question has no answer, or false")
     if version_2_with_negative and _get(qa, "is_impossible", name, bool):
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
         example.is_impossible = True
