@@ -16,7 +16,7 @@ from absl import flags
 
 from bertlib.commands import common_flags, launch
 
-from bertlib.runs import model_config, targets
+from bertlib.runs import checks, model_config, targets
 from bertlib.tasks import driver
 from bertlib.tasks.squad import task as question_answering
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
@@ -65,7 +65,7 @@ def validate_flags_or_throw(bert_config):
     model_config.check_length(settings, bert_config)
     task = question_answering.QuestionAnswering(settings)
     task.check_flags()
-    task.check_model(bert_config)
+    checks.check_segments(bert_config, task.needs_segments)
 
 
 def main(_):

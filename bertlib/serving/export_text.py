@@ -214,9 +214,10 @@ def _encoder_inputs(model, first, second=None):
 # --- Signatures ------------------------------------------------------------------------------------------
 
 
-def _text_signatures(model, task):
-    """Returns two signatures: one for pairs of texts, and one for single texts. In the signature for pairs,
-    an empty second text means that the input has only one text."""
+def _text_signatures(asked, number):
+    """Returns two signatures with `number` warm-up requests: one for pairs of texts, one for single texts. In
+    the signature for pairs, an empty second text means that the input has only one text."""
+    model = asked.model
     tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
@@ -224,14 +225,15 @@ def _text_signatures(model, task):
     single = _encoder_inputs(model, tokens(one["text_a"]))
     return {
         export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            two, export_model.build_outputs(model, task, pairs), _requests(model, two)),
+            two, export_model.build_outputs(asked, pairs), _requests(model, two, number)),
         "text_a": export_model.Signature(
-            one, export_model.build_outputs(model, task, single), _requests(model, one))}
+            one, export_model.build_outputs(asked, single), _requests(model, one, number))}
 
 
-def _word_signatures(model, task):
-    """Returns the two signatures of a tagger. The first signature takes texts, in which white space separates
-    the words. The second signature takes lists of words."""
+def _word_signatures(asked, number):
+    """Returns the two signatures of a tagger with `number` warm-up requests. The first signature takes texts,
+    in which white space separates the words. The second signature takes lists of words."""
+    model = asked.model
     tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
@@ -239,24 +241,24 @@ def _word_signatures(model, task):
     listed = tf.RaggedTensor.from_tensor(words["words"], padding="")
     return {
         export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            text, {"words": split.to_tensor(), **_tags(model, task, tokens, split)},
-            _requests(model, text)),
+            text, {"words": split.to_tensor(), **_tags(asked, tokens, split)},
+            _requests(model, text, number)),
         "words": export_model.Signature(
-            words, _tags(model, task, tokens, listed, tf.shape(words["words"])[1]),
-            _requests(model, words, str.split))}
+            words, _tags(asked, tokens, listed, tf.shape(words["words"])[1]),
+            _requests(model, words, number, str.split))}
 
 
-def _tags(model, task, tokens, words, width=None):
+def _tags(asked, tokens, words, width=None):
     """Returns {"tags": string [B, W]}, the tags of words. The tag is "" for padding, and for words beyond the
     model's `max_seq_length`.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
-      task: name of the task, see `export_model.export`.
+      asked: the `answers.Answers` of the model.
       tokens: a `GraphTokenizer`.
       words: ragged string [B, (words)].
       width: int32 tensor, the number W. None if W is the number of words of the longest row.
     """
+    model = asked.model
     room = model.max_seq_length - 2
     pieces = tokens(words.flat_values)
     nothing = tf.cast(tf.equal(pieces.row_lengths(), 0), tf.int32)
@@ -269,13 +271,13 @@ def _tags(model, task, tokens, words, width=None):
     num_pieces = tf.reduce_sum(tf.where_v2(is_seen, sizes, 0), axis=1)
     by_sentence = words.with_flat_values(pieces)  # [B, (words), (pieces)]
     features = _encoder_inputs(model, _truncate(by_sentence.merge_dims(1, 2), num_pieces))
-    if answers.create(model, task).exported_inputs():
+    if asked.exported_inputs():
         tagged = tf.where_v2(is_seen, places, -1)[:, :room]
         if model.setting("label_all_pieces"):
             tagged = tf.ragged.range(1, num_pieces + 1).to_tensor(default_value=-1)
         longest = tf.shape(features["input_ids"])[1]
         features["word_mask"] = tf.reduce_sum(tf.one_hot(tagged, longest, dtype=tf.int32), axis=1)
-    tags = export_model.build_outputs(model, task, features)["tags"]
+    tags = export_model.build_outputs(asked, features)["tags"]
     word_tags = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
     word_tags = tf.where_v2(is_seen, word_tags, "")
     if width is not None:
@@ -283,14 +285,11 @@ def _tags(model, task, tokens, words, width=None):
     return {"tags": word_tags}
 
 
-def _requests(model, names, convert=str):
-    """Returns the function `export_model.Signature.requests` of a signature whose inputs are texts of growing
-    length. The last text has about `max_seq_length` tokens. `convert` converts a text to an input."""
-    def requests(number):
-        sizes = [max(1, model.max_seq_length * index // number - 3) for index in range(1, number + 1)]
-        return [{name: [convert(" ".join(["a"] * size))] for name in names} for size in sizes]
-
-    return requests
+def _requests(model, names, number, convert=str):
+    """Returns the `number` warm-up requests of a signature whose inputs are texts of growing length. The last
+    text has about `max_seq_length` tokens. `convert` converts a text to an input."""
+    sizes = [max(1, model.max_seq_length * index // number - 3) for index in range(1, number + 1)]
+    return [{name: [convert(" ".join(["a"] * size))] for name in names} for size in sizes]
 
 
 def export(model, directory, task=None, warmup_requests=1):
@@ -307,16 +306,15 @@ def export(model, directory, task=None, warmup_requests=1):
         exported with texts as inputs.
       ImportError: tensorflow-text is not installed.
     """
-    task = answers.resolve(model, task)
     asked = answers.create(model, task)
     if not asked.exports_texts:
-        raise ValueError(f"{model.path} contains a model for {task}. --text is not possible for this "
+        raise ValueError(f"{model.path} contains a model for {asked.task}. --text is not possible for this "
                          "task, because a single graph cannot compute the answers from the texts. Use "
                          "predict.py, or export the model without --text. The inputs of the exported model "
                          "are then token ids.")
     import_tensorflow_text()
     build = _word_signatures if asked.takes_words else _text_signatures
-    return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)
+    return export_model.write_version(asked, directory, build, warmup_requests)
 
 
 # --- Answers ---------------------------------------------------------------------------------------------

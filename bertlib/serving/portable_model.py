@@ -72,13 +72,12 @@ def export(model, directory, file_format, task=None, quantize=False):
         damaged, or the directory cannot be written.
       ImportError: a package is not installed.
     """
-    task, chosen = answers.resolve(model, task), FORMATS[file_format]
-    asked = answers.create(model, task)
+    asked, chosen = answers.create(model, task), FORMATS[file_format]
     if file_format not in asked.formats:
         known = ", ".join(name for name in targets.ANSWERS
                           if file_format in targets.find_answers(name).formats)
         raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
-                         f"of this export is {task}. Export with --format=saved_model.")
+                         f"of this export is {asked.task}. Export with --format=saved_model.")
     files.require_directory(directory, directory)
     with saved_model.new_export_dir(directory) as (temporary, final):
         path = os.path.join(temporary, chosen.FILE)
@@ -93,7 +92,7 @@ def export(model, directory, file_format, task=None, quantize=False):
             files.write_bytes(os.path.join(temporary, null_threshold.EVALUATION),
                               files.read_bytes(evaluation))
         files.write_json(os.path.join(temporary, DESCRIPTION), {
-            "format": _DESCRIPTION_FORMAT, "file_format": file_format, "task": task, "int8": quantize,
+            "format": _DESCRIPTION_FORMAT, "file_format": file_format, "task": asked.task, "int8": quantize,
             "weights": _hash_weights(model), "files": _hash_directory(temporary)})
     return os.fsdecode(final)
 

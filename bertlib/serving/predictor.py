@@ -84,8 +84,8 @@ class Predictor:
           ValueError: the model cannot do `task`, or the weights are damaged or do not fit the model.
           OSError: the weights cannot be read.
         """
-        self.task = answers.resolve(directory, task)
-        self.answers = answers.create(directory, self.task)
+        self.answers = answers.create(directory, task)
+        self.task = self.answers.task
         self.fields, self.required = self.answers.fields, self.answers.required
         self._directory = directory
         self.checkpoint = directory.checkpoint

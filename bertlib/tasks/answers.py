@@ -17,6 +17,8 @@ class Answers:
     """Base class of the answers.
 
     Attributes:
+      model: a `model_directory.ModelDirectory`.
+      task: one of `targets.ANSWERS`, see `create`.
       fields: names of the texts of an input, such as ("text_a", "text_b").
       required: number of texts that an input must have. All further texts are optional.
       head: see `bertlib.tasks.head`. It is built when it is asked for, because it needs TensorFlow.
@@ -44,7 +46,7 @@ class Answers:
         Args:
           model: a `model_directory.ModelDirectory`.
         """
-        self._model = model
+        self.model = model
 
     def windows(self, *values):
         """Converts the texts of an input.
@@ -124,9 +126,12 @@ def resolve(model, task=None):
     return task or usual
 
 
-def create(model, task):
-    """Returns the `Answers` of a model for a task, which `resolve` has returned."""
-    return targets.find_answers(task)(model)
+def create(model, task=None):
+    """Returns the `Answers` of a model for a task. For the arguments and errors, see `resolve`."""
+    task = resolve(model, task)
+    created = targets.find_answers(task)(model)
+    created.task = task
+    return created
 
 
 def with_prediction(answer):

@@ -11,7 +11,7 @@ lists the inputs and outputs of the signatures.
 """
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -34,41 +34,40 @@ class Signature(NamedTuple):
     Attributes:
       inputs: {name: placeholder}.
       outputs: {name: tensor [B, …]}.
-      requests: function that takes a number n and returns n warm-up requests of growing length. Each request
-        is {name of an input: nested lists that NumPy converts to an array [1, …]}.
+      requests: list of the warm-up requests, of growing length. Each request is {name of an input: nested
+        lists that NumPy converts to an array [1, …]}.
     """
 
     inputs: dict
     outputs: dict
-    requests: Any
+    requests: list
 
 
 # --- Inputs and outputs ----------------------------------------------------------------------------------
 
 
-def input_names(task):
-    """Returns the names of the inputs that a `session.LoadedModel` takes. `task` is an `answers.Answers`."""
-    return (*session.ENCODER_INPUTS, *task.extra_inputs)
+def input_names(asked):
+    """Returns the names of the inputs that a `session.LoadedModel` takes. `asked` is an `answers.Answers`."""
+    return (*session.ENCODER_INPUTS, *asked.extra_inputs)
 
 
-def build_outputs(model, task, features):
+def build_outputs(asked, features):
     """Builds the outputs of a model in the current graph. If this function is called several times, all calls
     use the same variables.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
-      task: one of `targets.ANSWERS`.
+      asked: the `answers.Answers` of the model.
       features: {name: int32 [B, F]}, with the inputs of the encoder and the `exported_inputs` of the answers.
 
     Returns:
       {name of an output: tensor [B, …]}.
     """
-    ids, longest = features["input_ids"], model.bert_config.max_position_embeddings
+    model, head, ids = asked.model, asked.head, features["input_ids"]
+    longest = model.bert_config.max_position_embeddings
     message = f"The inputs are longer than the {longest} positions of the model."
     with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(ids)[1], longest,
                                                                  message=message)]):
         features = {**features, "input_ids": tf.identity(ids)}
-    head = answers.create(model, task).head
     features = head.exported_features(features)
     with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
         predictions = session.build(head, model.bert_config, features)
@@ -125,26 +124,25 @@ def _parse_examples(model, serialized, more):
     return features
 
 
-def _signatures(model, task):
-    """Builds signatures whose inputs are token ids. Returns {name of a signature: `Signature`}."""
-    more = answers.create(model, task).exported_inputs()
+def _signatures(asked, number):
+    """Builds signatures whose inputs are token ids, with `number` warm-up requests for each. Returns {name of
+    a signature: `Signature`}."""
+    model, more = asked.model, asked.exported_inputs()
+    rows = warmup_rows(model, more, number)
 
     def requests(names):
-        return lambda number: [{name: [row[name]] for name in names}
-                               for row in warmup_rows(model, more, number)]
-
-    def examples(number):
-        return [{"examples": [warmup.example(row)]} for row in warmup_rows(model, more, number)]
+        return [{name: [row[name]] for name in names} for row in rows]
 
     encoded = session.create_inputs((*session.ENCODER_INPUTS, *more))
     ids = session.create_inputs(("input_ids", *more))
     serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
     return {
-        DEFAULT_SIGNATURE: Signature(encoded, build_outputs(model, task, encoded), requests(encoded)),
-        "ids": Signature(ids, build_outputs(model, task, {**derive_inputs(model, ids["input_ids"]), **ids}),
+        DEFAULT_SIGNATURE: Signature(encoded, build_outputs(asked, encoded), requests(encoded)),
+        "ids": Signature(ids, build_outputs(asked, {**derive_inputs(model, ids["input_ids"]), **ids}),
                          requests(ids)),
-        "examples": Signature(serialized, build_outputs(model, task, _parse_examples(
-            model, serialized["examples"], more)), examples)}
+        "examples": Signature(
+            serialized, build_outputs(asked, _parse_examples(model, serialized["examples"], more)),
+            [{"examples": [warmup.example(row)]} for row in rows])}
 
 
 def warmup_rows(model, more, number):
@@ -180,33 +178,33 @@ def export(model, directory, task=None, warmup_requests=1):
       ValueError, OSError: the model cannot do the task, its weights are damaged, or the directory cannot be
         written.
     """
-    task = answers.resolve(model, task)
-    return write_version(model, task, directory, lambda: _signatures(model, task), warmup_requests)
+    return write_version(answers.create(model, task), directory, _signatures, warmup_requests)
 
 
-def write_version(model, task, directory, build, warmup_requests):
+def write_version(asked, directory, build, warmup_requests):
     """Writes a SavedModel into a new directory. The directory gets its final name only when it is complete.
 
     Args:
-      model, directory, warmup_requests: see `export`.
-      task: one of `targets.ANSWERS`.
-      build: function without arguments that builds the signatures in the current graph and returns {name:
-        `Signature`}.
+      asked: the `answers.Answers` of the model.
+      directory, warmup_requests: see `export`.
+      build: function that takes `asked` and `warmup_requests`. It builds the signatures in the current graph
+        and returns {name: `Signature`}.
 
     Returns:
       the new directory.
     """
+    model = asked.model
     files.require_directory(directory, directory)
-    session.check_weights(answers.create(model, task).head, model.bert_config, model.checkpoint)
+    session.check_weights(asked.head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default():
-        signatures = build()
+        signatures = build(asked, warmup_requests)
         with session.with_weights(model.checkpoint) as weights, saved_model.new_export_dir(directory) as (
                 temporary, final):
             _write_model(weights, temporary, signatures)
             extra = os.path.join(temporary, "assets.extra")
             copy_files(model, extra)
             requests = [(name, request) for name, signature in signatures.items()
-                        for request in signature.requests(warmup_requests)]
+                        for request in signature.requests]
             if requests:
                 warmup.write(os.path.join(extra, warmup.FILE), signatures, requests)
     return tf.compat.as_str(final)

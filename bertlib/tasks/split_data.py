@@ -13,7 +13,7 @@ from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files, fingerprints
 
 # {split: the phase that needs its file}.
-_PHASES = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+PHASES = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 # Maps the first word of a set's name to (flag, name of the examples in the log). For example, the first word
 # of "dev_mismatched" is "dev". Test sets have no limit.
 _LIMITS = {"train": ("max_train_examples", "training examples"),
@@ -22,7 +22,7 @@ _LIMITS = {"train": ("max_train_examples", "training examples"),
 
 def needed(settings):
     """Returns the splits that the phases of a run need."""
-    return [split for split, phase in _PHASES.items() if getattr(settings, phase)]
+    return [split for split, phase in PHASES.items() if getattr(settings, phase)]
 
 
 def list_files(settings, flags=("train_file", "dev_file", "test_file")):

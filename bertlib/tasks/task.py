@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
-from bertlib.runs import inheritance, model_config, output_files, targets, vocabularies
+from bertlib.runs import checks, inheritance, model_config, output_files, targets, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import head_labels, split_data
 
@@ -55,6 +55,8 @@ class Task(abc.ABC):
     position_fields = ()
     # Whether batches of an evaluation may be trimmed. Trimming reads the examples in another order.
     trims_evaluation = True
+    # Why each input has two segments, as a clause for the error of `checks.check_segments`; None otherwise.
+    needs_segments = None
     # The function that builds the encoder, see `head.model_fn_builder`; None for a `modeling.BertModel`.
     build_encoder = None
     # An error that is raised when all results are written; None if there is none.
@@ -102,6 +104,8 @@ class Task(abc.ABC):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
         self.config = model_config.load_config(self.settings)
         self.tokenizer = vocabularies.load_tokenizer(self.settings, self.config)
+        if self.needs_segments:
+            checks.check_segments(self.config, self.needs_segments)
 
     # --- Files and data
 
@@ -172,9 +176,9 @@ class Task(abc.ABC):
     def fields(self, seq_length, split="train"):
         """Returns the list of `example_encoding.Field`s of an example of a split."""
 
-    @abc.abstractmethod
     def num_examples(self):
         """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
+        return len(self.data.get("train", ()))
 
     def num_train_steps(self):
         """Returns the number of steps of the schedule."""

@@ -15,15 +15,15 @@ class ChoiceResults(results.Results):
         """Returns (list with the prediction for each question, scores). For a prediction, see
         `choice_head.Choice`. The scores are None if the split has no labels."""
         outputs = list(inference.rows())
-        if not self.data[split].is_labelled:
+        if not self.task.files[split].is_labelled:
             return outputs, None
-        metrics = choice_metrics.evaluate([int(row.label) for row in self.data[split].rows],
+        metrics = choice_metrics.evaluate([int(row.label) for row in self.data[split]],
                                           [output["scores"] for output in outputs],
                                           [output["loss"] for output in outputs])
         return outputs, {**metrics, "global_step": inference.step}
 
     def write(self, split, inference):
-        settings, file = self.settings, self.data[split]
+        settings, file = self.settings, self.task.files[split]
         logging.info("Choosing endings for the %d questions of %s.", len(file.rows), file.path)
         outputs, scores = self.predict(split, inference)
         warning = choice_metrics.equal_scores_warning([output["scores"] for output in outputs])

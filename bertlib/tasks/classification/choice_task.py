@@ -3,7 +3,7 @@
 from absl import logging
 
 from bertlib.data import tables
-from bertlib.runs import checks, inheritance
+from bertlib.runs import inheritance
 from bertlib.runs.settings import require_file
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -20,20 +20,22 @@ _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_r
 
 
 class MultipleChoice(task.TaskWithResults):
-    """Chooses the right one of several endings of a text. The data of a split are a `row_examples.Split` of
-    questions, see `choice_data.QuestionReader`.
+    """Chooses the right one of several endings of a text. The data of a split are a list of
+    `row_examples.Row`.
 
     Attributes:
+      files: {split: the `row_examples.Split` of its file}, after `read`; see `choice_data.QuestionReader`.
       lengths: {split: the numbers of tokens of its questions}, after `write_features`.
     """
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
     results_class = "classification.choice_results.ChoiceResults"
     shown = {"eval_accuracy": "accuracy"}
+    needs_segments = "each input is a sentence and an ending"
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.lengths = {}
+        self.files, self.lengths = {}, {}
 
     # --- Flags
 
@@ -41,10 +43,6 @@ class MultipleChoice(task.TaskWithResults):
         self.resolve_splits("swag", _SAMPLE_DEFAULTS, lambda split: [[
             name + ending + packed for name in _FILES[split] for ending in tables.ENDINGS
             for packed in ("", ".gz")]])
-
-    def load_model(self):
-        super().load_model()
-        checks.check_segments(self.config, "each input is a sentence and an ending")
 
     # --- Files and data
 
@@ -58,22 +56,22 @@ class MultipleChoice(task.TaskWithResults):
                                                 inheritance.columns_by_name(settings))
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
             self.skipped += reader.skipped
-            file = file._replace(rows=self.draw(split, file.rows, lambda row: [*row.texts, int(row.label)]))
-            self.data[split] = file
+            rows = self.draw(split, file.rows, lambda row: [*row.texts, int(row.label)])
+            file = self.files[split] = file._replace(rows=rows)
+            self.data[split] = rows
             logging.info("%s: %s with %d endings%s.", file.path,
                          terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
                          "" if file.is_labelled else ", without labels")
         self._compare_numbers_of_endings()
-        self.warn_of_unknown_tokens({split: file.rows for split, file in self.data.items()},
-                                    lambda row: row.texts)
+        self.warn_of_unknown_tokens(self.data, lambda row: row.texts)
 
     def _compare_numbers_of_endings(self):
         """Logs a warning for each file whose questions have more or fewer endings than the training
         questions."""
         record = self.settings.trained and self.settings.trained.record
-        trained = (choice_data.count_endings(self.data["train"]) if "train" in self.data
+        trained = (choice_data.count_endings(self.files["train"]) if "train" in self.files
                    else record and record["settings"].get("num_choices"))
-        for file in self.data.values():
+        for file in self.files.values():
             number = choice_data.count_endings(file)
             if trained and number != trained:
                 logging.warning("%s: the questions have %d endings, and those of the training have %d. A "
@@ -89,23 +87,20 @@ class MultipleChoice(task.TaskWithResults):
 
     def fields(self, seq_length, split="train"):
         return choice_data.feature_fields(seq_length, choice_data.count_endings(
-            self.data.get(split, self._first_file)))
-
-    def num_examples(self):
-        return len(self.data["train"].rows) if "train" in self.data else 0
+            self.files.get(split, self._first_file)))
 
     @property
     def _first_file(self):
-        return next(iter(self.data.values()))
+        return next(iter(self.files.values()))
 
     def describe(self):
         return {"task": "swag", "num_choices": choice_data.count_endings(self._first_file),
-                **split_data.describe(self.settings, lambda: len(self.data["dev"].rows))}
+                **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
 
     def write_features(self, split, path):
-        settings, file = self.settings, self.data[split]
+        settings, file = self.settings, self.files[split]
         lengths = choice_data.write_features(file, settings.max_seq_length, self.tokenizer, path,
                                              settings.num_workers, settings.features_cache)
         log = logging.warning if max(lengths) > settings.max_seq_length else logging.info

@@ -4,13 +4,11 @@ examples."""
 import contextlib
 import copy
 import os
-import re
 
 from absl import logging
 
 from bertlib.runs import inheritance, output_files, targets
-from bertlib.runs.output_directory import OutputDirectory
-from bertlib.runs.settings import PHASES, require_data_dir, sample_path
+from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.tasks import split_data
 from bertlib.tasks.classification import classifier_data, sources, task_module
 from bertlib.tasks.classification.classifier_data import DataProcessor
@@ -157,9 +155,8 @@ def read_examples(settings, processor, target):
       set without labels has the default label of the target.
     """
     examples, labels = {}, None
-    for split, phase in zip(("train", "dev", "test"), PHASES):
-        if getattr(settings, phase):
-            examples.update(_examples_of_sets(settings, processor, split))
+    for split in split_data.needed(settings):
+        examples.update(_examples_of_sets(settings, processor, split))
     if settings.do_predict:
         labels = processor.get_test_labels(settings.data_dir)
         if labels is not None and len(labels) != len(examples["test"]):
@@ -210,31 +207,8 @@ def _examples_of_sets(settings, processor, split):
     return examples
 
 
-def list_files(settings, declared):
-    """Returns the data files of a run, as {name of a flag: list of paths}. `declared` is the result of
-    `task_declaration`."""
-    if settings.data_dir is None:
-        return sources.list_files(settings)
-    names = [name for names in declared.file_names().values() for name in names]
-    return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
-
-
 def task_declaration(processor):
     """Returns the object that declares the properties of a task, such as its type. For a processor that is
     derived from `DataProcessor`, this is the processor itself. For any other processor, it is an object with
     the defaults."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
-
-
-def task_suffix(settings):
-    """Returns the suffix of the names of result files, before the extension.
-
-    If --results_dir contains the training of a different task, the suffix is the name of this run's task,
-    such as "_ax". So the run does not overwrite the result files of that training. In all other cases, the
-    suffix is empty.
-    """
-    record = None if settings.do_train else OutputDirectory(settings.results_dir).record
-    task = settings.task_name.lower()
-    if record is None or record["task"] == task:
-        return ""
-    return "_" + re.sub(r"\W+", "_", task)

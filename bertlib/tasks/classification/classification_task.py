@@ -3,16 +3,21 @@ texts."""
 
 import collections
 import functools
+import itertools
+import os
+import re
 
 from absl import logging
 
 from bertlib.data import unknown_tokens
 from bertlib.runs import checks, model_config, run_record
-from bertlib.tasks import task
+from bertlib.runs.output_directory import OutputDirectory
+from bertlib.tasks import split_data, task
 from bertlib.tasks.classification import (
     class_weights,
     classification_run,
     classifier_features,
+    sources,
 )
 
 # Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
@@ -65,7 +70,11 @@ class Classification(task.TaskWithResults):
     # --- Files and data
 
     def input_files(self):
-        return classification_run.list_files(self.settings, self.declared)
+        settings = self.settings
+        if settings.data_dir is None:
+            return split_data.list_files(settings, (*sources.FILES.values(), "label_file", "label_map"))
+        names = itertools.chain.from_iterable(self.declared.file_names().values())
+        return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
     @property
     def inferred(self):
@@ -83,11 +92,20 @@ class Classification(task.TaskWithResults):
 
     @functools.cached_property
     def task_suffix(self):
-        """The suffix for the task of the run, see `classification_run.task_suffix`."""
-        suffix = classification_run.task_suffix(self.settings)
-        if suffix:
-            logging.info("The names of result files end in %s, because %s contains the training and the "
-                         "results of another task.", suffix, self.settings.results_dir)
+        """The suffix of the names of result files, before the extension.
+
+        If --results_dir contains the training of a different task, the suffix is the name of this run's task,
+        such as "_ax". So the run does not overwrite the result files of that training. In all other cases,
+        the suffix is empty.
+        """
+        settings = self.settings
+        record = None if settings.do_train else OutputDirectory(settings.results_dir).record
+        own_task = settings.task_name.lower()
+        if record is None or record["task"] == own_task:
+            return ""
+        suffix = "_" + re.sub(r"\W+", "_", own_task)
+        logging.info("The names of result files end in %s, because %s contains the training and the "
+                     "results of another task.", suffix, settings.results_dir)
         return suffix
 
     def result_names(self, split):

@@ -36,7 +36,7 @@ def read(settings, suffix=""):
         first = next(getattr(settings, name) for name in sources.FILES.values() if getattr(settings, name))
         settings.set_default("output_dir", sources.default_directory(first, suffix))
     sources.choose_phases(settings, lambda split: _has_file(settings, split))
-    for split, phase in sources.PHASE_OF.items():
+    for split, phase in split_data.PHASES.items():
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{sources.FILES[split]}{other} is required with --{phase}=true.")

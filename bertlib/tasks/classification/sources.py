@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import os
 from typing import NamedTuple
 
-from bertlib.runs.settings import PHASES
 from bertlib.system import files
+from bertlib.tasks import split_data
 from bertlib.tasks.classification import text_targets
 
 OWN_DATA = "own data"  # name of the task in run.json
 # The types of tasks.
 TASK_TYPES = ("classification", "regression", "multilabel")
-# {split: the flag with its file}, and {split: the flag of its phase}.
+# {split: the flag with its file}.
 FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-PHASE_OF = dict(zip(FILES, PHASES))
 _FLAGS = (*FILES.values(), "text_column", "label_column", "label_file", "label_map", "task_type",
           "label_separator", "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 
@@ -59,12 +58,6 @@ def given_flags(settings):
     return [name for name in _FLAGS if settings.is_given(name)]
 
 
-def list_files(settings):
-    """Returns the paths of the user's files as a dict {name of the flag: list with one path}."""
-    return {name: [getattr(settings, name)] for name in (*FILES.values(), "label_file", "label_map")
-            if getattr(settings, name)}
-
-
 def default_directory(path, suffix):
     """Returns the default --output_dir of a run, which is named after a file of the user."""
     name = os.path.basename(path)
@@ -79,8 +72,8 @@ def choose_phases(settings, has_examples):
       settings: a `Settings`.
       has_examples: function that takes "train", "dev" or "test".
     """
-    if not any(settings.is_given(phase) for phase in PHASES):
-        for split, phase in PHASE_OF.items():
+    if not any(map(settings.is_given, split_data.PHASES.values())):
+        for split, phase in split_data.PHASES.items():
             if has_examples(split):
                 settings.set_default(phase, True)
     settings.choose_phases()

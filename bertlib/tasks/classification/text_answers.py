@@ -30,15 +30,15 @@ class Texts(answers.Answers):
             raise ValueError("text_b is missing: the model was trained on pairs of texts. Pass two texts.")
         if self._num_texts == 1 and text_b is not None:
             raise ValueError("text_b: the model was trained on single texts. Leave text_b out.")
-        if text_b is not None and self._model.bert_config.type_vocab_size < 2:
+        if text_b is not None and self.model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model cannot distinguish the second text from the first, because "
                              "its type_vocab_size is 1. Leave text_b out.")
         example = classifier_features.InputExample(
             "question", answers.text("text_a", text_a),
             text_b if text_b is None else answers.text("text_b", text_b))
         windows, _ = classifier_features.make_windows(
-            example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride)
-        return [classifier_features.make_sequences(*window, self._model.tokenizer)
+            example, self.model.max_seq_length, self.model.tokenizer, self._doc_stride)
+        return [classifier_features.make_sequences(*window, self.model.tokenizer)
                 for window in windows], None
 
     @staticmethod
@@ -59,7 +59,7 @@ class _TrainedTexts(Texts):
 
     @property
     def head(self):
-        return self._model.target.of_model(self._model).create_head()
+        return self.model.target.of_model(self.model).create_head()
 
 
 class Classification(_TrainedTexts):
@@ -67,29 +67,21 @@ class Classification(_TrainedTexts):
 
     has_label = True
 
-    def __init__(self, model):
-        super().__init__(model)
-        self._labels = model.labels
-
     def postprocess(self, outputs, details):
-        probabilities = self.pooled(outputs)["probabilities"]
-        return {"label": self._labels[int(probabilities.argmax())],
-                "probabilities": dict(zip(self._labels, map(answers.number, probabilities)))}
+        labels, probabilities = self.model.labels, self.pooled(outputs)["probabilities"]
+        return {"label": labels[int(probabilities.argmax())],
+                "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
 
 
 class Multilabel(_TrainedTexts):
     """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
     probability is at least the --threshold with which the model was trained."""
 
-    def __init__(self, model):
-        super().__init__(model)
-        self._labels, self._threshold = model.labels, model.setting("threshold")
-
     def postprocess(self, outputs, details):
-        probabilities = self.pooled(outputs)["probabilities"]
-        likely = [label for label, value in zip(self._labels, probabilities) if value >= self._threshold]
-        return {"labels": likely,
-                "probabilities": dict(zip(self._labels, map(answers.number, probabilities)))}
+        labels, probabilities = self.model.labels, self.pooled(outputs)["probabilities"]
+        threshold = self.model.setting("threshold")
+        likely = [label for label, value in zip(labels, probabilities) if value >= threshold]
+        return {"labels": likely, "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
 
 
 class Regression(_TrainedTexts):

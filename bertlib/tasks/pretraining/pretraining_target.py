@@ -28,11 +28,11 @@ class MaskedWords(answers.Answers):
     @property
     def head(self):
         return targets.load("pretraining.pretraining_head.MaskedWords")(
-            _NUM_WORDS, self._model.tokenizer.inv_vocab)
+            _NUM_WORDS, self.model.tokenizer.inv_vocab)
 
     def windows(self, text):
-        parts, tokenizer = answers.text("text", text).split(_MASK), self._model.tokenizer
-        tokens, length = ["[CLS]"], self._model.max_seq_length
+        parts, tokenizer = answers.text("text", text).split(_MASK), self.model.tokenizer
+        tokens, length = ["[CLS]"], self.model.max_seq_length
         for index, part in enumerate(parts):
             tokens += [_MASK] if index else []
             tokens += tokenizer.tokenize(part)
@@ -49,5 +49,5 @@ class MaskedWords(answers.Answers):
         ids, probabilities = (outputs[0][name][:num_masks] for name in ("ids", "probabilities"))
         return {"masks": [[{"token": token, "probability": answers.number(probability)}
                            for token, probability in zip(
-                               self._model.tokenizer.convert_ids_to_tokens(row.tolist()), values)]
+                               self.model.tokenizer.convert_ids_to_tokens(row.tolist()), values)]
                           for row, values in zip(ids, probabilities)]}

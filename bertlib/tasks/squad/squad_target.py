@@ -77,8 +77,8 @@ class SquadQuestions(answers.Answers):
         example = squad_data.SquadExample("", answers.text("question", question), words, context=context,
                                           word_offsets=offsets)
         features = list(squad_data.generate_features(
-            [example], self._model.tokenizer, self._model.max_seq_length,
-            self._model.setting("doc_stride"), self._model.setting("max_query_length"),
+            [example], self.model.tokenizer, self.model.max_seq_length,
+            self.model.setting("doc_stride"), self.model.setting("max_query_length"),
             is_training=False, report=False))
         sizes = [len(feature.tokens) for feature in features]
         return [{name: getattr(feature, name)[:size] for name in example_encoding.SEQUENCES}
@@ -90,9 +90,9 @@ class SquadQuestions(answers.Answers):
                                            output["end_logits"])
                    for feature, output in zip(features, outputs)]
         search = squad_answers.Search(
-            self._model.setting("n_best_size"), self._model.setting("max_answer_length"),
-            self._model.do_lower_case, self._version_2,
-            basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None), skips_padding=True)
+            self.model.setting("n_best_size"), self.model.setting("max_answer_length"),
+            self.model.do_lower_case, self._version_2,
+            basic_tokenizer=getattr(self.model.tokenizer, "basic_tokenizer", None), skips_padding=True)
         prediction, = squad_answers.select_answers([example], features, results, search)
         best = prediction.final_answer(self._threshold)
         answer = {"answer": best.text, "probability": answers.number(best.probability), "start": best.start,

@@ -4,7 +4,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, inheritance, model_config
+from bertlib.runs import inheritance, model_config
 from bertlib.runs.settings import require_file, sample_path
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -21,7 +21,8 @@ def _texts_of(example):
 
 class QuestionAnswering(task.TaskWithResults):
     """Finds the answers to questions in paragraphs, as in SQuAD. The data of a split are a list of
-    `SquadExample`.
+    `SquadExample`. As in the published code, the number of steps depends on the number of questions, not on
+    the number of windows.
 
     Attributes:
       gold: the right answers to the questions of "dev", see `squad_data.read_gold`; None without --do_eval.
@@ -31,6 +32,7 @@ class QuestionAnswering(task.TaskWithResults):
     results_class = "squad.squad_results.SquadResults"
     records = {"train": "train.tf_record", "dev": "eval.tf_record"}
     inferred = "dev",
+    needs_segments = "each input is a question and a context"
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -82,14 +84,6 @@ class QuestionAnswering(task.TaskWithResults):
                              "in this command because the published loss depends on padding. Pass "
                              "--trim_padding=true, or leave --tokens_per_micro_batch out.")
 
-    def load_model(self):
-        super().load_model()
-        self.check_model(self.config)
-
-    def check_model(self, config):
-        """Checks that a model can read a question and a context, see `checks.check_segments`."""
-        checks.check_segments(config, "each input is a question and a context")
-
     # --- Files and data
 
     def input_files(self):
@@ -123,11 +117,6 @@ class QuestionAnswering(task.TaskWithResults):
 
     def fields(self, seq_length, split="train"):
         return squad_data.feature_fields(seq_length, is_training=split == "train")
-
-    def num_examples(self):
-        # As in the published code, the number of steps depends on the number of questions, not on the number
-        # of windows.
-        return len(self.data.get("train", ()))
 
     def describe(self):
         settings = self.settings

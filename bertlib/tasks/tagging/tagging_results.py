@@ -19,7 +19,7 @@ class TaggingResults(results.Results):
         If the split has tags that the model does not know, the scores have no eval_loss, because an unknown
         tag has no loss.
         """
-        file, rows = self.data[split], list(inference.rows())
+        file, rows = self.task.files[split], list(inference.rows())
         predicted = tagging_data.merge_windows(rows, file.sentences, self.task.labels, self.task.scheme)
         if not file.is_tagged:
             return predicted, None
@@ -32,7 +32,7 @@ class TaggingResults(results.Results):
         return predicted, {**scores, "global_step": inference.step}
 
     def write(self, split, inference):
-        settings, file = self.settings, self.data[split]
+        settings, file = self.settings, self.task.files[split]
         logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
         predicted, scores = self.predict(split, inference)
         if split == "test":
@@ -53,7 +53,7 @@ class TaggingResults(results.Results):
     def _write_scores(self, split, predicted, scores):
         """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains
         the scores and the support of each type. The support is the number of entities in the data."""
-        sentences, of_types = self.data[split].sentences, {}
+        sentences, of_types = self.data[split], {}
         counts = tagging_data.count_types(sentences)
         for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
             of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"]

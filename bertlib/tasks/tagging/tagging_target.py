@@ -54,7 +54,7 @@ class TaggedText(answers.Answers):
 
     @property
     def head(self):
-        return Tags.create_head(len(self._model.labels), self._model.setting("crf"))
+        return Tags.create_head(len(self.model.labels), self.model.setting("crf"))
 
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)
@@ -63,23 +63,23 @@ class TaggedText(answers.Answers):
             ends = list(itertools.accumulate(len(word) + 1 for word in words))
             places = [(end - 1 - len(word), end - 1) for end, word in zip(ends, words)]
         elif isinstance(text, str):
-            places = word_splitter.split(text, self._model.setting("word_splitting"))
+            places = word_splitter.split(text, self.model.setting("word_splitting"))
             words = [text[start:end] for start, end in places]
         else:
             raise ValueError(f"text is {text!r:.80}, but it must be a text or a list of words.")
         if not words:
             raise ValueError("text is empty.")
         tagging_windows, = tagging_data.make_windows(
-            [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
-            self._model.max_seq_length, self._model.setting("label_all_pieces"))
+            [tagging_data.Sentence(words, None, None)], self.model.labels, self.model.tokenizer,
+            self.model.max_seq_length, self.model.setting("label_all_pieces"))
         return [{**example_encoding.model_inputs(window.input_ids), "tag_mask": window.tag_mask,
                  "word_mask": window.word_mask} for window in tagging_windows], (text, words, places)
 
     def postprocess(self, outputs, details):
         text, words, places = details
         sentence = tagging_data.Sentence(words, None, None)
-        prediction, = tagging_data.merge_windows(outputs, [sentence], self._model.labels,
-                                                 self._model.setting("tag_scheme"))
+        prediction, = tagging_data.merge_windows(outputs, [sentence], self.model.labels,
+                                                 self.model.setting("tag_scheme"))
         entities = []
         for first, last, kind, score in prediction.entities():
             start, end = places[first][0], places[last - 1][1]
@@ -93,7 +93,7 @@ class TaggedText(answers.Answers):
         return [(sentence.lines[0], sentence.words) for sentence in file.sentences]
 
     def complete_tags(self, tags):
-        return tagging_data.convert_scheme(tags, self._model.setting("tag_scheme"))
+        return tagging_data.convert_scheme(tags, self.model.setting("tag_scheme"))
 
     def exported_inputs(self):
-        return ("word_mask",) if self._model.setting("crf") else ()
+        return ("word_mask",) if self.model.setting("crf") else ()

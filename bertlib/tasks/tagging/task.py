@@ -28,10 +28,10 @@ _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_
 
 
 class Tagging(task.TaskWithResults):
-    """Tags the words of sentences. The data of a split are a `tagging_data.ConllFile` or a
-    `tagged_json_lines.JsonLinesFile`.
+    """Tags the words of sentences. The data of a split are a list of `tagging_data.Sentence`.
 
     Attributes:
+      files: {split: its `tagging_data.ConllFile` or `tagged_json_lines.JsonLinesFile`}, after `read`.
       labels: list of str, the classes of the model, after `read`. The classes are tags in the scheme IOB2.
       scheme: str, the scheme of the tags in the prediction file, after `read`.
       windows: the inputs of the model, {split: list of `tagging_data.Window`}, after `read`.
@@ -43,7 +43,7 @@ class Tagging(task.TaskWithResults):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.windows = {}
+        self.files, self.windows = {}, {}
 
     # --- Flags
 
@@ -65,21 +65,21 @@ class Tagging(task.TaskWithResults):
             file = self._read_file(split, width)
             if split == "train" or width is None:
                 width = file.width
-            self.data[split] = file._replace(sentences=self.draw(
-                split, file.sentences, lambda sentence: [*sentence.words, None, *(sentence.tags or ())]))
-        tagged = [file for file in self.data.values() if file.is_tagged]
+            self.data[split] = self.draw(
+                split, file.sentences, lambda sentence: [*sentence.words, None, *(sentence.tags or ())])
+            self.files[split] = file._replace(sentences=self.data[split])
+        tagged = [file for file in self.files.values() if file.is_tagged]
         if tagged:
             self.scheme, why = tagging_data.detect_scheme(tagged[0]), f"fits most of {tagged[0].path}"
         else:
             self.scheme, why = self._recorded("tag_scheme") or tagging_data.SCHEMES[0], None
         for file in tagged:
             tagging_data.check_scheme(file, self.scheme, why)
-        self.labels = _labels(settings, self.data.get("train"))
-        for file in self.data.values():
+        self.labels = _labels(settings, self.files.get("train"))
+        for file in self.files.values():
             tagging_data.describe_file(file, self.scheme, self.labels)
-        self.warn_of_unknown_tokens({split: file.sentences for split, file in self.data.items()},
-                                    lambda sentence: [sentence.words])
-        for split, file in self.data.items():
+        self.warn_of_unknown_tokens(self.data, lambda sentence: [sentence.words])
+        for split, file in self.files.items():
             self.windows[split] = self._make_windows(file)
 
     def _recorded(self, name):
@@ -133,16 +133,13 @@ class Tagging(task.TaskWithResults):
     def fields(self, seq_length, split="train"):
         return tagging_data.feature_fields(seq_length)
 
-    def num_examples(self):
-        return len(self.data["train"].sentences) if self.settings.do_train else 0
-
     def num_train_steps(self):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
 
     def describe(self):
         described = {"task": "ner", "labels": self.labels, "tag_scheme": self.scheme,
-                     **split_data.describe(self.settings, lambda: len(self.data["dev"].sentences))}
-        if train := self.data.get("train"):
+                     **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
+        if train := self.files.get("train"):
             described["word_splitting"] = word_splitter.choose_splitting(
                 sentence.words for sentence in train.sentences)
             described |= {"num_columns": train.width} if train.width else {}
