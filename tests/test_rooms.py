@@ -424,9 +424,8 @@ for name in sys.argv[1:]:
 """
 # Modules that build graphs or run them, or make records with TensorFlow's readers.
 _WITH_TENSORFLOW = ("_head", "feature_extraction", "input_pipeline", "pretraining_beam", "tasks.driver",
-                    "tasks.estimator_setup", "tasks.export_model", "tasks.final_export", "tasks.head",
-                    "tasks.hub_encoder", "tasks.model_checks", "tasks.session", "tasks.training_plan",
-                    "tasks.warmup")
+                    "tasks.estimator_setup", "tasks.export_model", "tasks.head", "tasks.hub_encoder",
+                    "tasks.model_checks", "tasks.session", "tasks.training_plan", "tasks.warmup")
 
 
 def test_readers_records_answers_and_comparisons_load_no_tensorflow():

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertlib.system import files
 
@@ -41,22 +41,22 @@ class DataFile(NamedTuple):
     content: bytes | None = None
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data):
     """Returns whether data are a pandas DataFrame. The function does not import pandas."""
     return hasattr(data, "columns") and hasattr(data, "to_dict") and hasattr(data, "iloc")
 
 
-def index_of(data: Any) -> Any:
+def index_of(data):
     """Returns the index of a pandas DataFrame or Series. Returns None for all other data."""
     return data.index if hasattr(data, "iloc") else None
 
 
-def is_path(data: Any) -> bool:
+def is_path(data):
     """Returns whether data are the path of a file."""
     return isinstance(data, str | os.PathLike)
 
 
-def column_names(value: Any, name: str) -> tuple[str, ...] | None:
+def column_names(value, name):
     """Returns the names of the columns in an argument, as a tuple of str. Returns None if the argument is
     None.
 
@@ -82,13 +82,12 @@ def column_names(value: Any, name: str) -> tuple[str, ...] | None:
     return names
 
 
-def named_columns(text: Any, label: Any) -> Columns:
+def named_columns(text, label):
     """Returns the `Columns` that the arguments `text` and `label` name; see `column_names`."""
     return Columns(column_names(text, "text"), column_names(label, "label"))
 
 
-def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: Columns | None = None,
-            argument: str = "data") -> DataFile:
+def prepare(data, directory, name, columns, of_tuples=None, argument="data"):
     """Converts data into a `DataFile` for a command. The function `write` writes this file later.
 
     The name of the file contains a fingerprint of the content. So equal data are written to the same file.
@@ -114,7 +113,7 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
     return DataFile(os.path.join(directory, f"{name}-{digest}.jsonl"), columns, content)
 
 
-def write(file: DataFile) -> list[str]:
+def write(file):
     """Writes the content of a `DataFile` atomically, unless the file exists already. Returns the paths of new
     files and directories, in the order in which they were created."""
     if file.content is None or files.exists(file.path):
@@ -128,7 +127,7 @@ def write(file: DataFile) -> list[str]:
     return created
 
 
-def remove(created: list[str]) -> None:
+def remove(created):
     """Removes files and directories that `write` has created. Directories that are not empty are kept."""
     for path in reversed(created):
         with contextlib.suppress(OSError):
@@ -138,7 +137,7 @@ def remove(created: list[str]) -> None:
                 files.remove(path)
 
 
-def to_inputs(data: Any) -> Any:
+def to_inputs(data):
     """Checks the data for a prediction, and converts them to a path or to a list.
 
     Returns:
@@ -159,13 +158,12 @@ def to_inputs(data: Any) -> Any:
     return to_rows(data, Columns())[0]
 
 
-def json_lines(rows: list[dict]) -> bytes:
+def json_lines(rows):
     """Returns the rows in the format JSON Lines, as bytes."""
     return b"".join(map(_line, rows))
 
 
-def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
-            argument: str = "data") -> tuple[list[dict], Columns]:
+def to_rows(data, columns, of_tuples=None, argument="data"):
     """Converts data in memory to rows. Returns (list of dicts, names of the columns as `Columns`). For the
     arguments and errors, see `prepare`."""
     kinds = {type(row) for row in data} if isinstance(data, list) else None
@@ -186,7 +184,7 @@ def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
     return list(map(plain_value, rows)), columns
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value):
     """Converts a value to a type that JSON has. A missing value becomes None. Bytes in UTF-8 become the text
     that they encode. A value that JSON cannot represent, such as a date, becomes text."""
     if isinstance(value, dict):

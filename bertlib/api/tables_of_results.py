@@ -35,7 +35,7 @@ class Result(NamedTuple):
                 f"metrics={self.metrics}, predictions={'None' if rows is None else f'{rows} rows'})")
 
 
-def table(rows: list[dict], index: Any = None) -> Any:
+def table(rows, index=None):
     """Returns rows as a DataFrame if pandas is installed. Otherwise, returns the rows unchanged.
 
     Args:
@@ -50,7 +50,7 @@ def table(rows: list[dict], index: Any = None) -> Any:
     return pandas.DataFrame(rows, index)
 
 
-def answer_row(fields: dict, answer: dict) -> dict:
+def answer_row(fields, answer):
     """Returns a row of a table of predictions: the fields of the input, the prediction, and the probability
     of each label.
 
@@ -64,7 +64,7 @@ def answer_row(fields: dict, answer: dict) -> dict:
     return {**{renamed[name]: value for name, value in fields.items()}, **found}
 
 
-def read_predictions(directory: str) -> Any:
+def read_predictions(directory):
     """Returns the table in the file eval_predictions.jsonl of a directory. If a column of the data has the
     name of a column probability_LABEL, it gets the prefix "input_"."""
     lines = files.read_text(os.path.join(directory, PREDICTIONS)).split("\n")

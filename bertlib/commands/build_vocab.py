@@ -232,7 +232,7 @@ def open_model(settings):
     return source, config, names
 
 
-def choose_words(words, tokenizer, count, min_frequency=2):
+def choose_words(words, tokenizer, count, min_frequency):
     """Returns the words that save the most tokens if they are added to the vocabulary. The word with the
     largest saving is first.
 

@@ -68,7 +68,7 @@ class _HelpFlag(flags.BooleanFlag):
             sys.exit()
 
 
-def help_text(description, full=False):
+def help_text(description, full):
     """Returns the text of `--help`, or the text of `--helpfull` if `full` is true.
 
     Args:

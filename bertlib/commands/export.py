@@ -26,7 +26,7 @@ from bertlib.reports import answer_differences
 from bertlib.runs import entries, model_directory, targets
 from bertlib.runs.settings import require_file, require_model
 from bertlib.serving import export_text, portable_model
-from bertlib.tasks import export_model, final_export, shared_flags, split_data, warmup
+from bertlib.tasks import export_model, shared_flags, split_data, warmup
 
 TEXT_DIRECTORY = "export_text"
 # TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors are
@@ -123,12 +123,12 @@ def _export(settings, model, is_file):
         path = portable_model.export(model, settings.output_dir or directory, settings.format, settings.task,
                                      settings.quantize == "int8")
     else:
-        name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
+        name = TEXT_DIRECTORY if settings.text else export_model.DIRECTORY
         name += targets.find_answers(settings.task).folder_suffix if settings.task else ""
         write = export_text.export if settings.text else export_model.export
         path = write(model, settings.output_dir or os.path.join(settings.model_dir, name), settings.task,
                      settings.warmup_requests)
-    final_export.log(path, model)
+    export_model.log(path, model)
     return path
 
 

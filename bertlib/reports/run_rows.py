@@ -111,7 +111,7 @@ def ranks(ranked, metric):
     return found
 
 
-def expected_best(values, lower=False):
+def expected_best(values, lower):
     """Returns a list. Its element k - 1 is the expected value of the best of k results. k goes from 1 to the
     number of values.
 

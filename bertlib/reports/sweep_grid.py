@@ -66,7 +66,7 @@ def parse(texts, parse_value):
     return grid
 
 
-def list_runs(grid, samples=None, sample_seed=0):
+def list_runs(grid, samples, sample_seed):
     """Returns the runs of a grid, in the order of the grid. The value of the last flag changes fastest.
 
     Args:

@@ -305,7 +305,7 @@ def _to_json(value):
 # --- The application -------------------------------------------------------------------------------------
 
 
-def create_app(predictor, batches, limits, token=None):
+def create_app(predictor, batches, limits, token):
     """Returns the application, a `Gate`.
 
     Args:

@@ -45,7 +45,7 @@ def open_streams(settings):
         yield lines, output
 
 
-def chunks_as_they_arrive(items, most, waits=False):
+def chunks_as_they_arrive(items, most, waits):
     """Yields lists of 1 to `most` items. If `waits` is false, a list contains only the items that have
     already arrived.
 

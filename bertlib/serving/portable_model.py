@@ -168,7 +168,7 @@ def _read_description(directory):
     return description
 
 
-def newest(model_dir, model, file_format, task=None):
+def newest(model_dir, model, file_format, task):
     """Returns the newest `Export` of a model for a task. Checks that it has the current weights.
 
     Args:

@@ -154,8 +154,8 @@ def locked_directories(settings, record):
     exports = "do_export" in settings and settings.do_export
     if exports:
         # The exports for other programs are loaded only by runs that export.
-        from bertlib.tasks import final_export
-        final_export.check(settings)
+        from bertlib.tasks import export_model
+        export_model.check_run(settings)
     group = replica_group.current()
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
@@ -180,7 +180,7 @@ def locked_directories(settings, record):
         record.write()
         yield
         if exports:
-            final_export.write(settings)
+            export_model.export_run(settings)
     record.warn_about_results()
 
 

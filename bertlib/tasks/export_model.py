@@ -13,14 +13,16 @@ lists the inputs and outputs of the signatures.
 import os
 from typing import NamedTuple
 
+from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import example_encoding
 from bertlib.estimator import saved_model
-from bertlib.runs import output_files
+from bertlib.runs import model_directory, output_files
 from bertlib.system import files
 from bertlib.tasks import answers, session, warmup
 
+DIRECTORY = "export"  # name of the default directory of the versions
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into an export if they exist.
 _FILES = (*output_files.NAMES, output_files.RECORD)
@@ -227,3 +229,43 @@ def copy_files(model, directory):
     files.make_directories(directory)
     for name in filter(lambda name: files.exists(os.path.join(model.path, name)), _FILES):
         files.write_bytes(os.path.join(directory, name), files.read_bytes(os.path.join(model.path, name)))
+
+
+def log(path, model):
+    """Logs the path of an exported version, and the checkpoint whose weights it contains.
+
+    Args:
+      path: directory of the version.
+      model: the `model_directory.ModelDirectory` that was exported.
+    """
+    logging.info("%s exported: %s", model.checkpoint, path)
+
+
+# --- The export at the end of a run ----------------------------------------------------------------------
+
+
+def run_directory(settings):
+    """Returns the directory of the versions that a run with --do_export writes."""
+    return os.path.join(settings.output_dir if settings.do_train else settings.results_dir, DIRECTORY)
+
+
+def check_run(settings):
+    """Checks that the export at the end of the run will be possible. Call this function before the run writes
+    anything.
+
+    Raises:
+      ValueError, OSError: an export is not possible.
+    """
+    if not settings.do_train:
+        model_directory.read(settings.output_dir, settings.weights)
+    elif not (settings.vocab_file or settings.spm_model_file):
+        raise ValueError("--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
+                         "--spm_model_file.")
+    directory = run_directory(settings)
+    files.require_directory(directory, directory)
+
+
+def export_run(settings):
+    """Exports the weights in --output_dir that --weights chooses."""
+    model = model_directory.read(settings.output_dir, settings.weights)
+    log(export(model, run_directory(settings)), model)

@@ -175,7 +175,7 @@ def _trained_shapes(settings, model):
 # --- Space on the disk -----------------------------------------------------------------------------------
 
 
-def check_disk(settings, num_train_steps, shapes, config=None):
+def check_disk(settings, num_train_steps, shapes, config):
     """Checks that the disk of --output_dir has enough space for the checkpoints of a training, and logs the
     space that they need. Does nothing if no steps are trained.
 

@@ -84,7 +84,7 @@ class LoadedModel:
       inputs: names of the arrays that a call takes.
     """
 
-    def __init__(self, head, bert_config, checkpoint, extra_inputs=(), step=None):
+    def __init__(self, head, bert_config, checkpoint, extra_inputs, step):
         """Loads the weights.
 
         Args:

@@ -7,7 +7,7 @@ import model_directories
 import pytest
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.classification import classification_splits, classifier_features
+from bertlib.tasks.classification import classification_results, classifier_features
 from bertlib.tasks.classification.classification_task import Classification
 from bertlib.tasks.classification.classifier_data import get_processor
 
@@ -23,7 +23,7 @@ def test_lengths_in_words(lengths, said):
 @pytest.mark.parametrize("right, expected", [
     ([1, 1, 1, 1], [0, 1, 2]), ([1, 1, 1, 1, 0, 0], [0, 1, 4]), ([0, 0, 0, 1], [0, 1, 3]), ([], [])])
 def test_one_is_right_and_one_wrong_if_there_are_such(right, expected):
-    assert classification_splits.choose_samples([bool(value) for value in right]) == expected
+    assert classification_results.choose_samples([bool(value) for value in right]) == expected
 
 
 @pytest.mark.parametrize("trained, split, folder", [

@@ -17,7 +17,7 @@ from rows import ROWS
 from sklearn import metrics
 import tiny
 
-from bertlib.tasks.classification import classification_splits, classifier_data, text_targets
+from bertlib.tasks.classification import classification_results, classifier_data, text_targets
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]
@@ -62,8 +62,8 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
     processor = Processor()
     examples = processor.get_dev_examples(str(tmp_path))
     predictions = [{"probabilities": np.float32([0.75, 0.25])}] * 3
-    rows = list(classification_splits.PredictedRows(
-        examples, predictions, text_targets.create_target(["0", "1"]), [7, 8, 9]))
+    rows = list(classification_results.PredictedRows(
+        examples, predictions, text_targets.create_target(["0", "1"]), [7, 8, 9], None, True))
     assert [row.line for row in rows] == [6, None, 2] and [row.length for row in rows] == [7, 8, 9]
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert ["\t".join(rows[index].fields.values()) for index in (0, 2)] == [lines[5], lines[1]]

@@ -55,7 +55,7 @@ results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]
 
 def sweep(values, jobs=1, metric="eval_accuracy", keep="best"):
     """Runs a sweep in the working directory. Returns the number of failed runs."""
-    runs = sweep_grid.list_runs(sweep_grid.parse([f"a={','.join(values)}"], lambda name, text: text))
+    runs = sweep_grid.list_runs(sweep_grid.parse([f"a={','.join(values)}"], lambda name, text: text), None, 0)
     return sweep_loop.run(
         sweep_loop.Sweep("train.py", [], metric, keep, [child_jobs.Slot()] * jobs),
         sweep_directory.SweepDirectory("sweep", "train.py", {}), runs)
@@ -329,7 +329,7 @@ def names(number, seed=0, **changed):
 
 def test_samples_depend_on_the_content_of_the_grid_and_the_seed():
     assert len(names(5)) == 5 and names(5) == names(5) == names(5, a=list("654321"), b=list("87"))
-    assert {run.name for run in sweep_grid.list_runs({"b": list("78"), "a": list("123456")}, 5)} == names(5)
+    assert {run.name for run in sweep_grid.list_runs({"b": list("78"), "a": list("123456")}, 5, 0)} == names(5)
     assert names(5) != names(5, seed=1) and names(5) < names(7) and names(12) == names(None)
     with pytest.raises(ValueError, match="only 12 runs"):
         names(13)

@@ -92,7 +92,7 @@ class Exported:
         self.more = task.exported_inputs()
         with tf.Graph().as_default():
             model = session.LoadedModel(task.head, self.model.bert_config, self.model.checkpoint,
-                                        task.extra_inputs)
+                                        task.extra_inputs, None)
             self.expected = model(self.rows)
             model.close()
 

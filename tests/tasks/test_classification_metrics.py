@@ -56,7 +56,8 @@ def test_metrics_of_classes(classes):
 
 def test_a_mean_loss_of_many_examples_is_computed_in_float64():
     labels, losses = np.zeros(10, int), np.float32([1e8, *[1] * 9])
-    found = classification_metrics.evaluate_classes(labels, np.eye(2, dtype=np.float32)[labels], losses)
+    target = text_targets.SingleLabel(["no", "yes"])
+    found = target.metrics(labels, np.eye(2, dtype=np.float32)[labels], losses)
     assert found["eval_loss"] == (1e8 + 9) / 10
 
 
@@ -98,7 +99,7 @@ def test_metrics_of_sets(threshold, ties):
 def test_a_label_that_all_or_no_examples_have_has_no_area_and_f1_is_then_0_for_none():
     labels = np.array([[1, 0, 1], [0, 0, 1]])
     probabilities = np.array([[0.9, 0.2, 0.8], [0.1, 0.3, 0.7]], np.float32)
-    found = classification_metrics.evaluate_sets(labels, probabilities, np.ones(2), NAMES, 0.5)
+    found = text_targets.MultiLabel(NAMES, 0.5).metrics(labels, probabilities, np.ones(2))
     assert found["eval_auc_blue"] == found["eval_auc"] == 1
     assert np.isnan(found["eval_auc_green"]) and np.isnan(found["eval_auc_red"])
     np.testing.assert_allclose([found["eval_f1_macro"], found["eval_f1_micro"]], [2 / 3, 1])
@@ -139,7 +140,7 @@ def test_metrics_of_scores(ties):
 
 @pytest.mark.parametrize("scores, expected", [([0.1] * 5, 0), ([0.1, np.nan, 0.3, 0.4, 0.5], np.nan)])
 def test_correlations_of_constant_and_of_missing_scores(scores, expected):
-    found = classification_metrics.evaluate_scores(np.arange(5.0), np.float32(scores), np.ones(5))
+    found = text_targets.Score().metrics(np.arange(5.0), np.float32(scores), np.ones(5))
     np.testing.assert_equal([found["eval_pearson"], found["eval_spearman"]], [expected] * 2)
 
 

@@ -19,7 +19,8 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
     path.write_text("".join(f"{line}\n" for line in lines))
     values = {"text_column": None, "label_column": None, "header": "auto", "delimiter": "auto",
               "encoding": "utf-8", **flags}
-    return choice_data.QuestionReader(lambda name, default: values[name], skip).read(str(path), needs_labels)
+    reader = choice_data.QuestionReader(lambda name, default: values[name], skip, lambda flag: False)
+    return reader.read(str(path), needs_labels)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------

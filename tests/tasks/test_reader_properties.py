@@ -77,14 +77,15 @@ def readers_of_rows(table, path, tokenizer, **more):
     labels = written.LABELS if table.kind == "classification" else None
     if table.kind == "multiple choice":
         def read(**options):
-            return _rows(choice_data.QuestionReader(settings.get, **more).read(path, **options))
+            reader = choice_data.QuestionReader(settings.get, more.get("skip_bad_lines"), lambda flag: False)
+            return _rows(reader.read(path, **options))
         settings["num_choices"] = len(table.texts) - 2
         found = {"training": read, "test data": lambda: read(needs_labels=False)}
     else:
         check = labels and row_examples.label_checker(labels, "the labels")
 
         def create():
-            return row_examples.create_reader(table.kind, settings.get)
+            return row_examples.create_reader(table.kind, settings.get, lambda flag: False)
         found = {"training": lambda: _rows(create().read(path)),
                  "evaluation": lambda: _rows(create().read(path, known=labels, find_problem=check)),
                  "test data": lambda: _rows(create().read(path, needs_labels=False, known=labels))}

@@ -248,7 +248,7 @@ def test_offsets_file(tmp_path):
     cat, null = Answer("cat", 1.0, 2.0, 0.7, 4, 7), Answer("", 0.0, 0.0, 0.3)
     predictions = [Prediction("a", [], cat, null, -1.0), Prediction("b", [], cat, null, 1.0)]
     texts_by_id = squad_answers.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"),
-                                                  str(tmp_path / "s"))
+                                              str(tmp_path / "s"), 0.0)
     assert texts_by_id == json.loads((tmp_path / "p").read_text()) == {"a": "cat", "b": ""}
     assert json.loads((tmp_path / "o").read_text()) == {"a": -1.0, "b": 1.0}
     assert json.loads((tmp_path / "s").read_text()) == {"a": {"text": "cat", "start": 4, "end": 7},

@@ -11,7 +11,7 @@ import pytest
 from seqeval import metrics, scheme
 import tiny
 
-from bertlib.tasks.tagging import tagging_data, tagging_metrics, tagging_report
+from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, tagging_report
 from bertlib.tasks.tagging.tagging_data import Prediction, Sentence
 import tokenization
 
@@ -23,7 +23,7 @@ FILE = ("\ufeff-DOCSTART- -X- -X- O\r\n\r\n# a comment, before a sentence\nAna\t
 
 
 def test_a_file_is_read_and_written_line_by_line(tmp_path):
-    file = tagging_data.read_conll(write_file(tmp_path / "f.txt", FILE))
+    file = tagged_json_lines.read_tagged(write_file(tmp_path / "f.txt", FILE))
     assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
                               Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
     assert file.width == 4 and file.is_tagged
@@ -38,7 +38,7 @@ def test_a_file_is_read_and_written_line_by_line(tmp_path):
     ("a NN\nb O\n", None, None), ("a B-X\nb O\n", None, ["B-X", "O"]), ("a\nb\n", None, None),
     ("a O\nb O\n", None, None), ("a B-X\nb O\n", 3, None), ("a B-X\nb O\n", 2, ["B-X", "O"])])
 def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
-    file = tagging_data.read_conll(write_file(tmp_path / "f.txt", text), tagged=tagged)
+    file = tagged_json_lines.read_tagged(write_file(tmp_path / "f.txt", text), tagged=tagged)
     assert file.sentences[0].tags == expected and file.is_tagged == (expected is not None)
 
 
@@ -60,7 +60,7 @@ def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
 def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_path):
     (tmp_path / "f.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'f.txt'))}{message}"):
-        tagging_data.read_conll(str(tmp_path / "f.txt"), *columns)
+        tagged_json_lines.read_tagged(str(tmp_path / "f.txt"), *columns)
 
 
 # --- Schemes ---------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
     path = tmp_path / "a.conll"
     path.write_bytes(b"a O\nb B\nc\n\nd\xff O\ne O\n")
     with pytest.raises(ValueError) as caught:
-        tagging_data.read_conll(str(path))
+        tagged_json_lines.read_tagged(str(path))
     title, *listed, advice = str(caught.value).split("\n")
     assert title == (
         f"{path}: 3 lines cannot be used (bad encoding 1, bad tag 1, wrong width 1); they are:")

@@ -65,7 +65,7 @@ class QuestionReader(row_examples.ExampleReader):
     # A test file of the Hugging Face Hub's copy of SWAG has the label -1 in each row.
     no_label = (*row_examples.ExampleReader.no_label, "-1", -1)
 
-    def __init__(self, setting, skip_bad_lines=False, by_name=lambda flag: False):
+    def __init__(self, setting, skip_bad_lines, by_name):
         """Creates a reader.
 
         Args:

@@ -46,30 +46,22 @@ def _log_losses(probabilities):
 # --- One class for each text -----------------------------------------------------------------------------
 
 
-def evaluate_classes(labels, probabilities, losses):
-    """Returns the metrics of a classification, {name: number or array}.
-
-    The predicted class is the class with the highest probability. If two logits differ very little, their
-    probabilities may be rounded to the same number. In this case, the predicted class may differ from the
-    class with the highest logit.
+def class_losses(labels, probabilities):
+    """Returns the cross-entropy of each example, float32 [N].
 
     Args:
       labels: int [N].
       probabilities: float32 [N, C].
-      losses: float32 [N].
     """
-    matrix = class_matrix(labels, probabilities)
-    return {"eval_accuracy": accuracy(matrix), "eval_loss": np.mean(losses, dtype=np.float64),
-            "eval_f1": class_f1(matrix), "eval_matthews": matthews(matrix), "eval_confusion_matrix": matrix}
-
-
-def class_losses(labels, probabilities):
-    """Returns the cross-entropy of each example, float32 [N]. For the arguments, see `evaluate_classes`."""
     return _log_losses(probabilities[np.arange(len(labels)), labels]).astype(np.float32)
 
 
 def class_matrix(labels, probabilities):
-    """Returns the confusion matrix of the most probable classes; see `confusion_matrix`."""
+    """Returns the confusion matrix of the most probable classes; see `confusion_matrix`.
+
+    If two logits differ very little, their probabilities may be rounded to the same number. In this case, the
+    predicted class may differ from the class with the highest logit.
+    """
     return confusion_matrix(labels, probabilities.argmax(axis=1), probabilities.shape[1])
 
 
@@ -129,32 +121,24 @@ def constant_answer_warning(labels, predicted):
 # --- Any number of labels for each text ------------------------------------------------------------------
 
 
-def evaluate_sets(labels, probabilities, losses, names, threshold):
-    """Returns the metrics of a multi-label classification, {name: number}.
-
-    eval_auc_NAME is the area under the ROC curve of the label NAME. eval_auc is the mean of the areas that
-    are not NaN.
+def roc_areas(labels, probabilities, names):
+    """Returns {name of a metric: area under a ROC curve}. eval_auc_NAME is the area of the label NAME, and
+    eval_auc is the mean of the areas that are not NaN.
 
     Args:
       labels: int [N, C], 0 or 1.
       probabilities: float32 [N, C].
-      losses: float32 [N].
       names: list of str, the labels.
-      threshold: smallest probability of a predicted label.
     """
-    hits, actual, predicted = count_sets(labels, probabilities >= threshold)
     areas = [roc_auc(*columns) for columns in zip(labels.T, probabilities.T)]
     defined = [area for area in areas if np.isfinite(area)]
-    return {"eval_loss": np.mean(losses, dtype=np.float64),
-            "eval_f1_micro": micro_f1(hits, actual + predicted),
-            "eval_f1_macro": macro_f1(hits, actual + predicted),
-            "eval_auc": np.mean(defined) if defined else np.nan,
+    return {"eval_auc": np.mean(defined) if defined else np.nan,
             **{f"eval_auc_{name}": area for name, area in zip(names, areas)}}
 
 
 def set_losses(labels, probabilities):
     """Returns the loss of each example, float32 [N], the mean of the binary cross-entropies of the labels.
-    For the arguments, see `evaluate_sets`."""
+    For the arguments, see `roc_areas`."""
     right = np.where(labels > 0, probabilities, 1 - probabilities.astype(np.float64))
     return _log_losses(right).mean(axis=-1).astype(np.float32)
 
@@ -204,30 +188,19 @@ def roc_auc(labels, scores):
 # --- A score for each text -------------------------------------------------------------------------------
 
 
-def evaluate_scores(labels, scores, losses):
-    """Returns the metrics of a regression, {name: number}.
-
-    A user who computes the correlations from the files of the labels and the predictions must get the same
-    values. For this reason, the labels must not be rounded to float32; for the scores, see `written`.
+def score_losses(labels, scores):
+    """Returns the squared error of each example, float32 [N].
 
     Args:
       labels: float64 [N].
       scores: float32 [N].
-      losses: float32 [N].
     """
-    scores = written(scores)
-    return {"eval_loss": np.mean(losses, dtype=np.float64), "eval_pearson": pearson(labels, scores),
-            "eval_spearman": spearman(labels, scores)}
-
-
-def score_losses(labels, scores):
-    """Returns the squared error of each example, float32 [N]. For the arguments, see `evaluate_scores`."""
     return np.square(scores - labels.astype(np.float32))
 
 
 def errors(labels, scores):
     """Returns {"eval_mae": mean absolute error, "eval_rmse": root of the mean squared error}. For the
-    arguments, see `evaluate_scores`."""
+    arguments, see `score_losses`."""
     difference = labels - written(scores)
     return {"eval_mae": float(np.abs(difference).mean()),
             "eval_rmse": float(np.sqrt(np.square(difference).mean()))}
@@ -320,7 +293,11 @@ def set_functions(right, predicted):
 
 
 def number_functions(right, predicted):
-    """Returns metrics of a part of the examples, see `_of_rows`. The arguments are float64 [N]."""
+    """Returns metrics of a part of the examples, see `_of_rows`. The arguments are float64 [N].
+
+    A user who computes the correlations from the files of the labels and the predictions must get the same
+    values. For this reason, the labels must not be rounded to float32; for the scores, see `written`.
+    """
     return _of_rows({"eval_pearson": pearson, "eval_spearman": spearman}, lambda *numbers: numbers,
                     right, predicted)
 

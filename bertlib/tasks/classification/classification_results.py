@@ -8,17 +8,21 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import batches, tables
+from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.reports import classification_report, report_sections
 from bertlib.system import files
 from bertlib.tasks import results, window_pooling
 from bertlib.tasks.classification import (
     baselines,
-    classification_splits,
     classification_task,
     glue_submission_files,
 )
+import tokenization
 
 _MAX_LISTED = 10  # number of labels that a message lists
+# The log shows `_SHOWN` sample predictions, and at most `_SHOWN_CHARACTERS` characters of the texts of each
+# sample.
+_SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
 class ClassificationResults(results.Results):
@@ -121,7 +125,7 @@ class ClassificationResults(results.Results):
                      len(self.data[split]))
         predictions, metrics = self.predict(split, inference)
         has_labels, dialect = self.task.has_labels(split), self.task.source.dialects.get(split, tables.PLAIN)
-        rows = classification_splits.PredictedRows(
+        rows = PredictedRows(
             self.data[split], predictions, self.target, self.task.features[split].lengths,
             self._arrays(split, predictions)[2] if has_labels else None, has_labels)
         if part == "dev":
@@ -147,7 +151,7 @@ class ClassificationResults(results.Results):
         splits."""
         splits = self.task.splits()
         if split == splits[0]:
-            classification_splits.log_sample_predictions(
+            log_sample_predictions(
                 split, self.data[split], predictions, self.target, self.task.has_labels(split))
         if split == splits[-1] and self._official:
             logging.info("%s %s", self.task.name, "; ".join(self._official))
@@ -219,3 +223,86 @@ def _read_all(batches):
     for _ in batches:
         pass
     return {}
+
+
+# --- Rows and samples ------------------------------------------------------------------------------------
+
+
+class PredictedRows:
+    """Iterable of the `PredictedRow`s of a split. It can be iterated any number of times. Each row is made
+    when it is needed, so that a large split needs little memory."""
+
+    def __init__(self, examples, predictions, target, lengths, losses, has_labels):
+        """Stores the data. The lists have one element for each example, in the same order.
+
+        Args:
+          examples: list of `InputExample`. If an example has no `SourceRow`, the fields of its row are guid,
+            text_a and text_b, and the line of its row is None.
+          predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
+            for whole texts, see `window_pooling`.
+          target: see `text_targets`.
+          lengths: list of int, numbers of tokens before truncation.
+          losses: list of numbers, the losses; None if they are unknown.
+          has_labels: whether the labels of the examples are real and not placeholders.
+        """
+        self._examples, self._predictions = examples, predictions
+        self._target, self._lengths, self._has_labels = target, lengths, has_labels
+        self._losses = [None] * len(examples) if losses is None else losses
+
+    def __len__(self):
+        return len(self._examples)
+
+    def __iter__(self):
+        columns = (self._examples, self._predictions, self._lengths, self._losses)
+        for example, outputs, length, loss in zip(*columns, strict=True):
+            texts = (example.text_a, example.text_b) if example.text_b else (example.text_a,)
+            source = getattr(example, "source", None)  # a script may have its own class of examples
+            if source is None:
+                fields = {"guid": example.guid, "text_a": example.text_a, "text_b": example.text_b}
+                source = None, {name: str(value) for name, value in fields.items() if value is not None}
+            label = self._target.row_label(example.label) if self._has_labels else None
+            prediction, probabilities = self._target.row_answer(outputs[self._target.output])
+            yield PredictedRow(*source, texts, label, prediction, probabilities,
+                               None if self._target.is_score or label is None else label == prediction,
+                               None if loss is None else shortest(loss), length)
+
+
+def log_sample_predictions(split, examples, predictions, target, has_labels):
+    """Logs a few examples with their predictions. If possible, one prediction is right and one prediction is
+    wrong.
+
+    Args:
+      split: name of the split.
+      examples: list of `InputExample`.
+      predictions: list of dicts, one for each example.
+      target: see `text_targets`.
+      has_labels: whether the examples have labels.
+    """
+    answers = [target.row_answer(row[target.output])[0] for row in predictions]
+    labels = [target.row_label(example.label) for example in examples]
+    for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, answers)]):
+        text, label = target.describe(predictions[index][target.output]), labels[index]
+        if has_labels:
+            is_right = not target.is_score and label == answers[index]
+            shown = ", ".join(label) or "none" if isinstance(label, tuple) else label
+            text += " (right)" if is_right else f" (label {shown})"
+        logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
+
+
+def choose_samples(right):
+    """Returns the indices of up to three examples in ascending order. These are the first example with a
+    right prediction, the first example with a wrong prediction, and the first of the remaining examples.
+
+    Args:
+      right: list of bool, one for each example: True if the prediction is right.
+    """
+    firsts = [right.index(value) for value in (True, False) if value in right]
+    others = [index for index in range(min(len(right), _SHOWN)) if index not in firsts]
+    return sorted([*firsts, *others][:_SHOWN])
+
+
+def _text_of(example):
+    texts = [" ".join(tokenization.convert_to_unicode(text).split())
+             for text in (example.text_a, example.text_b) if text]
+    room = _SHOWN_CHARACTERS // max(1, len(texts))
+    return " / ".join(f'"{text if len(text) <= room else text[:room - 1].rstrip() + "…"}"' for text in texts)

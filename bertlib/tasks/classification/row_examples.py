@@ -11,7 +11,7 @@ from bertlib.tasks.classification import text_targets
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample, SourceRow
 
 
-def create_reader(task_type, setting, by_name=lambda flag: False):
+def create_reader(task_type, setting, by_name):
     """Creates an `ExampleReader` from the values of flags.
 
     Args:

@@ -19,7 +19,8 @@ These targets are objects with these attributes and methods:
     losses(labels, outputs)
                          returns the loss of each example, computed from the outputs of the head
     metrics(labels, outputs, losses)
-                         returns the metrics of an evaluation, {name: number or array}
+                         returns the metrics of an evaluation, {name: number or array}: the mean loss, the
+                         values of `functions` for all examples, and others
     details(labels, outputs)
                          returns further metrics, which are not official metrics of the task
     functions(labels, outputs)
@@ -35,6 +36,8 @@ import contextlib
 import functools
 import importlib
 import math
+
+import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows
 from bertlib.runs import entries, targets
@@ -101,6 +104,11 @@ class _TextTarget(targets.Target):
     def describe(self, prediction):
         return f"{self.predicted_label(prediction)}, probability {max(prediction):.3f}"
 
+    def metrics(self, labels, outputs, losses):
+        functions = self.functions(labels, outputs)
+        return {"eval_loss": np.mean(losses, dtype=np.float64),
+                **{name: function(slice(None)) for name, function in functions.items()}}
+
     def constant_warning(self, labels, predictions):
         """Returns a warning (str) if the predictions for all examples are the same, otherwise None. The
         arguments are lists of the `label` and the `prediction` of `prediction_rows.PredictedRow`s."""
@@ -158,7 +166,8 @@ class SingleLabel(_PublishedTarget):
         return _metrics().class_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return _metrics().evaluate_classes(labels, outputs, losses)
+        return {**super().metrics(labels, outputs, losses),
+                "eval_confusion_matrix": _metrics().class_matrix(labels, outputs)}
 
     def details(self, labels, outputs):
         matrix = _metrics().class_matrix(labels, outputs)
@@ -225,9 +234,6 @@ class Score(_PublishedTarget):
 
     def losses(self, labels, outputs):
         return _metrics().score_losses(labels, outputs)
-
-    def metrics(self, labels, outputs, losses):
-        return _metrics().evaluate_scores(labels, outputs, losses)
 
     def details(self, labels, outputs):
         return _metrics().errors(labels, outputs)
@@ -318,7 +324,8 @@ class MultiLabel(_TextTarget):
         return _metrics().set_losses(labels, outputs)
 
     def metrics(self, labels, outputs, losses):
-        return _metrics().evaluate_sets(labels, outputs, losses, self.labels, self.threshold)
+        return {**super().metrics(labels, outputs, losses),
+                **_metrics().roc_areas(labels, outputs, self.labels)}
 
     def details(self, labels, outputs):
         return {"labels": _metrics().label_scores(

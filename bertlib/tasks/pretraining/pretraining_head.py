@@ -159,7 +159,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
     return loss, per_example_loss, tf.nn.log_softmax(logits)
 
 
-def masked_lm_logits(bert_config, input_tensor, output_weights, positions, kernels=None):
+def masked_lm_logits(bert_config, input_tensor, output_weights, positions, kernels):
     """Builds the logits of all entries of the vocabulary at given positions.
 
     For the arguments, see `get_masked_lm_output`.

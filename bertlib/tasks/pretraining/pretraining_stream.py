@@ -351,7 +351,7 @@ def _log(record, tokenizer):
                  " ".join(tokenizer.convert_ids_to_tokens(labels[:int(sum(weights))])))
 
 
-def _check_output_files(input_files, output_files, remote=False):
+def _check_output_files(input_files, output_files, remote):
     """Raises an error if an output file cannot be written.
 
     Args:

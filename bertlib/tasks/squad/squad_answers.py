@@ -461,8 +461,8 @@ def write_nbest(predictions, path):
     return written
 
 
-def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
-                  null_score_diff_threshold=0.0):
+def write_answers(predictions, prediction_file, null_odds_file, offsets_file,
+                  null_score_diff_threshold):
     """Writes the final answers as {qas_id: text}. Also writes the null odds and the offsets of the answers,
     each of them only if a path for it is passed.
 

@@ -23,7 +23,7 @@ def normalize_answer(text):
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
-def score_answers(gold, texts, version_2_with_negative=False):
+def score_answers(gold, texts, version_2_with_negative):
     """Scores answers. Returns {qas_id: (exact match, F1)}. Both scores are numbers from 0 to 1.
 
     If a question has several right answers, the best score counts.

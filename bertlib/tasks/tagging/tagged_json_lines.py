@@ -42,59 +42,65 @@ class JsonLinesFile(tagging_data.ConllFile):
 
 def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Reads a file with tagged sentences. A file with an extension of JSON Lines is read as JSON Lines. Any
-    other file is read as columns. For the arguments and the errors, see `tagging_data.read_conll`.
+    other file is read as columns, see `tagging_data.parse_conll`.
 
-    For JSON Lines, `token_column` and `tag_column` are ignored.
+    Args:
+      path: the file, which may be compressed with gzip.
+      token_column, tag_column: int, the numbers of the columns of the words and of the tags, from 1. Negative
+        numbers count from the last column, which is -1. They are ignored for JSON Lines.
+      tagged: True, None or an int.
+        True: the file must have tags; a file without tags is an error.
+        None: the file counts as tagged if it contains a valid tag other than "O".
+        An int: the number of columns of the training file. The file counts as tagged if it has this number of
+        columns, and if its tag column contains a valid tag other than "O".
+      bad_lines: the `faults.FileFaults` of the file. By default, a bad line is an error.
 
     Returns:
       a `JsonLinesFile` or a `tagging_data.ConllFile`.
+
+    Raises:
+      FileNotFoundError, ValueError: the file is missing or blank, or its words or tags are not usable. The
+        message names the lines.
     """
-    if tables.is_json_lines(path):
-        return read_json_lines(path, tagged is True, bad_lines)
-    return tagging_data.read_conll(path, token_column, tag_column, tagged, bad_lines)
+    if bad_lines is None:
+        bad_lines = faults.FileFaults(str(path), is_skipping=None)
+    with tables.open_table(path) as stream:
+        if tables.is_json_lines(path):
+            return _read_json_lines(stream, str(path), tagged is True, bad_lines)
+        return tagging_data.parse_conll(stream, path, token_column, tag_column, tagged, bad_lines)
 
 
-def read_json_lines(path, needs_tags=True, bad_lines=None):
-    """Reads JSON Lines.
+def _read_json_lines(stream, path, needs_tags, bad_lines):
+    """Reads JSON Lines; see `read_tagged`.
 
     The words are in "tokens" or "words", and the tags in "ner_tags" or "tags". Other keys are ignored.
 
     Args:
-      path: the file, which may be compressed with gzip.
-      needs_tags: whether a file without tags is an error. If `needs_tags` is false, the file counts as tagged
-        if it has a tag other than "O".
-      bad_lines: see `tagging_data.read_conll`.
-
-    Returns:
-      a `JsonLinesFile`.
-
-    Raises:
-      FileNotFoundError, ValueError: the file is missing, blank or not JSON Lines, or its words or tags are
-        not usable. The message names the lines.
+      stream: a binary stream of lines.
+      path: name of the file, for error messages.
+      needs_tags: whether a file without tags is an error.
+      bad_lines: the `faults.FileFaults` of the file.
     """
-    if bad_lines is None:
-        bad_lines = faults.FileFaults(str(path), is_skipping=None)
-    found, blank = JsonLinesFile(str(path), [], None, []), None
-    with tables.open_table(path) as stream:
-        for line, row in tables.Table(stream, "jsonl"):
-            if isinstance(row, tables.BadRow):
-                bad_lines.add(line, row.kind, row.problem, row.text)
-                continue
-            if not row:
-                blank = blank or line
-                continue
-            if blank:
-                bad_lines.add(blank, "blank line", "the line is blank; remove it.", "")
-                blank = None
-            try:
-                sentence = _read_sentence(line, row)
-                if needs_tags and sentence.tags is None:
-                    raise RowError(line, _MISSING_TAGS, "missing label")
-            except RowError as error:
-                bad_lines.add(line, error.kind, error.problem, row)
-                continue
-            found.lines.append(row)
-            found.sentences.append(sentence)
+    found, blank = JsonLinesFile(path, [], None, []), None
+    for line, row in tables.Table(stream, "jsonl"):
+        if isinstance(row, tables.BadRow):
+            bad_lines.add(line, row.kind, row.problem, row.text)
+            continue
+        if not row:
+            blank = blank or line
+            continue
+        if blank:
+            bad_lines.add(blank, "blank line", "the line is blank; remove it.", "")
+            blank = None
+        try:
+            sentence = _read_sentence(line, row)
+            if needs_tags and sentence.tags is None:
+                raise RowError(line, _MISSING_TAGS, "missing label")
+        except RowError as error:
+            bad_lines.add(line, error.kind, error.problem, row)
+            continue
+        found.lines.append(row)
+        found.sentences.append(sentence)
     bad_lines.check(len(found.sentences))
     if not found.sentences:
         raise ValueError(f'{path}: the file is blank; each line should be an object such as {{"tokens": '

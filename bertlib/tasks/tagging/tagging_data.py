@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.data import example_encoding, faults, features_cache, record_files, tables, text_keys
+from bertlib.data import example_encoding, features_cache, record_files, tables, text_keys
 from bertlib.system import files, terminal, workers
 import tokenization
 
@@ -101,42 +101,27 @@ class ConllFile(NamedTuple):
         return "".join(f"{line}\n" for line in lines)
 
 
-def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
-    """Reads a UTF-8 file with columns that are separated by spaces or tabs.
+def parse_conll(stream, path, token_column, tag_column, tagged, bad_lines):
+    """Reads UTF-8 lines with columns that are separated by spaces or tabs.
 
     A line that begins with -DOCSTART- ends a sentence. A line that begins with "#" is a comment if two
     conditions are true. First, the line comes before the first word of a sentence. Second, the line has
     another number of columns than the lines with words, or its tag is not valid.
 
     Args:
-      path: the file.
-      token_column, tag_column: int, the numbers of the columns of the words and of the tags, from 1. Negative
-        numbers count from the last column, which is -1.
-      tagged: True, None or an int.
-        True: the file must have tags; a file without tags is an error.
-        None: the file counts as tagged if its tag column contains a valid tag other than "O".
-        An int: the number of columns of the training file. The file counts as tagged if it has this number of
-        columns, and if its tag column contains a valid tag other than "O".
+      stream: a binary stream of lines.
+      path: the file, or the name of the stream for error messages.
+      token_column, tag_column, tagged: see `tagged_json_lines.read_tagged`.
       bad_lines: the `faults.FileFaults` of the file. Lines that cannot be used are added to this object. If
-        the object skips bad lines, each sentence with a bad line is left out. By default, a bad line is an
-        error.
+        the object skips bad lines, each sentence with a bad line is left out.
 
     Returns:
       a `ConllFile`.
 
     Raises:
-      FileNotFoundError, ValueError: the file is missing, blank or not UTF-8, its lines have different numbers
-        of columns, or a tag is not valid. The message names the line.
+      ValueError: the file is blank or not UTF-8, its lines have different numbers of columns, or a tag is not
+        valid. The message names the line.
     """
-    with tables.open_table(path) as stream:
-        return parse_conll(stream, path, token_column, tag_column, tagged, bad_lines)
-
-
-def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
-    """Parses a binary stream of lines; see `read_conll`. `path` is the name of the stream for error
-    messages."""
-    if bad_lines is None:
-        bad_lines = faults.FileFaults(path, is_skipping=None)
     lines = _read_lines(stream, bad_lines)
     try:
         parsed = _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines)
@@ -149,7 +134,7 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True, bad_li
 
 def _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines):
     """Returns the `ConllFile` of a list of lines. If a line cannot be used, it is added to `bad_lines`, a
-    `faults.FileFaults`. For the other arguments, see `read_conll`."""
+    `faults.FileFaults`. For the other arguments, see `parse_conll`."""
     rows = [split_words(line) for line in lines]
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
     first = next((number for number in counted if not rows[number][0].startswith("#")), (counted or [0])[0])
@@ -292,7 +277,7 @@ def entity_spans(tags):
     return spans
 
 
-def tags_from_spans(entities, length, scheme="IOB2"):
+def tags_from_spans(entities, length, scheme):
     """Returns the tags of a sentence with given entities. This function is the inverse of `entity_spans`.
 
     Args:
@@ -403,7 +388,7 @@ class Prediction(NamedTuple):
                 for start, end, kind in entity_spans(self.tags)]
 
 
-def merge_windows(rows, sentences, labels, scheme="IOB2"):
+def merge_windows(rows, sentences, labels, scheme):
     """Merges the predictions for windows. Returns a list with the `Prediction` for each sentence.
 
     A predicted tag that is not valid after the tag of the previous word is replaced by a valid tag; see
@@ -562,7 +547,7 @@ def feature_fields(seq_length):
     return example_encoding.token_fields((seq_length,), SEQUENCES)
 
 
-def write_windows(windows, max_seq_length, path, cache=None):
+def write_windows(windows, max_seq_length, path, cache):
     """Writes windows to a TFRecord file. The file appears only when it is complete.
 
     Args:
