@@ -114,12 +114,16 @@ def section(heading, affects, entries):
       heading: str, heading of the section in `--help`. An entry with `advanced` gets that heading instead.
       affects: one of `CLASSES`: the kind of effect that the flags have on a training. None for flags of
         commands that do not train.
-      entries: iterable of `Flag`.
+      entries: iterable of `Flag`. A name of `CLASSES` among them is the class of the following flags.
     """
-    found = tuple(map(copy.copy, entries))
-    for entry in found:
+    found = []
+    for entry in map(copy.copy, entries):
+        if entry in CLASSES:
+            affects = entry
+            continue
         entry.heading, entry.affects = f"Advanced: {entry.advanced}" if entry.advanced else heading, affects
-    return found
+        found.append(entry)
+    return tuple(found)
 
 
 # --- Types -----------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def example_limits(examples="examples"):
                 f"Train on at most this number of {examples}. If the training set has more {examples}, a "
                 "subset is drawn by a hash of the texts and labels, so each run draws the same subset. By "
                 f"default, all {examples} are used.", least=1),
-    ]) + section("Task", SPEED, [
+        SPEED,
         Integer("max_eval_examples", None,
                 f"Evaluate on at most this number of {examples} of the development set. The subset is drawn "
                 f"in the same way as for --max_train_examples. By default, all {examples} are used.",
@@ -112,7 +112,7 @@ GPUS = section("GPUs", SPEED, [
            "Use only ops that give the same numbers in repeated runs on the same GPU. Some of these ops are "
            "slower. On a CPU, this flag is not needed: repeated runs always give the same numbers.",
            advanced="GPUs", is_recorded=True),
-]) + section("GPUs", MACHINE, [
+    MACHINE,
     Switch("gpu_allow_growth", False,
            "Take GPU memory only when it is needed. false: take nearly all free memory at the start, so no "
            "second process can use this GPU.", advanced="GPUs"),
@@ -125,7 +125,7 @@ TOKENIZER = section("Model", WEIGHTS, [
     Switch("do_lower_case", True,
            "Convert the text to lower case and strip accents: true for uncased models, false for cased ones.",
            ),
-]) + section("Model", INPUT, [
+    INPUT,
     Switch("protect_special_tokens", False,
            f"Keep each special token that occurs in the text, such as {tokenization.SPECIAL_TOKENS[-1]}, as "
            "one token. false: special tokens in the text are split at the brackets.", advanced="text"),
@@ -146,7 +146,7 @@ def model(max_seq_length):
              ".safetensors file, or hf: followed by the name of a model on the Hugging Face Hub, such as "
              "hf:google-bert/bert-base-uncased. If --output_dir contains a checkpoint, that checkpoint is "
              "used instead."),
-    ]) + section("Model", INPUT, [
+        INPUT,
         Integer("max_seq_length", max_seq_length,
                 "Maximum number of WordPieces in an input, including [CLS] and [SEP]. Longer inputs are "
                 "truncated, shorter ones are padded.", least=3),
@@ -166,7 +166,7 @@ TRAINING = section("Training", MACHINE, [
          "Directory for the results and the TFRecords of evaluation and prediction. The default is "
          "--output_dir. If you pass a different directory and do not train, nothing in --output_dir is "
          "changed, so another process can train there at the same time."),
-]) + section("Training", WEIGHTS, [
+    WEIGHTS,
     Integer("train_batch_size", 32, "Batch size of training.", least=1),
     Number("learning_rate", 5e-05, "Peak learning rate: the value at the end of warm-up.", above=0),
     Choice("optimizer", "adamw", sorted(step_config.OPTIMIZERS),
@@ -199,7 +199,7 @@ TRAINING = section("Training", MACHINE, [
     Switch("freeze_embeddings", False, "Do not train the embeddings. --freeze_layers also freezes them.",
            advanced="training"),
     Integer("seed", 12345, "Random seed. The same seed repeats the run.", least=-MAX_INT64, most=MAX_INT64),
-]) + section("Training", SPEED, [
+    SPEED,
     Integer("max_steps", None,
             "End the training early, at this step. The learning rate schedule does not change: it is still "
             "the schedule of the whole training. A later run without this flag continues the training to its "
@@ -246,12 +246,12 @@ TRAINING = section("Training", MACHINE, [
     Integer("recompute_segment", 1,
             "With --recompute=layers: number of consecutive layers in a segment. Only the input of each "
             "segment is kept in memory.", least=1, advanced="memory and speed"),
-]) + section("Memory and speed", MACHINE, [
+    MACHINE,
     Number("memory_limit_gb", None,
            "With --gradient_accumulation_steps=0 or --recompute=auto: memory that a training step may use, "
            "in GB (10⁹ bytes). The default is nearly all memory of the GPU, or all free RAM on a machine "
            "without a GPU.", least=0, most=MAX_GB),
-]) + section("Memory and speed", SPEED, [
+    SPEED,
     Switch("compile_kernels", None,
            "Use C++ kernels for the elementwise ops of a training step. The kernels are compiled once for "
            "this machine's CPU. TensorFlow's ops are used instead in three cases: no C++ compiler is found, "
@@ -341,7 +341,7 @@ REPLICAS = section("Several GPUs and machines", SPEED, [
     Number("replica_timeout", 60.0,
            "If a replica was killed, was stopped or lost its connection, all replicas end after this number "
            "of seconds.", above=0, advanced="replicas"),
-]) + section("Several GPUs and machines", MACHINE, [
+    MACHINE,
     Integer("max_restarts", 0,
             "Largest number of restarts. If a replica was killed, crashed or lost its connection, all "
             "replicas are restarted from the last checkpoint.", least=0, advanced="replicas"),

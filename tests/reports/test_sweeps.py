@@ -329,7 +329,8 @@ def names(number, seed=0, **changed):
 
 def test_samples_depend_on_the_content_of_the_grid_and_the_seed():
     assert len(names(5)) == 5 and names(5) == names(5) == names(5, a=list("654321"), b=list("87"))
-    assert {run.name for run in sweep_grid.list_runs({"b": list("78"), "a": list("123456")}, 5, 0)} == names(5)
+    swapped = {"b": list("78"), "a": list("123456")}
+    assert {run.name for run in sweep_grid.list_runs(swapped, 5, 0)} == names(5)
     assert names(5) != names(5, seed=1) and names(5) < names(7) and names(12) == names(None)
     with pytest.raises(ValueError, match="only 12 runs"):
         names(13)

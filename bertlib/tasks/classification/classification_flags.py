@@ -24,10 +24,10 @@ _CLASSIFICATION = section("Task", TASK, [
          "Python file that defines your own task. Pass it instead of --task_name. The file contains one "
          "class derived from DataProcessor. The command passes --data_dir to the methods of this class. For "
          "an example, and for tasks that are no classification, see own_task.md in docs/howto."),
-]) + section("Task", INPUT, [
+    INPUT,
     Path("data_dir", None, "Directory of the task's TSV files."),
     Choice("xnli_language", "zh", XnliProcessor.LANGUAGES, "Language of the XNLI files.", advanced="text"),
-]) + section("Task", SPEED, [
+    SPEED,
     shared_flags.DO_TRAIN,
     Switch("do_eval", False, "Evaluate on the development set."),
     Switch("do_predict", False, "Predict on the test set."),
@@ -36,12 +36,12 @@ _CLASSIFICATION = section("Task", TASK, [
     Choice("baseline", "auto", ["auto", "true", "false"],
            "Whether to compare the scores with those of a bag of words, which is a linear model of "
            "scikit-learn. auto: if it takes at most 2 % of the CPU time of the run."),
-]) + section("Task", INPUT, [
+    INPUT,
     Integer("doc_stride", 0,
             "Split a text that is longer than --max_seq_length into windows. Each window starts this number "
             "of tokens after the start of the window before it. The prediction for the text is the average "
             "over its windows. 0: long texts are truncated instead.", least=0),
-]) + section("Task", WEIGHTS, [
+    WEIGHTS,
     Text("class_weights", None,
          "Weights of the classes in the loss. Pass label:weight pairs, such as 0:1,1:3, or only the weights "
          "in the order of the labels, such as 1,3. With --class_weights=balanced, the command chooses "
@@ -54,14 +54,14 @@ _CLASSIFICATION = section("Task", TASK, [
     shared_flags.DEV_FILE,
     shared_flags.TEST_FILE,
     shared_flags.SKIP_BAD_LINES,
-]) + section("Your own data, in place of a task", TASK, [
+    TASK,
     Choice("task_type", "classification", ["classification", "regression", "multilabel"],
            "Type of the task. classification: one class for each text. regression: a number for each text. "
            "multilabel: any number of classes for each text."),
     Path("label_file", None,
          "File with one label per line, in the order of the model's outputs. By default, the labels are "
          "those of the training file, sorted."),
-]) + section("Your own data, in place of a task", INPUT, [
+    INPUT,
     Path("label_map", None,
          "CSV or TSV file with two columns, the old and the new label. In all files, each old label is "
          "replaced by its new label. Later commands take the labels from the record of the training."),
@@ -73,7 +73,7 @@ _CLASSIFICATION = section("Task", TASK, [
     Number("threshold", 0.5,
            "With --task_type=multilabel: a label is predicted if its probability is at least this value.",
            above=0, below=1),
-]) + section("Your own data, in place of a task", WEIGHTS, [
+    WEIGHTS,
     Number("dev_fraction", None,
            "Fraction of the training file, at most 0.5, that is used for evaluation and not for training. "
            "Pass this flag instead of --dev_file. The split is stratified by label and does not depend on "

@@ -8,14 +8,14 @@ RUN_PRETRAINING = section("Task", INPUT, [
          "TFRecord files of create_pretraining_data.py for training: paths or globs, with commas between "
          "them."),
     Path("eval_file", None, "TFRecord files for evaluation. The default is the value of --input_file."),
-]) + section("Task", SPEED, [
+    SPEED,
     shared_flags.DO_TRAIN,
     Switch("do_eval", False, "Evaluate on --eval_file."),
-]) + section("Task", INPUT, [
+    INPUT,
     Integer("max_predictions_per_seq", 20,
             "Maximum number of masked tokens in an example. It must be the value with which the records were "
             "written.", least=1),
-]) + section("Task", SPEED, [
+    SPEED,
     shared_flags.EVAL_BATCH_SIZE,
     Integer("max_eval_steps", 100, "Maximum number of evaluation batches.", least=1),
 ]) + shared_flags.model(max_seq_length=128) + section("Model", WEIGHTS, [

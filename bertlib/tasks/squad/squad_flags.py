@@ -9,16 +9,16 @@ RUN_SQUAD = section("Task", INPUT, [
          "File with the questions for prediction: a SQuAD file, such as dev-v1.1.json, or JSON Lines with "
          "the fields id, question and context. With --do_eval, each line of JSON Lines also needs the field "
          "answers or the field is_impossible."),
-]) + section("Task", SPEED, [
+    SPEED,
     shared_flags.DO_TRAIN,
     Switch("do_predict", False, "Answer the questions of --predict_file."),
     Switch("do_eval", False,
            "Answer the questions of --predict_file, and compare the answers with the right answers in this "
            "file."),
-]) + section("Task", TASK, [
+    TASK,
     Switch("version_2_with_negative", False,
            "The data is SQuAD 2.0, in which some questions have no answer."),
-]) + section("Task", SPEED, [
+    SPEED,
     Integer("predict_batch_size", 8, "Number of windows in a batch of the prediction.", least=1),
 ]) + shared_flags.example_limits("questions") + section("Windows and answers", INPUT, [
     Integer("doc_stride", 128,
@@ -31,7 +31,7 @@ RUN_SQUAD = section("Task", INPUT, [
            "With --version_2_with_negative: the predicted answer is empty if the score of an empty answer, "
            "minus the score of the best answer, is above this value. If this flag is not given, a run "
            "without training uses the value that the last evaluation stored in eval_results.json."),
-]) + section("Windows and answers", SPEED, [
+    SPEED,
     Switch("find_null_threshold", False,
            "With --version_2_with_negative and --do_eval: find the --null_score_diff_threshold with the best "
            "score on --predict_file, use it and record it."),

@@ -23,11 +23,11 @@ RUN_NER = section("Task", INPUT, [
     Integer("predict_batch_size", 8,
             "Batch size of evaluation and prediction: number of sentences. Each window of a long sentence "
             "counts as one sentence.", least=1),
-]) + section("Task", TASK, [
+    TASK,
     Switch("crf", False,
            "Predict the tags of a sentence jointly, with a conditional random field (CRF) on top of the "
            "model."),
-]) + section("Task", INPUT, [
+    INPUT,
     Switch("label_all_pieces", False,
            "Train on all WordPieces of a word. By default, only the first WordPiece of a word has a label."),
 ]) + shared_flags.example_limits("sentences") + shared_flags.EXPORT + (
