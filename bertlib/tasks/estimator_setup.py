@@ -81,7 +81,7 @@ class _Estimator(estimator.Estimator):
 
 
 def _profile_hooks(settings, num_train_steps):
-    """Returns the hooks that trace the steps of --profile_steps; [] without this flag.
+    """Returns the hooks that trace the steps of --profile_steps.
 
     Args:
       settings: a `Settings`.
@@ -90,8 +90,6 @@ def _profile_hooks(settings, num_train_steps):
     Raises:
       ValueError: the training ends before these steps, or the run does not train.
     """
-    if settings.profile_steps is None:
-        return []
     # Only a run with --profile_steps loads the profiler.
     from bertlib.estimator import profiling
     first, last = step_config.parse_steps(settings.profile_steps)
@@ -117,7 +115,9 @@ def create_estimator(settings, model, num_train_steps):
     """
     if settings.precision != "fp32":
         model_checks.check_precision(settings)
-    hooks = _profile_hooks(settings, last_training_step(settings, num_train_steps))
+    hooks = []
+    if settings.profile_steps is not None:
+        hooks = _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = training_plan.resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():

@@ -60,7 +60,7 @@ def unread_ending(names, found):
 
 class QuestionReader(row_examples.ExampleReader):
     """Reads questions from CSV, TSV or JSON Lines. The texts of a `row_examples.Row` are sent1, sent2 and the
-    endings; see `split_texts`. The label is one of `label_names`."""
+    endings. The label is one of `label_names`."""
 
     # A test file of the Hugging Face Hub's copy of SWAG has the label -1 in each row.
     no_label = (*row_examples.ExampleReader.no_label, "-1", -1)
@@ -98,12 +98,6 @@ def _find_problem(row, label):
     names = labels_of_columns(row.texts)
     return None if label in names else (f"the label is {label!r:.80}, but it should be the number of the "
                                         f"right ending, from 0 to {names[-1]}.")
-
-
-def split_texts(row):
-    """Returns (sent1, sent2, list of the endings) of a `row_examples.Row`."""
-    sent1, sent2, *endings = row.texts
-    return sent1, sent2, endings
 
 
 def count_endings(split):
@@ -161,7 +155,8 @@ class _Converter:
         self._fields = feature_fields(max_seq_length, num_choices)
 
     def __call__(self, question):
-        sequences, longest = make_sequences(*split_texts(question), self._length, self._tokenizer)
+        sent1, sent2, *endings = question.texts
+        sequences, longest = make_sequences(sent1, sent2, endings, self._length, self._tokenizer)
         row = {"label_ids": int(question.label or 0)}
         for name in example_encoding.SEQUENCES:
             row[name] = [value for sequence in sequences for value in

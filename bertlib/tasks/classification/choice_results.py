@@ -3,7 +3,7 @@
 from absl import logging
 
 from bertlib.data import row_fields
-from bertlib.data.prediction_rows import PredictedRow
+from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.tasks import results, task
 from bertlib.tasks.classification import choice_data, choice_metrics, choice_report
 
@@ -52,12 +52,10 @@ def predicted_rows(file, outputs, lengths):
     names = choice_data.label_names(choice_data.count_endings(file))
     read_fields, rows = row_fields.FieldReader(file.names), []
     for row, output, length in zip(file.rows, outputs, lengths, strict=True):
-        # Uses the shortest decimal form of each float32, so that the table contains 0.1 and not
-        # 0.10000000149.
-        numbers = [float(str(value)) for value in choice_metrics.probabilities(output["scores"])]
+        numbers = map(shortest, choice_metrics.probabilities(output["scores"]))
         prediction, is_labelled = names[int(output["scores"].argmax())], row.label is not None
         rows.append(PredictedRow(
             row.line, read_fields(row.values), row.texts, row.label, prediction, dict(zip(names, numbers)),
             row.label == prediction if is_labelled else None,
-            float(str(output["loss"])) if is_labelled else None, length))
+            shortest(output["loss"]) if is_labelled else None, length))
     return rows

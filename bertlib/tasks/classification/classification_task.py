@@ -9,7 +9,6 @@ import re
 
 from absl import logging
 
-from bertlib.data import unknown_tokens
 from bertlib.runs import checks, model_config, run_record
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.tasks import split_data, task
@@ -129,8 +128,8 @@ class Classification(task.TaskWithResults):
         self.features = {split: classifier_features.FeatureRecords(
             examples, target, settings.max_seq_length, self.tokenizer, settings.num_workers,
             settings.doc_stride, self.has_labels(split)) for split, examples in self.data.items()}
-        unknown_tokens.check(self.data, lambda example: (
-            getattr(example, "text_a", None), getattr(example, "text_b", None)), self.tokenizer)
+        self.warn_of_unknown_tokens(self.data, lambda example: (
+            getattr(example, "text_a", None), getattr(example, "text_b", None)))
         if settings.doc_stride and "train" in self.data:
             self.features["train"].cache()  # the number of training steps depends on the number of windows
 

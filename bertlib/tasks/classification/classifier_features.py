@@ -163,7 +163,8 @@ class _Converter:
             logging.info("Example %s%s%s: %s", example.guid, self._label_in_words(example.label, label_id),
                          windows,
                          " ".join(tokenization.printable_text(token) for part in texts[0] for token in part))
-        return [self._features(first, second, label_id, num_tokens) for first, second in texts]
+        return [InputFeatures(**make_sequences(first, second, self._tokenizer, self._length),
+                              label_id=label_id, num_tokens=num_tokens) for first, second in texts]
 
     def _label_in_words(self, label, label_id):
         if not self._has_labels:
@@ -171,12 +172,6 @@ class _Converter:
         if self._target.is_multilabel:
             label = ", ".join(label) or "none"
         return f", label {label}" + ("" if self._target.labels is None else f" (id {label_id})")
-
-    def _features(self, first, second, label_id, num_tokens):
-        """Returns the `InputFeatures` of two lists of tokens: the tokens of segment 0 and the tokens of
-        segment 1."""
-        return InputFeatures(**make_sequences(first, second, self._tokenizer, self._length),
-                             label_id=label_id, num_tokens=num_tokens)
 
 
 def make_sequences(first, second, tokenizer, length=None):
@@ -265,17 +260,13 @@ def _truncate_seq_pair(tokens_a, tokens_b, max_length):
         longer.pop()
 
 
-def _with_progress(converted, examples):
-    return files.with_progress(converted, len(examples), "Converting example")
-
-
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
     """Returns the list of the examples' `InputFeatures`; the arguments are those of
     `convert_single_example`."""
     target = text_targets.create_target(label_list)
     converted = (convert_single_example(i, example, target, max_seq_length, tokenizer)
                  for i, example in enumerate(examples))
-    return list(_with_progress(converted, examples))
+    return list(files.with_progress(converted, len(examples), "Converting example"))
 
 
 def feature_fields(seq_length, target=None):
@@ -340,7 +331,7 @@ class FeatureRecords:
           ValueError: see `convert_single_example`.
         """
         with contextlib.closing(self._converted()) as converted:
-            for windows in _with_progress(converted, self._examples):
+            for windows in files.with_progress(converted, len(self._examples), "Converting example"):
                 self.windows.append(len(windows))
                 self.lengths.append(windows[0].num_tokens)
                 self.label_ids.append(windows[0].label_id)

@@ -186,7 +186,8 @@ def _read(settings, kind, reader, record):
     elif train is not None:
         # Only tables of predictions need the values of all columns. A table of predictions contains no
         # training examples, so the values of the training examples are removed to save memory.
-        splits["train"] = row_examples.without_values(splits["train"])
+        train = splits["train"]
+        splits["train"] = train._replace(rows=[row._replace(values=None) for row in train.rows])
     return splits, labels, stored_rows
 
 

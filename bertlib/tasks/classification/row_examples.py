@@ -481,11 +481,6 @@ def check_several_labels(split):
                          "--label_column.")
 
 
-def without_values(split):
-    """Returns a copy of a split in which the `values` of each row are None. This saves memory."""
-    return split._replace(rows=[row._replace(values=None) for row in split.rows])
-
-
 # --- Processor -------------------------------------------------------------------------------------------
 
 
