@@ -232,6 +232,28 @@ def map_on_replicas(group, function, items):
         yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
 
 
+def map_in_batches(group, function, items, length, batch_size):
+    """Returns the list of the results of the items, in the order of the items. The items are sorted by length
+    and cut into batches, so that the items of a batch have similar lengths. The replicas share the batches,
+    see `map_on_replicas`.
+
+    Args:
+      group: the `replica_group.Group`; None to compute everything in this process.
+      function: function that takes the items of a batch, sorted by length. Returns the list of their results.
+      items: list, the same on all replicas.
+      length: function that takes an item and returns its length.
+      batch_size: int.
+    """
+    order = sorted(range(len(items)), key=lambda place: length(items[place]))
+    batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]
+    computed = map_on_replicas(group, lambda places: function([items[place] for place in places]), batches)
+    results = [None] * len(items)
+    for places, found in zip(batches, computed):
+        for place, result in zip(places, found):
+            results[place] = result
+    return results
+
+
 def broadcast_items(group, items):
     """Yields the items of replica 0 on all replicas.
 

@@ -216,18 +216,10 @@ class Predictor:
           2
         """
         inputs = [window for windows, _ in prepared for window in windows]
-        by_length = sorted(range(len(inputs)), key=lambda number: len(inputs[number]["input_ids"]))
-        batches = [by_length[start:start + self._batch_size]
-                   for start in range(0, len(inputs), self._batch_size)]
-        results = replica_sync.map_on_replicas(
-            self._group, lambda numbers: self._model([inputs[number] for number in numbers]), batches)
-        outputs = [None] * len(inputs)
-        for numbers, batch_outputs in zip(batches, results):
-            for number, output in zip(numbers, batch_outputs):
-                outputs[number] = output
-        remaining = iter(outputs)
+        outputs = iter(replica_sync.map_in_batches(
+            self._group, self._model, inputs, lambda row: len(row["input_ids"]), self._batch_size))
         return [answers.with_prediction(self.answers.postprocess(
-                    list(itertools.islice(remaining, len(windows))), details))
+                    list(itertools.islice(outputs, len(windows))), details))
                 for windows, details in prepared]
 
     def close(self) -> None:

@@ -21,7 +21,6 @@ class TextHead(head.Head):
 
     A subclass has these attributes and methods:
 
-        num_outputs   number of outputs of the layer
         output        name of the prediction. In an evaluation, the predictions also contain the loss of each
                       example, with the name "loss"
         apply(output, labels, is_training)
@@ -35,6 +34,10 @@ class TextHead(head.Head):
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = padding_is_removable = True
     metric_fn = None
+
+    def __init__(self, num_outputs=1):
+        """Creates a head. `num_outputs` is the number of outputs of the layer."""
+        self.num_outputs = num_outputs
 
     def shapes(self, bert_config):
         return head_shapes(bert_config, self.num_outputs)
@@ -76,7 +79,8 @@ class Classifier(TextHead):
             that the mean of w_y over all training examples is 1.
           label_smoothing: ε, at least 0 and below 1.
         """
-        self.num_outputs, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
+        super().__init__(num_labels)
+        self._weights, self._smoothing = class_weights, label_smoothing
 
     def metric_fn(self, *values):
         return metric_fn(*values)
@@ -118,9 +122,6 @@ class MultilabelClassifier(TextHead):
 
     output = "probabilities"
 
-    def __init__(self, num_labels):
-        self.num_outputs = num_labels
-
     def apply(self, output, labels, is_training):
         logits = head.linear(output, self.num_outputs)
         with tf.variable_scope("loss"):
@@ -143,7 +144,7 @@ class Regressor(TextHead):
     the weights have one row.
     """
 
-    num_outputs, output = 1, "scores"
+    output = "scores"
 
     def apply(self, output, labels, is_training):
         scores = tf.squeeze(head.linear(output, 1), axis=-1)

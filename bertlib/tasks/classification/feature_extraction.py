@@ -173,20 +173,16 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
       dtype: data type of the vectors.
       group: the `replica_group.Group` whose replicas share the work, or None.
     """
+    def run_batch(batch):
+        outputs = run(arrays_of(batch, len(batch[-1].tokens)))
+        layers = np.stack([outputs[f"layer_output_{index}"] for index in range(num_layers)],
+                          axis=-2).astype(dtype)
+        return [values[:len(feature.tokens)] if layers.ndim == 4 else values
+                for feature, values in zip(batch, layers)]
+
     for window in _windows(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
-        order = sorted(range(len(window)), key=lambda place: len(window[place].tokens))
-        vectors = [None] * len(window)
-        batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]
-
-        def run_batch(places, window=window):
-            return run(arrays_of([window[place] for place in places], len(window[places[-1]].tokens)))
-
-        for places, outputs in zip(batches, replica_sync.map_on_replicas(group, run_batch, batches)):
-            layers = np.stack([outputs[f"layer_output_{index}"] for index in range(num_layers)],
-                              axis=-2).astype(dtype)
-            for place, values in zip(places, layers):
-                vectors[place] = values[:len(window[place].tokens)] if layers.ndim == 4 else values
-        yield from zip(window, vectors)
+        yield from zip(window, replica_sync.map_in_batches(
+            group, run_batch, window, lambda feature: len(feature.tokens), batch_size))
 
 
 def _windows(features, batch_size, tokens):

@@ -77,6 +77,16 @@ class _TextTarget(targets.Target):
         return _module("classifier_data").is_compatible_task(task, trained)
 
     @classmethod
+    def processor(cls, model):
+        data = _module("classifier_data")
+        if str(model.task).lower() not in data.PROCESSORS:
+            return None
+        processor = data.get_processor(model.task)
+        if processor.language:
+            processor.language = model.setting("xnli_language", processor.language)
+        return processor
+
+    @classmethod
     def read_dev_set(cls, model, path_of):
         if model.processor:
             examples = model.processor.get_dev_examples(path_of("data_dir"))
@@ -93,6 +103,9 @@ class _TextTarget(targets.Target):
     def of_model(cls, model):
         """Returns the target of a trained model, a `model_directory.ModelDirectory`."""
         return cls(model.labels)
+
+    def create_head(self, **options):
+        return targets.load(self.head_class)(self.size, **options)
 
     def metric_names_of_labels(self):
         """Returns `metric_names`, in which the name of a metric may contain labels of this object."""
@@ -115,27 +128,14 @@ class _TextTarget(targets.Target):
         return _metrics().constant_answer_warning(labels, predictions)
 
 
-class _PublishedTarget(_TextTarget):
-    """Base class of the targets of the published tasks, which have processors."""
-
-    @classmethod
-    def processor(cls, model):
-        data = _module("classifier_data")
-        if str(model.task).lower() not in data.PROCESSORS:
-            return None
-        processor = data.get_processor(model.task)
-        if processor.language:
-            processor.language = model.setting("xnli_language", processor.language)
-        return processor
-
-
-class SingleLabel(_PublishedTarget):
+class SingleLabel(_TextTarget):
     """The target for models that choose one of several labels. The id of a label is its index in the list of
     labels."""
 
     name = usual_answers = "classification"
     title, noun, planned = "a classifier", "classifier", "classifier"
     problem_type = "single_label_classification"
+    head_class = "classification.classification_head.Classifier"
     has_labels = takes_class_weights = True
     fractions = "eval_(accuracy|f1|matthews)"
     constant_answer = "most_frequent_label"
@@ -186,9 +186,6 @@ class SingleLabel(_PublishedTarget):
     def row_answer(self, prediction):
         return self.predicted_label(prediction), _probabilities(self.labels, prediction)
 
-    def create_head(self, class_weights=None, label_smoothing=0.0):
-        return _module("classification_head").Classifier(self.size, class_weights, label_smoothing)
-
     @classmethod
     def planned_model(cls):
         target = cls(["0", "1"])
@@ -206,11 +203,12 @@ class SingleLabel(_PublishedTarget):
         return _metrics().score_classes(table)
 
 
-class Score(_PublishedTarget):
+class Score(_TextTarget):
     """The target for models that predict a score, which is a number (regression)."""
 
     name = usual_answers = "regression"
     title, problem_type, is_score = "a regression", "regression", True
+    head_class = "classification.classification_head.Regressor"
     fractions = "eval_(pearson|spearman)"
     constant_answer = "mean_score"
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
@@ -257,9 +255,6 @@ class Score(_PublishedTarget):
     def constant_warning(self, labels, predictions):
         return _metrics().constant_scores_warning(labels, predictions)
 
-    def create_head(self):
-        return _module("classification_head").Regressor()
-
     @classmethod
     def compared_label(cls, value, table):
         with contextlib.suppress(TypeError, ValueError):
@@ -278,6 +273,7 @@ class MultiLabel(_TextTarget):
     name = usual_answers = "multilabel"
     title, problem_type = "a multi-label classifier", "multi_label_classification"
     has_labels = is_multilabel = True
+    head_class = "classification.classification_head.MultilabelClassifier"
     fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
     constant_answer = "most_frequent_labels"
     metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
@@ -347,9 +343,6 @@ class MultiLabel(_TextTarget):
         likely = [number for number in prediction if number >= self.threshold] or [max(prediction)]
         return (f"{self.predicted_label(prediction) or 'none'}, probability "
                 f"{', '.join(f'{number:.3f}' for number in likely)}")
-
-    def create_head(self):
-        return _module("classification_head").MultilabelClassifier(self.size)
 
     @classmethod
     def may_lack_label(cls, row):
