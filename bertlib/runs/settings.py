@@ -206,7 +206,7 @@ _DATA_OF_DOWNLOADS = re.compile(r"(\./)?data/(glue/(?P<task>[A-Z][\w-]*)/?|"
 
 def advice_on_missing_path(name, path, published_file=None):
     """Returns advice for a path that does not exist: how to download a published checkpoint or published
-    data. Returns "" if there is no advice.
+    data, and whether a shell variable is set. Returns "" if there is no advice.
 
     Args:
       name: the flag with the path.
@@ -223,4 +223,8 @@ def advice_on_missing_path(name, path, published_file=None):
     if data:
         name_of_data = data["task"] or f"squad{data['version']}"
         advice = f" `python download.py --data={name_of_data}` downloads the data."
+    # Without the variable GLUE_DIR, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC".
+    first = re.match("/[^/]+", path)
+    if first and not files.exists(first.group()):
+        advice += f" If your command has a shell variable before {path}: is this variable set?"
     return advice
