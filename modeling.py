@@ -617,12 +617,10 @@ def _layers(encoder, first, end, rows, attention_mask=None):
 def _layer(encoder, rows, attention_mask, at_first_token):
     """Builds a layer: [R, W] -> [R, W]. With `at_first_token`, computes only the first position: [B, W]."""
     if at_first_token:
-        queries, residual = encoder.kernels.duplicate(_whole(encoder, rows)[:, 0, :])        # [B, W]
-        length, packing = 1, None
+        queries, length, packing = _whole(encoder, rows)[:, 0, :], 1, None              # [B, W]
         attention_mask = None if attention_mask is None else attention_mask[:, :1, :]   # [B, 1, T]
     else:
-        rows, residual = encoder.kernels.duplicate(rows)                                     # [R, W]
-        queries, length, packing = rows, encoder.seq_length, encoder.packing
+        queries, length, packing = rows, encoder.seq_length, encoder.packing            # [R, W]
     with tf.variable_scope("attention"):
         with tf.variable_scope("self"):
             # `queries` contains the rows of the first `length` positions of each example, and `rows` contains
@@ -634,9 +632,8 @@ def _layer(encoder, rows, attention_mask, at_first_token):
                 batch_size=encoder.batch_size, from_seq_length=length,
                 to_seq_length=encoder.seq_length, recompute=encoder.step.recompute == "attention",
                 from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
-        attention = _add_and_norm(encoder, context, residual)                           # [R, W]
-    attention, residual = encoder.kernels.duplicate(attention)                               # [R, W]
-    return _feed_forward(encoder, attention, residual)                                  # [R, W]
+        attention = _add_and_norm(encoder, context, queries)                            # [R, W]
+    return _feed_forward(encoder, attention)                                            # [R, W]
 
 
 def _add_and_norm(encoder, inputs, residual):
@@ -648,20 +645,20 @@ def _add_and_norm(encoder, inputs, residual):
         return encoder.kernels.linear_norm(inputs, dense, residual, encoder.hidden_dropout_prob, norm)
 
 
-def _feed_forward(encoder, inputs, residual):
-    """Builds LayerNorm(residual + dropout(dense(activation(dense(inputs))))): [R, W] -> [R, W]."""
+def _feed_forward(encoder, inputs):
+    """Builds LayerNorm(inputs + dropout(dense(activation(dense(inputs))))): [R, W] -> [R, W]."""
     width, inner_width, act = encoder.hidden_size, encoder.intermediate_size, encoder.activation
     if act not in (gelu, gelu_erf):
         with tf.variable_scope("intermediate"):
             inner = _dense(inputs, inner_width, "dense", encoder.initializer_range, act, encoder.kernels)
-        return _add_and_norm(encoder, inner, residual)                                  # [R, W]
+        return _add_and_norm(encoder, inner, inputs)                                    # [R, W]
     # If the activation is gelu, the kernels compute the whole sublayer.
     with tf.variable_scope("intermediate"):
         inner = _dense_parameters(width, inner_width, "dense", encoder.initializer_range)
     with tf.variable_scope("output"):
         outer = _dense_parameters(inner_width, width, "dense", encoder.initializer_range)
         norm = _norm_parameters(width)
-        return encoder.kernels.gelu_norm(inputs, inner, outer, residual, encoder.hidden_dropout_prob, norm,
+        return encoder.kernels.gelu_norm(inputs, inner, outer, encoder.hidden_dropout_prob, norm,
                                          approximate=act is gelu)                       # [R, W]
 
 

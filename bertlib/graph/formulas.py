@@ -26,11 +26,6 @@ _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 keep_mask = randomness.bernoulli
 
 
-def duplicate(x):
-    """Returns [x, x], two copies of a tensor. The gradient for x is the sum of the copies' gradients."""
-    return [x, x]
-
-
 # --- GELU ------------------------------------------------------------------------------------------------
 
 
@@ -220,7 +215,6 @@ class XlaFormulas(object):
     """
 
     keep_mask = staticmethod(keep_mask)
-    duplicate = staticmethod(duplicate)
     split_heads = staticmethod(split_heads)
     merge_heads = staticmethod(merge_heads)
 

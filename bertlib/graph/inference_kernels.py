@@ -25,7 +25,6 @@ class InferenceKernels(object):
 
     def __init__(self, uses_one_dnn=False):
         self.uses_one_dnn = uses_one_dnn
-        self.duplicate = formulas.duplicate
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
@@ -82,11 +81,11 @@ class InferenceKernels(object):
         kernel, bias = dense
         return self.layer_norm(self.linear(inputs, [kernel], [bias], residual=residual), *norm)
 
-    def gelu_norm(self, inputs, inner, outer, residual, dropout_prob, norm, approximate):
+    def gelu_norm(self, inputs, inner, outer, dropout_prob, norm, approximate):
         """See `training_kernels.TrainingKernels.gelu_norm`."""
         kernel, bias = inner
         activation = self.linear(inputs, [kernel], [bias], "GeluApproximate" if approximate else "GeluExact")
-        return self.linear_norm(activation, outer, residual, dropout_prob, norm)
+        return self.linear_norm(activation, outer, inputs, dropout_prob, norm)
 
     def attention(self, query, key, value, score_bias, mask, keep_probability):
         """See `training_kernels.TrainingKernels.attention`; the mask must be None."""

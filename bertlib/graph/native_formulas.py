@@ -17,13 +17,6 @@ def keep_mask(shape, keep_probability, site):
                                 native_op=native.load_ops().bert_dropout_mask)
 
 
-def duplicate(x):
-    """See `formulas.duplicate`. An op in C++ adds the gradients of the two copies, because TensorFlow's op
-    takes more time."""
-    return with_custom_gradient(
-        [x, x], [x], lambda first, second, _: [native.load_ops().bert_add(a=first, b=second)])
-
-
 def gelu(inputs, bias, approximate):
     """See `formulas.gelu`."""
     return native.load_ops().bert_gelu(inputs=inputs, bias=_optional(bias), approximate=approximate)

@@ -24,7 +24,6 @@ class TrainingKernels(object):
     def __init__(self, formulas, convolves=False):
         self.formulas = formulas
         self.convolves = convolves
-        self.duplicate = formulas.duplicate
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
@@ -165,13 +164,13 @@ class TrainingKernels(object):
         kernel, bias = dense
         return self._dropout_norm(self.linear(inputs, [kernel]), bias, residual, dropout_prob, norm)
 
-    def gelu_norm(self, inputs, inner, outer, residual, dropout_prob, norm, approximate):
-        """Returns the layer normalization of residual + dropout(y).
+    def gelu_norm(self, inputs, inner, outer, dropout_prob, norm, approximate):
+        """Returns the layer normalization of inputs + dropout(y).
 
         The value y is gelu(inputs · kernel₁ + bias₁) · kernel₂ + bias₂.
 
         Args:
-          inputs, residual: [R, W].
+          inputs: [R, W].
           inner: (kernel₁ [W, I], bias₁ [I]).
           outer: (kernel₂ [I, W], bias₂ [W]).
           dropout_prob: probability that dropout makes a value 0.
@@ -183,7 +182,7 @@ class TrainingKernels(object):
         """
         (inner_kernel, inner_bias), (outer_kernel, outer_bias) = inner, outer
         outputs = self.gelu_linear(self.linear(inputs, [inner_kernel]), inner_bias, outer_kernel, approximate)
-        return self._dropout_norm(outputs, outer_bias, residual, dropout_prob, norm)
+        return self._dropout_norm(outputs, outer_bias, inputs, dropout_prob, norm)
 
     def _dropout_norm(self, inputs, bias, residual, dropout_prob, norm):
         mask = self.dropout_mask(inputs, tf.shape(inputs), dropout_prob)

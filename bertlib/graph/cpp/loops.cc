@@ -272,12 +272,6 @@ void SomeAtOnce(Rows rows, const F& f) {
 }  // namespace
 
 template <typename T>
-void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum) {
-#pragma omp simd
-  for (int64_t i = begin; i < end; ++i) Store(Load(a[i]) + Load(b[i]), &sum[i]);
-}
-
-template <typename T>
 void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* outputs) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t at = row * rows.width;
@@ -432,7 +426,6 @@ void AdamW::Update(int64_t begin, int64_t end, const float* gradient, const floa
 }
 
 #define FOR_DTYPE(T)                                                                                    \
-  template void Add<T>(int64_t, int64_t, const T*, const T*, T*);                                       \
   template void Gelu<T>(Rows, bool, const T*, const float*, T*);                                        \
   template void GeluGradient<T>(Rows, bool, const T*, const T*, const float*, T*, T*, float*);          \
   template struct Norm<T>;                                                                              \

@@ -21,10 +21,6 @@ struct Rows {
   int64_t begin, end, width;
 };
 
-// sum = a + b for the elements [begin, end). `sum` may be the same array as `a` or `b`.
-template <typename T>
-void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);
-
 // outputs = gelu(inputs + bias).
 template <typename T>
 void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* outputs);

@@ -100,23 +100,6 @@ void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t num
   }
 }
 
-template <typename T>
-class AddOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor &a = context->input(0), &b = context->input(1);
-    OP_REQUIRES(context, a.shape() == b.shape(), absl::InvalidArgumentError(absl::StrCat(
-        a.shape().DebugString(), " and ", b.shape().DebugString(), " differ")));
-    Tensor* sum;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0, 1}, 0, a.shape(), &sum));
-    InParallel(context, a.NumElements(), 1, [&](int64_t begin, int64_t end) {
-      Add(begin, end, Read<T>(a), Read<T>(b), Write<T>(sum));
-    });
-  }
-};
-
 class GeluBase : public OpKernel {
  public:
   explicit GeluBase(OpKernelConstruction* context) : OpKernel(context) {
@@ -491,10 +474,6 @@ auto ShapedLike(int of, int same) {
   };
 }
 
-REGISTER_OP("BertAdd")
-    .Input("a: T").Input("b: T").Output("sum: T")
-    .Attr("T: {float, bfloat16}")
-    .SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertGelu")
     .Input("inputs: T").Input("bias: has_bias * float").Output("outputs: T")
     .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool")
@@ -593,7 +572,6 @@ REGISTER_OP("BertAdamW")
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<tensorflow::bfloat16>("T"),     \
       CLASS<tensorflow::bfloat16>)
-FOR_DTYPE("BertAdd", AddOp);
 FOR_DTYPE("BertGelu", GeluOp);
 FOR_DTYPE("BertGeluGradient", GeluGradientOp);
 FOR_DTYPE("BertNorm", NormOp);
