@@ -113,7 +113,8 @@ def format_from_name(path):
     if input_format is None:
         raise ValueError(f"{path}: the format is unknown. Give the file a name that ends in one of "
                          f"{', '.join(ENDINGS)}. If the file is compressed with gzip, add .gz to this name. "
-                         "(.jsonl and .json both mean JSON Lines.)")
+                         "(.jsonl and .json both mean JSON Lines.) Save the sheet of a workbook as CSV in "
+                         "UTF-8.")
     return input_format
 
 

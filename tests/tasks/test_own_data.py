@@ -257,7 +257,8 @@ def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
 
 @pytest.mark.parametrize("labels, said", [
     (["caf\u00e9", "cafe\u0301"], r"a:3: the label 'cafe\u0301' looks like the label 'caf\xe9' (a:2)"),
-    (["a b", "a\u00a0b\u200b"], r"the label 'a\xa0b\u200b' looks like")])
+    (["a b", "a\u00a0b\u200b"], r"the label 'a\xa0b\u200b' looks like"),
+    (["a b", "a  b"], "or pass --label_map=labels.csv, a file with `a  b,a b`.")])
 def test_labels_that_look_the_same_are_refused(labels, said):
     rows = [row_examples.Row(line, ("text",), label) for line, label in enumerate(labels, 2)]
     with pytest.raises(ValueError) as error:

@@ -3,7 +3,7 @@ determines the labels."""
 
 from absl import logging
 
-from bertlib.data import prediction_files, tables, text_keys
+from bertlib.data import tables, text_keys
 from bertlib.data.columns import check_header_flag
 from bertlib.runs import inheritance, output_files, run_record, targets
 from bertlib.runs.settings import require_file
@@ -175,7 +175,8 @@ def _read(settings, kind, reader, record):
         splits["dev"] = read("dev_file")
     if settings.do_predict:
         splits["test"] = read("test_file", needs_labels=False)
-    _warn_of_shared_examples(train, splits)
+    if train is not None:
+        _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
         parts, stored_rows = dev_split.split_training_file(settings, train)
         splits["train"] = parts.train
@@ -192,12 +193,20 @@ def _read(settings, kind, reader, record):
 
 
 def _warn_of_shared_examples(train, splits):
-    """Warns if the development file or the test file contains examples of the training file."""
-    others = {name: split for name, split in splits.items() if name != "train"}
-    if train is None or not others:
-        return
-    trained = {dev_split.text_key_of_row(row) for row in train.rows}
-    for name, split in others.items():
+    """Warns if the training file contains texts with different labels; or if the development file or the test
+    file contains examples of the training file."""
+    trained, contradictions = {}, []
+    for row in train.rows:
+        first = trained.setdefault(dev_split.text_key_of_row(row), row)
+        if first.label != row.label and not isinstance(row.label, float):
+            contradictions.append((first.line, row.line))
+    if contradictions:
+        logging.warning("%s: examples with the same texts as an earlier example, but another label: %d. The "
+                        "lines %d and %d are such a pair. Correct the labels, or remove one of the examples.",
+                        train.path, len(contradictions), *contradictions[0])
+    for name, split in splits.items():
+        if split is train:
+            continue
         shared = [row for row in split.rows if dev_split.text_key_of_row(row) in trained]
         if shared:
             logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s. "
@@ -260,21 +269,14 @@ def _describe(name, split, target):
         logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
                         "labels. If they have the same meaning, write all of them in the same way, %s",
                         name, " and ".join(group),
-                        _advise_label_map(group, new))
+                        row_examples.advise_label_map(group, new))
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
                         "%d times. If the label is misspelled, correct it in the file, %s Otherwise, ignore "
                         "this warning.",
                         name, rare, counts[rare], frequent, counts[frequent],
-                        _advise_label_map([rare], frequent))
+                        row_examples.advise_label_map([rare], frequent))
     if target.takes_class_weights and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are numbers, pass --task_type=regression.",
                         name, target.size, len(split.rows))
-
-
-def _advise_label_map(labels, new):
-    """Returns the advice to pass --label_map, with the lines that replace each of the labels by `new`."""
-    lines = " and ".join(f"`{prediction_files.format_csv_row([old, new]).strip()}`" for old in labels
-                         if old != new)
-    return f"or pass --label_map=labels.csv, a file with {lines}."

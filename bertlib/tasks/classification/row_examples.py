@@ -3,7 +3,16 @@
 import collections
 from typing import NamedTuple
 
-from bertlib.data import columns, faults, header_rows, label_lists, row_fields, tables, text_keys
+from bertlib.data import (
+    columns,
+    faults,
+    header_rows,
+    label_lists,
+    prediction_files,
+    row_fields,
+    tables,
+    text_keys,
+)
 from bertlib.data.tables import RowError, parse_number
 from bertlib.runs import targets
 from bertlib.system import files
@@ -446,6 +455,13 @@ def similar_labels(labels):
     return [group for group in groups.values() if len(group) > 1]
 
 
+def advise_label_map(labels, new):
+    """Returns the advice to pass --label_map, with the lines that replace each of the labels by `new`."""
+    lines = " and ".join(f"`{prediction_files.format_csv_row([old, new]).strip()}`" for old in labels
+                         if old != new)
+    return f"or pass --label_map=labels.csv, a file with {lines}."
+
+
 def check_distinguishable(labels, label_file, train):
     """Checks that no two labels look the same.
 
@@ -469,7 +485,7 @@ def check_distinguishable(labels, label_file, train):
             raise ValueError(f"{place(label)}: the label {ascii(label):.80} looks like the label "
                              f"{ascii(other):.80} ({place(other)}): they differ only in white space, "
                              "invisible characters or the encoding of accents. Write both labels in the same "
-                             "way.")
+                             f"way, {advise_label_map([label], other)}")
 
 
 def check_several_labels(split):
