@@ -84,7 +84,9 @@ def test_help_shows_everyday_flags_and_helpfull_all(command, described):
     everyday, full, defined = found["help"], found["helpfull"], found["names"]
     sections = flags_by_heading(everyday)
     shown = sum(sections.values(), [])
-    assert sorted(shown) == sorted(set(defined) - ADVANCED) and list(sections)[-1] == "Errors"
+    other = set(shown) ^ (set(defined) - ADVANCED)
+    assert not other, f"Add these flags to ADVANCED, or remove them from it: {sorted(other)}"
+    assert len(shown) == len(set(shown)) and list(sections)[-1] == "Errors"
     description, flags = everyday.split(f"\n\n{next(iter(sections))}:\n")
     assert len(description) > 80 and max(map(len, flags.splitlines())) <= 110
     last = " ".join(everyday.split("\n\n")[-1].split())

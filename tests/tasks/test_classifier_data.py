@@ -173,8 +173,6 @@ def test_read_tsv_with_a_quote_character(tmp_path):
 def test_get_processor():
     for name, cls in classifier_data.PROCESSORS.items():
         assert type(classifier_data.get_processor(name)) is cls
-    assert sorted(classifier_data.PROCESSORS) == ["ax", "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst-2",
-                                                  "sts-b", "wnli", "xnli"]
     assert type(classifier_data.get_processor("MRPC")) is classifier_data.MrpcProcessor
     with pytest.raises(ValueError, match=r"'mprc'.*cola, mnli, mrpc, .*xnli.*mean mrpc\?"):
         classifier_data.get_processor("mprc")
