@@ -59,6 +59,7 @@ TRAINING_COMMANDS = {
         **flag("skip_bad_lines", True), **flag("encoding", "latin-1"),
         **flag("header", "true"), **flag("eval_batch_size", 3), **flag("class_weights", "balanced"),
         **flag("label_smoothing", 0.1), **flag("threshold", 0.3),
+        **flag("baseline", "true", "false"), **flag("label_map", "spellings.csv"),
         "windows": [{}, {"max_seq_length": 12, "doc_stride": 4}],
         "development set": [{}, {"dev_fraction": 0.25, "dev_file": None}]},
     "run_classifier_with_tfhub.py": {
@@ -68,6 +69,7 @@ TRAINING_COMMANDS = {
             "start", "precision", "recompute", "compile_kernels", "layer_decay", "reinit_layers",
             "freeze_layers", "freeze_embeddings", "do_export", "do_lower_case")},
         **flag("eval_batch_size", 3), **flag("class_weights", "1,3"), **flag("label_smoothing", 0.1),
+        **flag("baseline", "true", "false"),
         "windows": [{}, {"max_seq_length": 12, "doc_stride": 4}]},
     "run_squad.py": {
         "row": [{"row": "SQuAD 1.1"}, {"row": "SQuAD 2.0"}], **_FINE_TUNING,
@@ -131,8 +133,10 @@ REFUSED = {
         *({"row": row, "threshold": 0.3} for row in ("one text", "regression", "task module")),
         *({"row": row, **setting} for row in ("regression", "several labels")
           for setting in ({"class_weights": "balanced"}, {"label_smoothing": 0.1})),
+        {"row": "regression", "label_map": "spellings.csv"},
         *({"row": "task module", **setting} for setting in (
-            {"skip_bad_lines": True}, {"encoding": "latin-1"}, {"header": "true"}, {"dev_fraction": 0.25}))],
+            {"label_map": "spellings.csv"}, {"skip_bad_lines": True}, {"encoding": "latin-1"},
+            {"header": "true"}, {"dev_fraction": 0.25}))],
     "run_classifier_with_tfhub.py": _ALL,
     "run_squad.py": [
         *_FINE_TUNED, {"row": "SQuAD 1.1", "find_null_threshold": True},

@@ -76,6 +76,8 @@ class Row(object):
         shutil.copytree(model.directory, workspace / "model")
         if "bert_hub_module_handle" in self.base:
             hub_modules.write(model, workspace / "module", config=model.shallow)
+        # A value of --label_map.
+        (workspace / "spellings.csv").write_text("old,new\npets,animals\n")
         for seed, (part, size) in enumerate(SIZES.items()):
             self.data(workspace / "data", part, size, random.Random(seed))
         return workspace
