@@ -8,10 +8,10 @@ from bertlib.reports.report_page import name, number, paragraph, percent, sectio
 from bertlib.runs import charts
 from bertlib.system import terminal
 
-_MAX_ERRORS = 50
-# With more than `MAX_MATRIX` labels, a list of the `_MAX_CONFUSIONS` most frequent confusions replaces the
+_MAX_DECISIONS = 50  # wrong labels that the heading of an error names
+# With more than `_MAX_MATRIX` labels, a list of the `_MAX_CONFUSIONS` most frequent confusions replaces the
 # confusion matrix.
-MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
+_MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
 # The names above the columns of a matrix are written horizontally, if they have at most this number of
 # characters in total. Otherwise they are written vertically.
 _MAX_HORIZONTAL = 60
@@ -30,49 +30,40 @@ def write_report(path, facts, rows, labels, threshold=None):
         this number. Otherwise None.
     """
     rows = list(rows)
-    parts = (_regression_parts(facts, rows) if labels is None
-             else _classification_parts(facts, rows, labels, threshold))
-    sentences = report_sections.compare(facts.metrics, facts.shown)
-    report_page.write_page(path, facts.title, [
-        *(paragraph(sentence, "summary") for sentence in sentences), *parts])
-
-
-def _worst(rows, sizes):
-    """Returns a list of (index, row) with at most `_MAX_ERRORS` errors, the worst first. `sizes` has the size
-    of the error in each row, or None if the prediction is right."""
-    errors = [(size, -index) for index, size in enumerate(sizes) if size is not None]
-    return [(-index, rows[-index]) for _, index in heapq.nlargest(_MAX_ERRORS, errors)]
+    if labels is None:
+        _report_scores(path, facts, rows)
+    else:
+        _report_labels(path, facts, rows, labels, threshold)
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
 
 
-def _classification_parts(facts, rows, labels, threshold):
-    """Returns the parts of a report for a task with labels, as a list of `Html`."""
-    shown = _worst(rows, [None if row.is_right else _confidence(row, threshold) for row in rows])
-    count, right = len(rows), sum(row.is_right for row in rows)
-    wrong = count - right
+def _report_labels(path, facts, rows, labels, threshold):
+    """Writes the report of a task with labels; see `write_report`."""
+    wrong = sorted(((index, row) for index, row in enumerate(rows) if not row.is_right),
+                   key=lambda item: -_confidence(item[1], threshold))
     is_multilabel = threshold is not None
-    heading = "Texts with wrong predictions" if is_multilabel else "Most confident errors"
-    order = ("The predicted labels of these texts differ from the labels in the data. The most confident "
-             "errors come first."
-             if is_multilabel else
-             "The errors with the highest probability of the wrong label come first.")
-    share = percent(right / count if count else 0.0)
-    summary = report_page.Html(f"{count:,} examples: {right:,} right ({share}), {wrong:,} wrong.")
-    notes = [_f1_note(facts.metrics["labels"], labels, is_multilabel)]
-    parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts, *notes),
-             _labels_section(facts.metrics["labels"], labels, threshold)]
-    if not is_multilabel:
-        parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
-    if shown:
-        more = f" Showing {len(shown)} of {wrong:,} errors." if wrong > len(shown) else ""
-        parts.append(section(heading, paragraph(order + more), report_page.examples(
-            shown, lambda item: _error(*item, facts.data_file, threshold), _MAX_ERRORS)))
-    measure = "all labels right" if is_multilabel else "accuracy"
-    return [*parts, report_sections.length_section("Accuracy by length", [
-                (row.length, float(row.is_right)) for row in rows], "tokens", measure),
-            report_sections.training_sections(facts)]
+    scores, parts, notes = facts.metrics["labels"], [], []
+    if is_multilabel:
+        notes.append(paragraph(
+            f"A label is predicted if its probability is at least {threshold:g} (--threshold)."))
+        heading, measure = "Texts with wrong predictions", "all labels right"
+        order = ("The predicted labels of these texts differ from the labels in the data. The most confident "
+                 "errors come first.")
+    else:
+        parts.append(confusion_section(facts.metrics["eval_confusion_matrix"], labels, "label",
+                                       paragraph("The whole matrix is in eval_results.txt.")))
+        heading, measure = "Most confident errors", "accuracy"
+        order = "The errors with the highest probability of the wrong label come first."
+    report_sections.write_report(
+        path, facts, len(rows), "examples", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
+        labels_section("Labels", {label: scores[label] for label in labels}, "label", *notes), *parts,
+        report_sections.errors_section(heading, order, wrong,
+                                       lambda item: _error(*item, facts.data_file, threshold)),
+        report_sections.length_section("Accuracy by length", [
+            (row.length, float(row.is_right)) for row in rows], "tokens", measure),
+        notes=[_f1_note(scores, labels, is_multilabel)])
 
 
 def _confidence(row, threshold):
@@ -111,48 +102,53 @@ def _f1_note(scores, labels, is_multilabel):
     return paragraph(text)
 
 
-def _labels_section(scores, labels, threshold):
-    """Returns the section with the metrics of each label; see `classification_metrics.label_scores`."""
-    order = labels
-    if len(labels) > report_page.MAX_TABLE_ROWS:
-        order = sorted(labels, key=lambda label: -scores[label]["support"])
-    columns = ("precision", "recall", "f1", "support")
-    notes = [] if threshold is None else [paragraph(
-        f"A label is predicted if its probability is at least {threshold:g} (--threshold).")]
-    return section("Labels", *notes, table(
-        ["label", "precision", "recall", "F1", "support"],
-        [[name(label), *(scores[label][column] for column in columns)]
-         for label in order if scores[label]["support"]]),
-        paragraph("The support is the number of examples with the label. Labels without examples are left "
-                  "out."))
+def labels_section(heading, scores, noun, *notes):
+    """Returns the section with the metrics of each label that is in the data.
+
+    Args:
+      heading: str.
+      scores: {label: {"precision", "recall", "f1", "support", and further columns}}, see
+        `classification_metrics.label_scores`.
+      noun: str, the word for a label.
+      *notes: `Html`, shown below the table.
+    """
+    found = [(label, columns) for label, columns in scores.items() if columns["support"]]
+    if len(found) > report_page.MAX_TABLE_ROWS:
+        found.sort(key=lambda pair: -pair[1]["support"])
+    names = [column.replace("f1", "F1") for column in next(iter(scores.values()), ())]
+    return section(heading, table([noun, *names], [[name(label), *columns.values()]
+                                                   for label, columns in found]),
+                   paragraph(f"The support is how often the {noun} occurs in the data. Each {noun} that does "
+                             "not occur is left out."), *notes)
 
 
-def _confusion_section(matrix, labels):
-    """Returns the section with the confusion matrix.
+def confusion_section(matrix, labels, noun, *notes):
+    """Returns the section with the confusion matrix. With many labels, it is a list of confusions.
 
     Args:
       matrix: list of lists or array. `matrix[i][j]` is the number of examples with label i for which the
         model predicted label j.
       labels: list of str.
+      noun: str, the word for a label.
+      *notes: `Html`, shown at the end.
     """
     matrix = [list(map(int, row)) for row in matrix]
-    if len(labels) <= MAX_MATRIX:
+    if len(labels) <= _MAX_MATRIX:
         return section("Confusion matrix", paragraph(
-            "Each row is a label in the data, and each column is a predicted label. The color of a "
+            f"Each row is a {noun} in the data, and each column is a predicted {noun}. The color of a "
             "cell is stronger if the cell contains more of the examples in its row."),
-            matrix_table(matrix, labels))
+            _matrix_table(matrix, labels), *notes)
     pairs = heapq.nlargest(_MAX_CONFUSIONS, (
         (count, -row, -column) for row, counts in enumerate(matrix) for column, count in enumerate(counts)
         if count and row != column))
     return section("Most frequent confusions", table(
-        ["label", "predicted", "examples", "share of the label"],
+        [noun, "predicted", "examples", f"share of the {noun}"],
         [[name(labels[-row]), name(labels[-column]), count, percent(count / sum(matrix[-row]))]
-         for count, row, column in pairs]),
-        paragraph("The whole matrix is in eval_results.txt."))
+         for count, row, column in pairs]), *notes)
 
 
-def matrix_table(matrix, labels):
-    """Returns the `Html` of a confusion matrix with colors; see `_confusion_section`."""
+def _matrix_table(matrix, labels):
+    """Returns the `Html` of a confusion matrix with colors; see `confusion_section`."""
     names = [name(label) for label in labels]
     is_wide = sum(max(len(label), 4) for label in labels) > _MAX_HORIZONTAL
     css = ' class="long"' if is_wide else ' class="number"'
@@ -180,7 +176,7 @@ def _error(index, row, data_file, threshold):
     else:
         problem = {True: "not in the data", False: "not predicted"}
         heading = "; ".join(f"{name(label)}{_probability(probability)} {problem[is_predicted]}"
-                            for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_ERRORS])
+                            for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_DECISIONS])
     return _article(heading, index, row, data_file)
 
 
@@ -205,25 +201,25 @@ def _article(heading, index, row, data_file):
 # --- Scores ----------------------------------------------------------------------------------------------
 
 
-def _regression_parts(facts, rows):
-    """Returns the parts of a report for a regression, as a list of `Html`."""
+def _report_scores(path, facts, rows):
+    """Writes the report of a regression."""
     points = [(float(row.label), float(row.prediction)) for row in rows]
     errors = [abs(prediction - label) for label, prediction in points]
-    shown = _worst(rows, [error if math.isfinite(error) else math.inf for error in errors])
     drawn = [point for point in points if all(map(math.isfinite, point))]
-    parts = [paragraph(f"{len(points):,} examples.", "summary"),
-             report_sections.metrics_section(facts)]
+    parts = []
     if drawn:
         svg, count = charts.scatter_chart("predicted score", drawn, "label")
         note = "" if count == len(points) else paragraph(
             f"The chart shows {count:,} of {len(points):,} examples, evenly spread over the whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
-    if shown:
-        parts.append(section("Largest errors", report_page.examples(
-            shown, lambda item: _article(f"predicted {number(item[1].prediction)}, label "
-                                         f"{number(float(item[1].label))}", *item, facts.data_file),
-            _MAX_ERRORS)))
-    return [*parts, report_sections.length_section(
-                "Mean absolute error by length", [(row.length, error) for row, error in zip(rows, errors)],
-                "tokens", "mean absolute error", is_share=False),
-            report_sections.training_sections(facts)]
+    # An error that is not a number comes first.
+    worst = sorted(range(len(rows)), key=lambda index: (math.isfinite(errors[index]), -errors[index]))
+    report_sections.write_report(
+        path, facts, len(rows), "examples", {}, *parts,
+        report_sections.errors_section(
+            "Largest errors", "The largest errors come first.", worst, lambda index: _article(
+                f"predicted {number(rows[index].prediction)}, label {number(float(rows[index].label))}",
+                index, rows[index], facts.data_file)),
+        report_sections.length_section(
+            "Mean absolute error by length", [(row.length, error) for row, error in zip(rows, errors)],
+            "tokens", "mean absolute error", is_share=False))

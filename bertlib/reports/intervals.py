@@ -3,7 +3,23 @@
 import numpy as np
 
 CONFIDENCE = 0.95
+# An interval of more examples would be narrow.
+_MAX_EXAMPLES, _RESAMPLES, _SEED = 2000, 1000, 0
 _NORMAL_QUANTILE = 1.959963984540054  # a normal variable is between -q and q with the probability 0.95
+
+
+def of_metrics(functions, count):
+    """Returns {metric: [low, high]}. The interval of the accuracy is Wilson's; all others are bootstrapped.
+    The result is empty if there are more than `_MAX_EXAMPLES` examples.
+
+    Args:
+      functions: {metric: function for `bootstrap`}.
+      count: number of examples.
+    """
+    if count > _MAX_EXAMPLES:
+        return {}
+    return {metric: wilson(function(slice(None)), count) if metric == "eval_accuracy" else
+            bootstrap(function, count, _RESAMPLES, _SEED) for metric, function in functions.items()}
 
 
 def wilson(share, count):

@@ -15,6 +15,7 @@ from bertlib.system import files
 MAX_BYTES = 5_000_000
 # Largest total size of the examples of a page, in bytes. The rest of the page has less than 1,500,000 bytes.
 _EXAMPLE_BYTES = 3_500_000
+_OPEN_EXAMPLES = 50  # the reader must open the list of further examples
 TEXT_CHARACTERS = 2000  # a longer text of an example is truncated
 MAX_NAME = 120  # characters of a name, such as the name of a label; a longer name is truncated
 MAX_TABLE_ROWS = 200
@@ -139,7 +140,8 @@ def section(heading, *parts):
 
 
 def examples(items, render, most):
-    """Returns the `Html` of the first examples. If not all are shown, a sentence before them says so.
+    """Returns the `Html` of the first examples. If not all are shown, a sentence before them says so. The
+    examples after the first `_OPEN_EXAMPLES` are folded.
 
     Args:
       items: list of the examples.
@@ -156,7 +158,9 @@ def examples(items, render, most):
         content.append(text)
     note = "" if len(content) == len(items) else paragraph(
         f"Showing {len(content):,} of {len(items):,} examples.", "note shown")
-    return Html(note + "".join(content))
+    folded = "".join(content[_OPEN_EXAMPLES:])
+    return Html(note + "".join(content[:_OPEN_EXAMPLES]) + (
+        f"<details><summary>Further examples</summary>{folded}</details>" if folded else ""))
 
 
 def mark_spans(content, spans, show, between=""):

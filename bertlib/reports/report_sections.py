@@ -1,18 +1,20 @@
-"""Makes the parts of a report that all tasks share: metrics, accuracy by length, curves and settings."""
+"""Writes a report. Makes the parts that all tasks share: scores, accuracy by length, curves and settings."""
 
 import itertools
 import json
 import math
 from typing import Any, NamedTuple
 
-from bertlib.reports import report_page
+from bertlib.reports import intervals, report_page
+from bertlib.reports.report_page import Html, paragraph, percent
 from bertlib.runs import charts
 
 _MAX_BARS = 8
 # A report shows at most `_MAX_SETTINGS` settings, and at most `_VALUE_CHARACTERS` characters of each value.
 _VALUE_CHARACTERS, _MAX_SETTINGS = 200, 400
-# The section "Metrics" leaves these metrics out, because other sections of a report show them.
-_HIDDEN_METRICS = ("eval_confusion_matrix", "labels", "baselines", "intervals")
+# The section "Metrics" leaves these metrics out, because other parts of a report show them. "loss" is
+# eval_loss under a second name.
+_HIDDEN_METRICS = ("eval_confusion_matrix", "labels", "baselines", "intervals", "loss")
 
 
 class Facts(NamedTuple):
@@ -39,25 +41,62 @@ class Facts(NamedTuple):
     shown: dict[str, str] = {}
 
 
-def compare(metrics, shown):
-    """Returns a list of sentences that compare metrics with those of baselines.
+def write_report(path, facts, total, noun, counts, *parts, notes=(), functions=None):
+    """Writes a report. It begins with the official metrics and ends with the training.
 
     Args:
-      metrics: {name: value} with "baselines" and "intervals", see `classification.baselines`. Without them,
-        the list is empty.
-      shown: {metric: its name}, the metrics to compare.
+      path: the file.
+      facts: a `Facts`.
+      total: number of examples.
+      noun: str, the word for the examples, as a plural.
+      counts: {word: number of examples}, such as {"right": 5, "wrong": 3}.
+      *parts: `Html`, shown between the section "Metrics" and the training: the metrics of labels, the errors,
+        and the accuracy by length, in this order.
+      notes: list of `Html`, shown below the table of metrics.
+      functions: {official metric: function} for `intervals.of_metrics`; None if `facts.metrics` contains the
+        intervals.
+    """
+    metrics = {"intervals": intervals.of_metrics(functions or {}, total), **facts.metrics}
+    shares = ", ".join(f"{count:,} {word} ({percent(count / total if total else 0.0)})"
+                       for word, count in counts.items())
+    report_page.write_page(path, facts.title, [
+        *(paragraph(sentence, "summary") for sentence in compare(metrics, facts.shown)),
+        paragraph(Html(f"{total:,} {noun}{': ' if shares else ''}{shares}."), "summary"),
+        _metrics_section(facts, *notes), *parts, _training_sections(facts)])
+
+
+def errors_section(heading, order, errors, render, most=50):
+    """Returns the section with the errors, or with all examples, the worst first. It is "" if there are none.
+
+    Args:
+      heading: str.
+      order: a sentence about the order.
+      errors: sorted list.
+      render, most: see `report_page.examples`.
+    """
+    return errors and report_page.section(heading, paragraph(order),
+                                          report_page.examples(errors, render, most))
+
+
+def compare(metrics, shown):
+    """Returns a list with a sentence for each official metric: its value, its interval, and the values of
+    baselines.
+
+    Args:
+      metrics: {name: value}. It may contain "baselines" and "intervals", see `classification.baselines`.
+      shown: {metric: its name}, the official metrics.
     """
     found = []
-    for metric, name in shown.items() if "baselines" in metrics else ():
-        bounds = metrics["intervals"].get(metric)
+    for metric in filter(metrics.__contains__, shown):
+        bounds = metrics.get("intervals", {}).get(metric)
         interval = f" (95 % interval {bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else ""
         others = "".join(f"; {baseline.replace('_', ' ')} {values[metric]:.3f}"
-                         for baseline, values in metrics["baselines"].items())
-        found.append(f"{name} {metrics[metric]:.3f}{interval}{others}.")
+                         for baseline, values in metrics.get("baselines", {}).items())
+        found.append(f"{shown[metric]} {metrics[metric]:.3f}{interval}{others}.")
     return found
 
 
-def metrics_section(facts, *notes):
+def _metrics_section(facts, *notes):
     """Returns the `Html` of the metrics that are numbers. The `Html` is empty if no metric is a number.
 
     Args:
@@ -68,7 +107,7 @@ def metrics_section(facts, *notes):
              value.item() if hasattr(value, "item") else value]
             for name, value in sorted(facts.metrics.items()) if name not in _HIDDEN_METRICS]
     return report_page.section("Metrics", report_page.table(None, rows), *notes) if rows else (
-        report_page.Html())
+        Html())
 
 
 def length_section(heading, values, unit, measure, is_share=True, counted="examples"):
@@ -97,7 +136,7 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
     for group, mean in zip(groups, means):
         first, last = group[0][0], group[-1][0]
         rows.append([str(first) if first == last else f"{first} to {last}",
-                     report_page.percent(mean) if is_share else mean, len(group),
+                     percent(mean) if is_share else mean, len(group),
                      report_page.bar(mean / largest if math.isfinite(mean) else 0)])
     return report_page.section(heading, report_page.table([unit, measure, counted, ""], rows))
 
@@ -111,11 +150,11 @@ def _groups_of_lengths(values):
             for shorter, length in zip([-1, *longest], longest)]
 
 
-def training_sections(facts):
+def _training_sections(facts):
     """Returns the `Html` of the parts about the training: the learning curve and the settings."""
     losses = [(step, loss) for step, loss in facts.losses if math.isfinite(loss)]
     settings = None if facts.record is None else [
-        [report_page.name(name), report_page.Html(f"<code>{report_page.escape(text)}</code>")]
+        [report_page.name(name), Html(f"<code>{report_page.escape(text)}</code>")]
         for name, text in itertools.islice(_flatten("", facts.record), _MAX_SETTINGS)]
     return report_page.render("training.html", {
         "evaluations": any(facts.curve.values()) and charts.line_chart("Evaluations during the training",

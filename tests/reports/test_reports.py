@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from bertlib.data.prediction_rows import PredictedRow
-from bertlib.reports import classification_report, report_page
+from bertlib.reports import classification_report, intervals, report_page
 from bertlib.reports.report_sections import Facts
 from bertlib.runs import charts
+from bertlib.tasks.classification import choice_report
 from bertlib.tasks.tagging import tagging_data, tagging_report
 
 NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",
@@ -113,8 +114,8 @@ def test_a_classification(tmp_path):
     wrong = sorted((row for row in rows if not row.is_right),
                    key=lambda row: -max(row.probabilities.values()))
     right = 300 - len(wrong)
-    assert f"300 examples: {right} right ({right / 3:.1f} %), {len(wrong)} wrong." in page.text
-    assert len(wrong) > 50 and f"Showing 50 of {len(wrong)} errors." in page.text
+    assert f"300 examples: {right} right ({right / 3:.1f} %), {len(wrong)} wrong (" in page.text
+    assert len(wrong) > 50 and f"Showing 50 of {len(wrong)} examples." in page.text
     assert [int(re.search(r"dev.csv, line (\d+)$", text.strip()).group(1)) for text in page.articles] == [
         row.line for row in wrong[:50]]
     assert f"predicted {wrong[0].prediction} (" in page.articles[0] and wrong[0].texts[0] in page.articles[0]
@@ -153,7 +154,7 @@ def test_several_labels(tmp_path):
         PredictedRow(2, {}, text, ("x", "z"), ("x",), {"x": 0.75, "y": 0.1, "z": 0.05}, False, length=4),
         PredictedRow(3, {}, text, ("y",), ("y",), {"x": 0.1, "y": 0.9, "z": 0.1}, True, length=4),
     ], labels, threshold=0.7)
-    assert "3 examples: 1 right (33.3 %), 2 wrong." in page.text
+    assert "3 examples: 1 right (33.3 %), 2 wrong (66.7 %)." in page.text
     assert "at least 0.7 (--threshold)" in page.text
     assert page.tables[2] == [["tokens", "all labels right", "examples", ""],
                               ["4", pytest.approx(1 / 3), 3, ""]]
@@ -185,22 +186,44 @@ def test_a_tagging(tmp_path):
     tags = ["O", "B-PER", "I-PER", "O", "B-LOC"]
     sentences = [tagging_data.Sentence([*NASTY, "word", "end"], tags, list(range(first, first + 5)))
                  for first in (1, 7)]
-    metrics = {f"eval_{score}_{kind}": value for kind in ("LOC", "PER")
-               for score, value in (("precision", 0.5), ("recall", 0.25), ("f1", 0.125))}
+    scores = {"precision": 0.5, "recall": 0.25, "f1": 0.125}
+    metrics = {"eval_f1": 0.75, "eval_f1_LOC": 0.125, "labels": {
+        kind: {**scores, "support": support} for kind, support in (("LOC", 2), ("MISC", 0), ("PER", 2))}}
     path = tmp_path / "page.html"
-    tagging_report.write_report(str(path), Facts("tags", {"eval_f1": 0.75, **metrics}, "dev.txt"), sentences,
-                                [tags, ["O", "B-PER", "I-PER", "B-LOC", "O"]])
+    tagging_report.write_report(str(path), Facts("tags", metrics, "dev.txt", shown={"eval_f1": "F1"}),
+                                sentences, [tags, ["O", "B-PER", "I-PER", "B-LOC", "O"]])
     page = Page(path)
     overall, kinds, confusions, *_ = page.tables
-    assert overall == [["f1", 0.75]]
+    assert overall == [["F1", 0.75]]
+    assert re.search(r"F1 0\.750 \(95 % interval 0\.\d+ to 1\.000\)\.\s*"
+                     r"2 sentences: 1 without an error \(50.0 %\)", page.text)
     assert kinds[1:] == [["LOC", 0.5, 0.25, 0.125, 2, 1, 1, 1], ["PER", 0.5, 0.25, 0.125, 2, 2, 0, 0]]
-    assert confusions[1:] == [["label", "LOC", "PER", "(no entity)"], ["LOC", 1, 0, 1], ["PER", 0, 2, 0],
-                              ["(no entity)", 1, 0, 0]]
+    assert confusions[1:] == [["label", "LOC", "MISC", "PER", "(no entity)"], ["LOC", 1, 0, 0, 1],
+                              ["MISC", 0, 0, 0, 0], ["PER", 0, 0, 2, 0], ["(no entity)", 1, 0, 0, 0]]
+    assert page.text.index("Sentences") < page.text.index("Sentences without an error, by length")
     assert [page.source.count(f'"type {status}"') for status in ("found", "false", "missed")] == [3, 1, 1]
     assert ["dev.txt, line 7" in text for text in page.articles] == [True, False]  # most errors first
     # A browser ignores text inside of <bdi> when it determines the direction of a sentence. So only the types
     # of entities are inside of <bdi>.
     assert set(re.findall("<bdi>(.*?)</bdi>", page.source.split("<article")[1])) == {"LOC", "PER"}
+
+
+def test_a_multiple_choice(tmp_path):
+    rows = [PredictedRow(line, {}, ("one", "two", *NASTY), "0", str(line % 2), {"0": 0.4, "1": 0.5, "2": 0.1},
+                         line % 2 == 0, length=9) for line in range(120)]
+    path = tmp_path / "page.html"
+    choice_report.write_report(str(path), Facts("task", {"eval_accuracy": 0.5}, "val.csv",
+                                                shown={"eval_accuracy": "accuracy"}), rows)
+    page = Page(path)
+    low, high = intervals.wilson(0.5, 120)
+    assert re.search(rf"accuracy 0\.500 \(95 % interval {low:.3f} to {high:.3f}\)\.\s*"
+                     r"120 questions: 60 right \(50\.0 %\), 60 wrong", page.text)
+    assert page.tables[:2] == [[["accuracy", 0.5]], [["ending", "right", "chosen"], ["0", 120, 60],
+                                                     ["1", 0, 60], ["2", 0, 0]]]
+    # The first 50 errors are open, and the accuracy by length comes after all errors.
+    assert len(page.articles) == 60 and page.text.count("Further examples") == 1
+    assert page.source.split("Further examples")[0].count("<article") == 50
+    assert page.source.rindex("</article>") < page.source.index("Accuracy by length")
 
 
 def test_every_text_is_escaped(tmp_path):

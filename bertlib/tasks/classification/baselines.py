@@ -20,8 +20,6 @@ import tokenization
 # training take about `_LEAST_SECONDS`.
 _SHARE, _LEAST_SECONDS = 0.02, 2
 _MAX_ROWS = 20_000  # number of training examples of the bag of words
-# An interval of more examples would be narrow.
-_MAX_EXAMPLES, _RESAMPLES, _SEED = 2000, 1000, 0
 _TOO_LONG = ("it would take more than 2 % of the CPU time of this run. To compute it in any case, pass "
              "--baseline=true.")
 
@@ -41,15 +39,11 @@ def compare(target, official, labels, outputs, answers):
       {"baselines": {name: {metric: value}}, "intervals": {metric: [low, high]}}.
     """
     constant = np.broadcast_to(_constant_answer(target, labels), labels.shape)
-    functions, count = target.functions(labels, outputs), len(labels)
-    bounds = {}
-    for metric in official if count <= _MAX_EXAMPLES else ():
-        bounds[metric] = (intervals.wilson(functions[metric](slice(None)), count)
-                          if metric == "eval_accuracy" else
-                          intervals.bootstrap(functions[metric], count, _RESAMPLES, _SEED))
+    functions = target.functions(labels, outputs)
     return {"baselines": {name: _evaluate(target, labels, found)
                           for name, found in {target.constant_answer: constant, **answers}.items()},
-            "intervals": bounds}
+            "intervals": intervals.of_metrics({metric: functions[metric] for metric in official},
+                                              len(labels))}
 
 
 def _constant_answer(target, labels):

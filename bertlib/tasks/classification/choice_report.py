@@ -2,35 +2,36 @@
 
 import collections
 
+import numpy as np
+
 from bertlib.reports import report_page, report_sections
-from bertlib.reports.report_page import Html, escape, paragraph
+from bertlib.reports.report_page import Html, escape
 
 _MAX_ERRORS = 500
 
 
 def write_report(path, facts, rows):
-    """Writes an HTML file with the metrics, the wrong answers, and the counts of `_endings_section`. The most
+    """Writes an HTML file with the metrics, the counts of `_endings_section`, and the wrong answers. The most
     confident wrong answers come first.
 
     Args:
       path: the file.
       facts: a `report_sections.Facts`.
-      rows: iterable of `PredictedRow` with labels. The texts of a row are the two sentences and the endings.
+      rows: list of `PredictedRow` with labels. The texts of a row are the two sentences and the endings.
     """
-    rows = list(rows)
+    is_right = np.array([row.is_right for row in rows], float)
     wrong = sorted((row for row in rows if not row.is_right),
                    key=lambda row: -row.probabilities[row.prediction])
-    lengths = [(row.length, float(row.is_right)) for row in rows]
-    report_page.write_page(path, facts.title, [
-        report_page.table(None, [["questions", len(rows)], ["wrong", len(wrong)]]),
-        report_sections.metrics_section(facts), _endings_section(rows),
-        report_sections.length_section("Accuracy by length of the longest sequence", lengths, "tokens",
-                                       "accuracy", counted="questions"),
-        report_sections.training_sections(facts),
-        report_page.section("Wrong answers", paragraph("The most confident wrong answers come first.",
-                                                       "legend"),
-                            report_page.examples(wrong, lambda row: _article(row, facts.data_file),
-                                                 _MAX_ERRORS))])
+    report_sections.write_report(
+        path, facts, len(rows), "questions", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
+        _endings_section(rows),
+        report_sections.errors_section(
+            "Wrong answers", "The most confident wrong answers come first.", wrong,
+            lambda row: _article(row, facts.data_file), _MAX_ERRORS),
+        report_sections.length_section(
+            "Accuracy by length of the longest sequence", [(row.length, float(row.is_right)) for row in rows],
+            "tokens", "accuracy", counted="questions"),
+        functions={"eval_accuracy": lambda chosen: is_right[chosen].mean()})
 
 
 def _endings_section(rows):

@@ -3,6 +3,8 @@ tables and reports."""
 
 import collections
 
+import numpy as np
+
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import report_page, report_sections
 from bertlib.reports.report_page import Html, escape, paragraph
@@ -62,39 +64,30 @@ def write_report(path, facts, rows, answers, gold=None):
       gold: see `predicted_rows`.
     """
     is_scored = bool(gold)
+    counts, functions, lengths, order = {}, {}, [], "The least confident answers come first."
+    if is_scored:
+        order = ("The answers with the lowest F1 come first. Among answers with equal F1, the most confident "
+                 "answers come first.")
+        counts = dict.fromkeys(_CLASSES, 0) | collections.Counter(map(_class, rows))
+        points = 100 * np.array([(row.details["f1"], row.details["exact_match"]) for row in rows])
+        functions = {metric: lambda chosen, column=column: points[chosen, column].mean()
+                     for column, metric in enumerate(facts.shown)}
+        lengths = [(len(squad_data.split_context(row.texts[1])[0]), row.details["exact_match"])
+                   for row in rows]
+    counts["without a predicted answer"] = sum(not row.prediction for row in rows)
 
     def rank(pair):
         row, answer = pair
         return (row.details["f1"], -answer.probability) if is_scored else answer.probability
 
-    order = ("The answers with the lowest F1 come first. Among answers with equal F1, the most confident "
-             "answers come first." if is_scored else "The least confident answers come first.")
-    legend = Html('<mark class="predicted">predicted</mark>, <mark class="gold">right</mark>, '
-                  f'<mark class="predicted gold">both</mark>. {order}')
-    lengths = [(len(squad_data.split_context(row.texts[1])[0]), row.details["exact_match"])
-               for row in rows] if is_scored else []
-    report_page.write_page(path, facts.title, [
-        _summary(rows, is_scored), report_sections.metrics_section(facts) if is_scored else "",
+    report_sections.write_report(
+        path, facts, len(rows), "questions", counts,
+        report_sections.errors_section(
+            "Answers", Html('<mark class="predicted">predicted</mark>, <mark class="gold">right</mark>, '
+                            f'<mark class="predicted gold">both</mark>. {order}'),
+            sorted(zip(rows, answers), key=rank), lambda pair: _article(*pair, gold), _MAX_QUESTIONS),
         report_sections.length_section("Exact match by length of the context", lengths, "words",
-                                       "exact match", counted="questions"),
-        report_sections.training_sections(facts),
-        report_page.section("Answers", paragraph(legend, "legend"), report_page.examples(
-            sorted(zip(rows, answers), key=rank), lambda pair: _article(*pair, gold), _MAX_QUESTIONS))])
-
-
-def _summary(rows, is_scored):
-    """Returns the first part of the report as HTML: a table that counts questions and answers, and a bar
-    with the shares of right, partly right and wrong answers. Without scores, there is no bar."""
-    counts = [["questions", len(rows)],
-              ["without an answer predicted", sum(not row.prediction for row in rows)]]
-    bar = ""
-    if is_scored:
-        classes = collections.Counter(map(_class, rows))
-        counts += [[name, classes[name]] for name in _CLASSES]
-        parts = (f'<span class="{name}" style="flex: {classes[name]}" title="{name}"></span>'
-                 for name in _CLASSES)
-        bar = f'<div class="bar">{"".join(parts)}</div>\n'
-    return Html(report_page.table(None, counts) + bar)
+                                       "exact match", counted="questions"), functions=functions)
 
 
 def _class(row):

@@ -37,8 +37,11 @@ class QuestionAnswering(task.TaskWithResults):
     def __init__(self, settings):
         super().__init__(settings)
         self.gold = None
-        exact = "exact" if settings.version_2_with_negative else "exact_match"
-        self.shown = {"f1": "F1", exact: "exact match"}
+
+    @property
+    def shown(self):
+        exact = "exact" if self.settings.version_2_with_negative else "exact_match"
+        return {"f1": "F1", exact: "exact match"}
 
     # --- Flags
 

@@ -2,10 +2,12 @@
 
 import collections
 
+import numpy as np
+
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import classification_report, report_page, report_sections
-from bertlib.reports.report_page import Html, name, paragraph, percent, section, table
-from bertlib.tasks.tagging import tagging_data
+from bertlib.reports.report_page import Html, name, paragraph
+from bertlib.tasks.tagging import tagging_data, tagging_metrics
 
 _MAX_SENTENCES = 1000
 _MAX_WORDS = 300  # the report truncates a sentence with more words
@@ -22,28 +24,32 @@ def write_report(path, facts, sentences, predicted):
 
     Args:
       path: the file.
-      facts: a `report_sections.Facts` with the metrics of `tagging_metrics.score_tags`.
+      facts: a `report_sections.Facts` with the metrics of `tagging_metrics.score_tags`, and with "labels":
+        {type: its metrics}.
       sentences: list of `tagging_data.Sentence`, with tags.
       predicted: list of lists of str, the predicted tags of each sentence.
     """
     results = [_Result(sentence, tags) for sentence, tags in zip(sentences, predicted, strict=True)]
-    by_length = [(len(result.sentence.words), float(not result.errors)) for result in results]
-    right = sum(not result.errors for result in results)
-    summary = Html(f"{len(results):,} sentences: {right:,} without an error ("
-                   f"{percent(right / len(results) if results else 0.0)}).")
+    counts = np.array([(len(result.spans["found"]), result.errors) for result in results])
+
+    def f1(chosen):
+        found, errors = counts[chosen].sum(0)
+        return tagging_metrics.entity_f1(found, 2 * found + errors)
+
+    right = int((counts[:, 1] == 0).sum())
     legend = ", ".join(f'<mark class="{status}">{text}</mark>' for status, text in _STATUSES.items())
-    results.sort(key=lambda result: -result.errors)
-    report_page.write_page(path, facts.title, [
-        paragraph(summary, "summary"),
-        report_sections.metrics_section(facts._replace(metrics=_overall(facts.metrics))),
-        *_type_sections(results, facts.metrics),
-        report_sections.length_section("Sentences without an error, by length", by_length, "words",
-                                       "without an error", counted="sentences"),
-        report_sections.training_sections(facts),
-        section("Sentences", paragraph(Html(
-            f"Entities are marked: {legend}. The sentences with the most errors come first."), "legend"),
-            report_page.examples(results, lambda result: _article(result, facts.data_file),
-                                 _MAX_SENTENCES))])
+    report_sections.write_report(
+        path, _overall(facts), len(results), "sentences", {"without an error": right},
+        *_type_sections(results, facts.metrics["labels"]),
+        report_sections.errors_section(
+            "Sentences",
+            Html(f"Entities are marked: {legend}. The sentences with the most errors come first."),
+            sorted(results, key=lambda result: -result.errors),
+            lambda result: _article(result, facts.data_file), _MAX_SENTENCES),
+        report_sections.length_section(
+            "Sentences without an error, by length",
+            [(len(result.sentence.words), float(not result.errors)) for result in results], "words",
+            "without an error", counted="sentences"), functions={"eval_f1": f1})
 
 
 class _Result:
@@ -66,15 +72,20 @@ class _Result:
         return len(self.spans["false"]) + len(self.spans["missed"])
 
 
-def _overall(metrics):
-    """Returns the metrics that are computed for all types of entities together. The metrics of a single type
-    are left out."""
-    return {key: value for key, value in metrics.items()
-            if not key.startswith(("eval_precision_", "eval_recall_", "eval_f1_"))}
+def _overall(facts):
+    """Returns `Facts` without the metrics of single types of entities."""
+    return facts._replace(metrics={
+        key: value for key, value in facts.metrics.items()
+        if not key.startswith(("eval_precision_", "eval_recall_", "eval_f1_"))})
 
 
-def _type_sections(results, metrics):
-    """Returns two sections: the metrics of each type, and a table of the confusions between types."""
+def _type_sections(results, scores):
+    """Returns two sections: the metrics of each type, and the confusions between types.
+
+    Args:
+      results: list of `_Result`.
+      scores: {type: {metric: value}}.
+    """
     counts = {status: collections.Counter() for status in _STATUSES}
     confusions = collections.Counter()
     for result in results:
@@ -84,25 +95,16 @@ def _type_sections(results, metrics):
         found = {span[:2]: span[2] for status in ("found", "false") for span in result.spans[status]}
         confusions.update((right.get(bounds, _NO_ENTITY), found.get(bounds, _NO_ENTITY))
                           for bounds in {*right, *found})
-    kinds = sorted(set().union(*counts.values()))
-    scores = ("precision", "recall", "f1")
-    support = {kind: counts["found"][kind] + counts["missed"][kind] for kind in kinds}
-    rows = [[name(kind), *(metrics.get(f"eval_{score}_{kind}", 0.0) if score != "recall" or support[kind] else
-                           "–" for score in scores), support[kind],
-             *(counts[status][kind] for status in _STATUSES)] for kind in kinds]
-    parts = [section("Types of entities", table(
-        ["type", "precision", "recall", "F1", "support", "found", "false", "missed"], rows), paragraph(
-        "The support is the number of entities in the data. A type without entities has no recall (–). "
-        "An entity is found if its words and its type are "
-        "predicted exactly. A predicted entity that is not in the data is false."))]
-    labels = [*kinds, _NO_ENTITY]
-    if 1 < len(labels) <= classification_report.MAX_MATRIX:
-        parts.append(section("Confusions between types", paragraph(
-            "Each row is a type in the data, and each column is the predicted type of exactly the same "
-            "words."),
-            classification_report.matrix_table(
-                [[confusions[row, column] for column in labels] for row in labels], labels)))
-    return parts
+    labels = [*scores, _NO_ENTITY]
+    return [classification_report.labels_section("Types of entities", {
+        kind: {**metrics, **{status: counts[status][kind] for status in _STATUSES}}
+        for kind, metrics in scores.items()}, "type", paragraph(
+        "An entity is found if its words and its type are predicted exactly. A predicted entity that is not "
+        "in the data is false.")),
+        classification_report.confusion_section(
+            [[confusions[row, column] for column in labels] for row in labels], labels, "type", paragraph(
+                "Only entities of exactly the same words are compared. All others are confused with "
+                f"{_NO_ENTITY}."))]
 
 
 def _article(result, data_file):

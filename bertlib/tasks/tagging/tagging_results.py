@@ -40,7 +40,7 @@ class TaggingResults(results.Results):
             files.write_text(path, file.add_predictions(predicted))
             logging.info("%s: the test file with %s.", path, file.where_predicted)
         if scores:
-            self._write_scores(split, predicted, scores)
+            scores = self._write_scores(split, predicted, scores)
         # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
         # table.
         if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
@@ -52,15 +52,21 @@ class TaggingResults(results.Results):
 
     def _write_scores(self, split, predicted, scores):
         """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains
-        the scores and the support of each type. The support is the number of entities in the data."""
+        the scores and the support of each type. The support is the number of entities in the data.
+
+        Returns:
+          the metrics in the JSON file.
+        """
         sentences, of_types = self.data[split], {}
         counts = tagging_data.count_types(sentences)
         for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
             of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"]
                               for metric in ("precision", "recall", "f1")}
             of_types[kind]["support"] = counts.get(kind, 0)
-        results.write_metrics(self.settings, split, task.SCORES[split], scores, {"labels": of_types})
+        combined = results.write_metrics(self.settings, split, task.SCORES[split], scores,
+                                         {"labels": of_types})
         warning = tagging_metrics.no_entity_warning([sentence.tags for sentence in sentences],
                                                     [prediction.tags for prediction in predicted])
         if warning:
             logging.warning("%s.txt: %s", task.SCORES[split], warning)
+        return combined
