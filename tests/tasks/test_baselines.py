@@ -1,6 +1,9 @@
 """The baselines equal scikit-learn's own numbers, and the intervals equal SciPy's."""
 
+import pathlib
 import subprocess
+import sys
+import time
 import types
 
 import numpy as np
@@ -112,8 +115,8 @@ def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
     target, dev = text_targets.SingleLabel(["0", "1"]), read_pairs("dev")
     caplog.set_level("INFO")
     started = []
-    monkeypatch.setattr(subprocess, "run", lambda *arguments, _run=subprocess.run, **more: (
-        started.append(arguments), _run(*arguments, **more))[1])
+    monkeypatch.setattr(baselines, "_run", lambda arguments, run=baselines._run: (
+        started.append(arguments), run(arguments))[1])
 
     def problem(train, **settings):
         caplog.clear()
@@ -131,6 +134,28 @@ def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
     assert too_long in problem(dev, baseline="auto") and len(started) == 2
     monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
     assert "pip install -r requirements-baseline.txt" in problem(dev)
+
+
+def test_the_program_ends_with_the_run_even_if_the_run_is_killed(tmp_path):
+    """A script takes the place of Python in the program. It writes its process id and waits."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncd {tmp_path}\necho $$ > part\nmv part pid\nexec sleep 60\n")
+    python.chmod(0o755)
+    program = (f"import sys; sys.path.insert(0, {str(scripts.ROOT)!r})\n"
+               "from bertlib.tasks.classification import baselines\n"
+               f"sys.executable = {str(python)!r}\nbaselines._run({{}})")
+    with subprocess.Popen([sys.executable, "-c", program]) as run:
+        wait_for((tmp_path / "pid").exists)
+        run.kill()
+    stat = pathlib.Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    wait_for(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def wait_for(is_reached):
+    limit = time.monotonic() + 60
+    while not is_reached():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def test_intervals():

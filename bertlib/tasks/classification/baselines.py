@@ -13,6 +13,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.reports import intervals
+from bertlib.system import child_processes
 from bertlib.tasks import split_data
 import tokenization
 
@@ -85,21 +86,29 @@ def bag_of_words(settings, target, train, splits):
                                 for example, texts in zip(train, _texts(train, is_pair))], _MAX_ROWS,
                                lambda row: split_data.hash_values(*row))
         texts, labels = zip(*rows)
-        done = _run({"cpu_seconds": limit, "texts": texts, "labels": labels,
-                     "splits": {name: _texts(examples, is_pair) for name, examples in splits.items()}})
-        if done.returncode == 0:
-            return {name: np.array(answers) for name, answers in json.loads(done.stdout).items()}
-        problem = (_TOO_LONG if limit and done.returncode == -signal.SIGKILL else
-                   f"exit code {done.returncode}. {''.join(done.stderr.splitlines()[-1:])}")
+        code, output, errors = _run({
+            "cpu_seconds": limit, "texts": texts, "labels": labels,
+            "splits": {name: _texts(examples, is_pair) for name, examples in splits.items()}})
+        if code == 0:
+            return {name: np.array(answers) for name, answers in json.loads(output).items()}
+        problem = (_TOO_LONG if limit and code == -signal.SIGKILL else
+                   f"exit code {code}. {''.join(errors.splitlines()[-1:])}")
     logging.info("Baseline: a bag of words is not computed: %s", problem)
     return {}
 
 
 def _run(arguments):
+    """Runs the program `bag_of_words`. Returns (exit code, its standard output, its standard error)."""
     # These small products are not faster with several threads, which take CPU time while they wait.
-    return subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "bag_of_words.py")],
-                          input=json.dumps(arguments), capture_output=True, encoding="utf-8",
-                          env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    child = child_processes.Child(
+        [sys.executable, os.path.join(os.path.dirname(__file__), "bag_of_words.py")],
+        {**os.environ, "OPENBLAS_NUM_THREADS": "1"}, encoding="utf-8",
+        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE))
+    try:
+        output, errors = child.process.communicate(json.dumps(arguments))
+    finally:
+        child_processes.end([child])
+    return child.process.returncode, output, errors
 
 
 def _texts(examples, is_pair):
