@@ -368,7 +368,8 @@ def main(_):
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})
-    recorded = {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")}
+    recorded = {name: getattr(settings, name)
+                for name in ("do_lower_case", "protect_special_tokens", "marker_tokens")}
     basic = getattr(tokenizer, "basic_tokenizer", None)
     # The defaults of `strip_accents` and `keep_chinese` are recorded as None. The manifests of earlier
     # versions lack these settings, and a setting that a manifest lacks counts as None.

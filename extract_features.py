@@ -154,7 +154,8 @@ def main(_):
     config = model_config.load_config(settings)
     tokenizer = vocabularies.load_tokenizer(settings, config)
     indexes = layer_indexes(settings, config)
-    model_checks.check_fits(model_config.open_starting_weights(settings), config, {})
+    start = model_config.with_marker_rows(settings, config, model_config.open_starting_weights(settings))
+    model_checks.check_fits(start, config, {})
 
     def generate_features():
         examples = feature_extraction.generate_examples(settings.input_file)
@@ -172,7 +173,7 @@ def main(_):
             input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})", bert_config=config.to_dict(),
             init_checkpoint=run_record.hash_checkpoint(settings.init_checkpoint)))
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
-    model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
+    model_fn = model_fn_builder(config, start, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,
                                 StepConfig(precision=settings.precision))
     with contextlib.ExitStack() as stack:

@@ -383,9 +383,14 @@ def whitespace_tokenize(text):
 
 
 class _Tokenizer:
-    """Base class of the tokenizers. A subclass sets the attributes `vocab` and `inv_vocab`."""
+    """Base class of the tokenizers. A subclass sets the attributes `vocab` and `inv_vocab`.
 
-    _special = None
+    Attributes:
+      protected: compiled regular expression that matches the tokens of `never_split`; None without such
+        tokens.
+    """
+
+    protected = None
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if not name.startswith("_remembered")}
@@ -401,7 +406,7 @@ class _Tokenizer:
                 )
         if never_split:
             longest_first = sorted(never_split, key=len, reverse=True)
-            self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+            self.protected = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def _cached_tokens(self, text):
         chunks = self._chunks_of(convert_to_unicode(text))
@@ -409,7 +414,7 @@ class _Tokenizer:
 
     def _generate(self, text):
         """Yields the tokens of a text (str). The protected special tokens are kept whole."""
-        for index, part in enumerate(self._special.split(text) if self._special else [text]):
+        for index, part in enumerate(self.protected.split(text) if self.protected else [text]):
             yield from [part] if index % 2 else self._split(part)
 
     def spans(self, text):
@@ -430,7 +435,7 @@ class _Tokenizer:
         if getattr(self.tokenize, "__func__", None) not in [kind.tokenize for kind in TOKENIZERS]:
             return None
         found, start = [], 0
-        for index, part in enumerate(self._special.split(text) if self._special else [text]):
+        for index, part in enumerate(self.protected.split(text) if self.protected else [text]):
             spans = [(0, len(part))] if index % 2 else self._spans(part)
             if spans is None:
                 return None
@@ -538,7 +543,7 @@ class FullTokenizer(_Tokenizer):
         # Normally, each Chinese character is a separate chunk. In two cases, the text is split only at white
         # space: `tokenize_chinese_chars` is false, or a special token contains a Chinese character.
         if (not self.basic_tokenizer.tokenize_chinese_chars
-                or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
+                or self.protected is not None and _CHINESE_CHARACTER.search(self.protected.pattern)):
             return _BETWEEN_SPACES.findall(text)
         return _CHINESE_OR_OTHERS.findall(text)
 

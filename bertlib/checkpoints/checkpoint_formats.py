@@ -32,6 +32,9 @@ _MAX_DIFFERENCES_SHOWN = 12
 # One call of `session.run` loads at most this number of bytes of initial weights. A larger variable is loaded
 # alone.
 _BYTES_FED_AT_A_TIME = 64 * 2**20
+# The tensors of a model that have a row for each token. All other tensors are independent of the vocabulary.
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+WORD_TABLES = (WORD_EMBEDDINGS, "cls/predictions/output_bias")
 
 
 def _read_errors():
@@ -166,24 +169,24 @@ def drop_tensors(checkpoint, names):
     return checkpoint.changed(checkpoint.read, shapes)
 
 
-def append_mean_rows(checkpoint, names, num_kept, sources):
-    """Returns a `Checkpoint` in which some tensors have new rows. Each new row is the mean of old rows.
+def append_mean_rows(checkpoint, num_kept, sources):
+    """Returns a `Checkpoint` in which the tensors `WORD_TABLES` have new rows. Each new row is the mean of
+    old rows.
 
     Args:
       checkpoint: a `Checkpoint`.
-      names: names of the tensors that get new rows, such as the word embeddings.
       num_kept: int, number of old rows to keep. All old rows after these rows are padding and are removed.
         The new rows are appended to the kept rows.
       sources: for each new row, a list with the indices of the old rows whose mean is the new row.
     """
     def read(name):
         value = checkpoint.read(name)
-        if name not in names:
+        if name not in WORD_TABLES:
             return value
         new = [value[rows].mean(0) for rows in sources]
         return np.concatenate([value[:num_kept], np.asarray(new, value.dtype)])
 
-    shapes = {name: (num_kept + len(sources), *shape[1:]) if name in names else shape
+    shapes = {name: (num_kept + len(sources), *shape[1:]) if name in WORD_TABLES else shape
               for name, shape in checkpoint.shapes.items()}
     return checkpoint.changed(read, shapes)
 

@@ -51,8 +51,6 @@ _MAX_ENTRIES = 1 << 24
 # The trainer learns from strings. A word that occurs n times in the text is repeated n times in these
 # strings. A single string contains at most this number of repetitions.
 _MAX_REPEATS = 10000
-# The tensors of a model that have a row for each token. All other tensors are independent of the vocabulary.
-TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
 ENTRIES = entries.section("Vocabulary", None, [
@@ -311,7 +309,7 @@ def write_model(settings, model, tokenizer, old, new):
     # The ids of the pieces of each new word in the old vocabulary.
     rows = [[tokenizer.vocab[piece] for piece in tokenizer.wordpiece_tokenizer.tokenize(word)]
             for word in new]
-    source = checkpoint_formats.append_mean_rows(source, TABLES, len(old), rows)
+    source = checkpoint_formats.append_mean_rows(source, len(old), rows)
     contents = {
         output_files.CONFIG: output_files.format_json(
             {**output_files.published_settings(config), "vocab_size": len(old) + len(new)}),

@@ -1,7 +1,11 @@
-"""Warns if many tokens of the texts are [UNK], because the vocabulary does not contain their words.
+"""Warns if many tokens of the texts are [UNK], because the vocabulary does not contain their words. Also
+warns if markers in the texts, such as [E1], are split at their brackets.
 
 Only a sample of the texts is tokenized for this check, so it costs less than a second.
 """
+
+import collections
+import re
 
 from absl import logging
 
@@ -12,10 +16,15 @@ _CHARACTERS = 500  # of each text, at most this number of characters is tokenize
 # lower-cased for an uncased vocabulary, it is from 0.05 to 0.35.
 _SHARE, _FEWEST = 0.05, 10
 _EXAMPLES, _SHOWN_CHARACTERS = 3, 30
+# A word in brackets is probably a marker if the same word is in at least this share of the texts, and in at
+# least `_FEWEST_TEXTS` of them. Ordinary words in brackets, such as "[sic]", are rarer.
+_MARKER_SHARE, _FEWEST_TEXTS, _SHOWN_TEXT = 0.05, 3, 80
+_BRACKETED = re.compile(r"\[/?[^\W\d][\w:-]*\]")
 
 
 class UnknownTokens:
-    """Counts [UNK] in the texts of the first examples that it gets. Logs one warning if there are many."""
+    """Counts [UNK] and words in brackets in the texts of the first examples that it gets. Logs one warning if
+    there are many [UNK], and one warning if words in brackets are probably markers."""
 
     def __init__(self, tokenizer, source, size=SAMPLE):
         """Creates the counter.
@@ -28,6 +37,7 @@ class UnknownTokens:
         self._tokenizer, self._source, self._room = tokenizer, source, size
         self._tokens = self._unknown = self._texts = 0
         self._examples = []
+        self._bracketed = collections.defaultdict(list)  # {word in brackets: texts with this word}
 
     def add(self, *texts):
         """Counts the tokens in the texts of an example. A text is a str, or a list of words. None is ignored.
@@ -40,6 +50,8 @@ class UnknownTokens:
             unknown = tokens.count("[UNK]")
             self._tokens, self._unknown = self._tokens + len(tokens), self._unknown + unknown
             self._texts += 1
+            for word in set(_BRACKETED.findall(text)) if "[" in text else ():
+                self._bracketed[word].append(text)
             for word in text.split() if unknown and len(self._examples) < _EXAMPLES else ():
                 if word not in self._examples and "[UNK]" in self._tokenizer.tokenize(word):
                     self._examples = [*self._examples, word][:_EXAMPLES]
@@ -48,7 +60,7 @@ class UnknownTokens:
             self.warn()
 
     def warn(self):
-        """Logs the warning if the share of [UNK] is high. Later texts are ignored."""
+        """Logs the warnings if the share of [UNK] or of probable markers is high. Later texts are ignored."""
         self._room = 0
         share, self._unknown = self._unknown / max(1, self._tokens), 0
         if self._tokens >= _FEWEST and share >= _SHARE:
@@ -59,6 +71,17 @@ class UnknownTokens:
                 "texts.) The model cannot distinguish these words. The usual reasons: the vocabulary is for "
                 "another language, or --do_lower_case=false is passed for a vocabulary of lower-case words.",
                 self._source, 100 * share, words, self._texts)
+        fewest = max(_FEWEST_TEXTS, _MARKER_SHARE * self._texts)
+        split = sorted(word for word, texts in self._bracketed.items()
+                       if len(texts) >= fewest and self._tokenizer.tokenize(word) != [word])
+        if split:
+            texts = self._bracketed[split[0]]
+            logging.warning(
+                "%s: %s is split at the brackets in %d of %d texts, first in %r. If it is a marker, pass "
+                "--marker_tokens='%s' (with further markers of your texts) to the training, or to the "
+                "command that makes its records.", self._source, split[0], len(texts), self._texts,
+                texts[0][:_SHOWN_TEXT], ",".join(split))
+        self._bracketed.clear()
 
 
 def check(splits, texts_of, tokenizer):

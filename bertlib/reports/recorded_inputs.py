@@ -29,7 +29,8 @@ def read(record):
     if start and start["fingerprint"]:
         found[start["path"]] = start["fingerprint"], "init_checkpoint"
     for flag in ("vocab_file", "spm_model_file"):
-        if paths.get(flag) and record["vocabulary"]:
+        # With markers, the record has the fingerprint of the vocabulary in the output directory.
+        if paths.get(flag) and record["vocabulary"] and not record["settings"].get("marker_tokens"):
             found[paths[flag]] = record["vocabulary"], flag
     if module and paths.get("task_module"):
         found[paths["task_module"]] = module["fingerprint"], "task_module"

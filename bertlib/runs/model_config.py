@@ -9,10 +9,11 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
-from bertlib.runs import output_files
+from bertlib.runs import output_files, tokenizer_files
 from bertlib.runs.entries import Number, Rule, whole_number
 from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
+import tokenization
 
 # The value of `formulas.LAYER_NORM_EPSILON`. The module `formulas` loads TensorFlow.
 _LAYER_NORM_EPSILON = 1e-12
@@ -181,6 +182,35 @@ def without_reinitialized(settings, config, start):
     logging.info("--reinit_layers=%d: %d variables start from random weights. These are the variables of the "
                  "pooler and of all layers from layer %d on.", count, len(names), first)
     return checkpoint_formats.drop_tensors(checkpoint_formats.open_checkpoint(start), names)
+
+
+def with_marker_rows(settings, config, start):
+    """Returns the starting weights with a row for each marker that was appended to the vocabulary.
+
+    The new row is the mean of the rows of the tokens into which the marker would be split, as with
+    `build_vocab.py --extend`.
+
+    Args:
+      settings: a `Settings`.
+      config: the `BertConfig`, see `tokenizer_files.load_vocabulary`.
+      start: checkpoint with the starting weights, see `checkpoint_formats.open_checkpoint`; or None.
+
+    Returns:
+      `start`, or a `checkpoint_formats.Checkpoint`.
+    """
+    markers = output_files.markers(settings)
+    if not (start and markers and settings.vocab_file):
+        return start
+    checkpoint = checkpoint_formats.open_checkpoint(start)
+    old = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    size = max(old.vocab.values()) + 1
+    shape = checkpoint.shapes.get(checkpoint_formats.WORD_EMBEDDINGS)
+    if not shape or not size <= shape[0] < config.vocab_size:
+        return start
+    vocab = tokenizer_files.load_vocabulary(settings.vocab_file, markers)
+    sources = [old.convert_tokens_to_ids(old.tokenize(token)) for token, index in vocab.items()
+               if index >= size]
+    return checkpoint_formats.append_mean_rows(checkpoint, size, sources)
 
 
 def _advice_on_name(path, flag):

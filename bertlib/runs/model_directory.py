@@ -165,4 +165,4 @@ def _tokenizer(path, record, bert_config):
                          f"on text. Copy the vocabulary of these records to {path}.")
     return tokenizer_files.create_tokenizer(
         tokenizer_settings, pieces if has_pieces else vocabulary, has_pieces, lower,
-        record["settings"].get("protect_special_tokens"), bert_config.vocab_size)
+        record["settings"].get("protect_special_tokens"), bert_config)

@@ -11,6 +11,7 @@ the model's configuration.
 """
 
 import functools
+import io
 import json
 import os
 
@@ -189,12 +190,13 @@ def shorten(value):
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-def hash_vocabulary(path, flag="vocab_file"):
+def hash_vocabulary(path, flag="vocab_file", markers=()):
     """Returns the fingerprint of the tokens of a vocabulary.
 
     Args:
       path: the vocabulary's file.
       flag: name of its flag, "vocab_file" or "spm_model_file".
+      markers: see `tokenizer_files.vocabulary_content`.
 
     Raises:
       ValueError: the file is not a SentencePiece model, or a vocab.txt is not UTF-8.
@@ -202,7 +204,8 @@ def hash_vocabulary(path, flag="vocab_file"):
     if flag == "spm_model_file":
         return fingerprints.hash_tokens(tokenization.SentencePieceTokenizer(path).vocab)
     try:
-        return fingerprints.hash_tokens(tokenization.load_vocab(path))
+        content = tokenizer_files.vocabulary_content(path, markers)
+        return fingerprints.hash_tokens(tokenization.load_vocab(io.BytesIO(content)))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a vocabulary, because it is not UTF-8: {error}. Restore the "
                          "file.") from None
@@ -317,7 +320,7 @@ def model_file_contents(settings, config, labels=None):
         contents[CONFIG] = format_json(published_settings(config))
     for flag, name in _VOCABULARIES.items():
         if flag in settings and getattr(settings, flag):
-            contents[name] = files.read_bytes(getattr(settings, flag))
+            contents[name] = tokenizer_files.vocabulary_content(getattr(settings, flag), markers(settings))
             contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
         contents[LABELS] = format_labels(labels)
@@ -343,11 +346,17 @@ def tokenizer_content(settings, config, flag):
         options["do_lower_case"] = settings.do_lower_case
     if flag == "spm_model_file":
         return options
-    added = sorted(tokenizer_files.added_tokens(tokenizer_settings))
+    added = sorted({*tokenizer_files.added_tokens(tokenizer_settings), *markers(settings)})
     length = getattr(config, "max_position_embeddings", None)
     return {"tokenizer_class": "BertTokenizer", **options,
             **({"additional_special_tokens": added} if added else {}),
             **({"model_max_length": length} if length else {})}
+
+
+def markers(settings):
+    """Returns --marker_tokens as a list of str; [] without this flag, or if the command does not have it."""
+    value = settings.marker_tokens if "marker_tokens" in settings else None
+    return value.split(",") if value else []
 
 
 def tokenizer_directories(settings, path):

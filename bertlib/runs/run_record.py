@@ -131,8 +131,7 @@ def describe(settings, description):
                 or entry in shaping and entry.name not in AT_TOP and not entry.is_path}
     start = settings.init_checkpoint
     if tokenizer:
-        flag = "spm_model_file" if settings.spm_model_file else "vocab_file"
-        fields["vocabulary"] = output_files.hash_vocabulary(getattr(settings, flag), flag)
+        fields["vocabulary"] = fingerprints.hash_tokens(tokenizer.vocab)
     if "num_replicas" in recorded:
         group = replica_group.current()
         # The total number of replicas is recorded instead of the value of --num_replicas, because the flag

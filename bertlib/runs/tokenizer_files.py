@@ -5,7 +5,9 @@ If both tokenizer_config.json and tokenizer.json contain an option, the value in
 used. The file special_tokens_map.json contains only special tokens and no options.
 """
 
+import io
 import os
+import re
 from typing import NamedTuple
 
 from bertlib.runs.entries import Rule, Switch, whole_number
@@ -35,6 +37,8 @@ _ONLY = {
     TOKENIZER: {"normalizer.type": "BertNormalizer", "normalizer.clean_text": True,
                 "pre_tokenizer.type": "BertPreTokenizer", "model.type": "WordPiece",
                 "model.continuing_subword_prefix": tokenization.CONTINUATION, "model.unk_token": "[UNK]"}}
+# Published vocabularies contain such entries, which occur in no text and have no trained vector.
+_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 class TokenizerSettings(NamedTuple):
@@ -52,7 +56,7 @@ class TokenizerSettings(NamedTuple):
     problems: list
 
 
-def create_tokenizer(settings, path, pieces, lower, is_protected, vocab_size):
+def create_tokenizer(settings, path, pieces, lower, is_protected, config, markers=()):
     """Returns a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
 
     Args:
@@ -61,23 +65,70 @@ def create_tokenizer(settings, path, pieces, lower, is_protected, vocab_size):
       pieces: whether the vocabulary is a SentencePiece model.
       lower: whether texts are lower-cased.
       is_protected: the value of --protect_special_tokens.
-      vocab_size: number of entries of the model's vocabulary; None if it may have any size.
+      config: the `BertConfig`, see `load_vocabulary`; None if the vocabulary may have any size.
+      markers: list of str, the value of --marker_tokens. A SentencePiece model has no markers.
 
     Raises:
       ValueError: the vocabulary does not fit the model, or lacks a token that the files of the tokenizer add.
     """
     never_split = tokenization.SPECIAL_TOKENS if is_protected else ()
     if pieces:
-        return tokenization.SentencePieceTokenizer(path, lower, never_split, vocab_size)
-    tokenization.check_vocab(path, vocab_size)
-    known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
+        return tokenization.SentencePieceTokenizer(path, lower, never_split, config and config.vocab_size)
+    vocab = load_vocabulary(path, markers, config)
+    known = {*tokenization.SPECIAL_TOKENS, *vocab}
     for token, file in settings.added:
         if token not in known:
             raise ValueError(f"{file} adds the token {token!r}, but {path} does not contain this token, so "
                              "texts with this token would be tokenized differently. Add the token to "
                              f"{path} (in line N + 1 if its id is N), or remove it from {file}.")
     options = {name: value for name, (value, _) in settings.options.items() if name != "do_lower_case"}
-    return tokenization.FullTokenizer(path, lower, (*never_split, *added_tokens(settings)), **options)
+    return tokenization.FullTokenizer(vocab, lower, (*never_split, *added_tokens(settings), *markers),
+                                      **options)
+
+
+def vocabulary_content(path, markers):
+    """Returns the content of a vocab.txt with markers, as bytes.
+
+    A marker that the vocabulary contains keeps its line. The other markers replace the entries "[unused0]",
+    "[unused1]" and so on, in the order of the file, so that no other token gets a new id. If no such entry is
+    left, markers are appended.
+
+    Args:
+      path: the vocabulary's file.
+      markers: list of str, the value of --marker_tokens.
+    """
+    if not markers:
+        return files.read_bytes(path)
+    lines = tokenization.read_lines(path)
+    tokens = [line.strip() for line in lines]
+    new = [marker for marker in markers if marker not in tokens]
+    free = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token) and token not in markers]
+    for index, marker in zip(free, new):
+        lines[index] = marker
+    return "".join(f"{line}\n" for line in lines + new[len(free):]).encode()
+
+
+def load_vocabulary(path, markers, config=None):
+    """Returns the vocabulary of `vocabulary_content` as an OrderedDict from token to id, after checking the
+    file.
+
+    If markers were appended, `config.vocab_size` grows to the new number of entries. A model that has already
+    rows for these entries is accepted, too.
+
+    Args:
+      path, markers: see `vocabulary_content`.
+      config: the `BertConfig` of the model; None if the vocabulary may have any size.
+
+    Raises:
+      ValueError, FileNotFoundError: see `tokenization.check_vocab`.
+    """
+    tokenization.check_vocab(path)
+    vocab = tokenization.load_vocab(io.BytesIO(vocabulary_content(path, markers)))
+    entries = max(vocab.values()) + 1
+    if config and entries != config.vocab_size:
+        tokenization.check_vocab(path, config.vocab_size)
+        config.vocab_size = max(config.vocab_size, entries)
+    return vocab
 
 
 def read(directories):

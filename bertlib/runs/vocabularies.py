@@ -30,7 +30,10 @@ def check_against_start(settings, path, flag):
     """
     start = None if settings.directory.newest else settings.start
     recorded = start.record["vocabulary"] if start and start.record else None
-    if recorded not in (None, output_files.hash_vocabulary(path, flag)):
+    # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
+    accepted = [output_files.hash_vocabulary(path, flag, markers)
+                for markers in ((), output_files.markers(settings))]
+    if recorded not in (None, *accepted):
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: "
             f"other entries, or another order. {start.record_path} records the vocabulary of the "
@@ -47,7 +50,7 @@ def check_vocabulary(settings, config):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`.
+      config: the `BertConfig`; see `tokenizer_files.load_vocabulary`.
 
     Raises:
       ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
@@ -57,7 +60,7 @@ def check_vocabulary(settings, config):
     if flag:
         path = require_file(settings, flag)
         if flag == "vocab_file":
-            tokenization.check_vocab(path, config.vocab_size)
+            tokenizer_files.load_vocabulary(path, output_files.markers(settings), config)
         else:
             tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
         check_against_start(settings, path, flag)
@@ -67,12 +70,17 @@ def given_flag(settings, flags=_FLAGS):
     """Returns the name of the flag that names the vocabulary; None if no flag does.
 
     Raises:
-      ValueError: two flags name a vocabulary.
+      ValueError: two flags name a vocabulary, or a SentencePiece model would need markers.
     """
     given = [name for name in flags if getattr(settings, name) is not None]
     if len(given) > 1:
         raise ValueError("--vocab_file and --spm_model_file exclude each other: pass only the flag for the "
                          "vocabulary of the model.")
+    if given == ["spm_model_file"] and output_files.markers(settings):
+        raise ValueError(f"--marker_tokens={settings.marker_tokens} needs --vocab_file: the pieces of a "
+                         "SentencePiece model cannot be changed. Train the SentencePiece model with "
+                         f"--user_defined_symbols={settings.marker_tokens} (in lower case for an uncased "
+                         "model), and leave --marker_tokens out.")
     return given[0] if given else None
 
 
@@ -82,7 +90,8 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`; None if the vocabulary may have any size.
+      config: the `BertConfig`, see `tokenizer_files.load_vocabulary`; None if the vocabulary may have any
+        size.
       flags: names of the flags that may name the vocabulary.
 
     Returns:
@@ -96,43 +105,46 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
     if flag is None:
         raise ValueError("--vocab_file or --spm_model_file is required.")
     path = require_file(settings, flag)
-    pieces, vocab_size = flag == "spm_model_file", None if config is None else config.vocab_size
+    pieces = flag == "spm_model_file"
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
     if init_checkpoint:
         check_against_start(settings, path, flag)
     tokenizer_settings = tokenizer_files.read(output_files.tokenizer_directories(settings, path))
     lower, source = tokenizer_settings.options.get("do_lower_case", (None, None))
-    resolve_lower_case(settings, lower, source)
+    resolve_flag(settings, "do_lower_case", lower, source)
     if init_checkpoint:
         tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
     if not pieces:
         _check_supported(settings, tokenizer_settings)
     tokenizer = tokenizer_files.create_tokenizer(
         tokenizer_settings, path, pieces, settings.do_lower_case,
-        "protect_special_tokens" in settings and settings.protect_special_tokens, vocab_size)
+        "protect_special_tokens" in settings and settings.protect_special_tokens, config,
+        output_files.markers(settings))
     if not (pieces or source) and settings.do_lower_case and not settings.is_given("do_lower_case"):
         _check_reachable(path, tokenizer)
     return tokenizer
 
 
-def resolve_lower_case(settings, lower, source):
-    """If --do_lower_case was not given, sets it to the value in a file of the model or of the records.
+def resolve_flag(settings, name, value, source):
+    """If a flag was not given, sets it to the value in a file of the model or of the records.
 
     Args:
       settings: a `Settings`.
-      lower: the value in the file; None if the file has no such value.
+      name: the flag.
+      value: the value in the file; None if the file has no such value.
       source: name of the file, for messages.
 
     Raises:
-      ValueError: the flag was given, and its value differs from `lower`.
+      ValueError: the flag was given, and its value differs from `value`.
     """
-    if lower is None or lower == settings.do_lower_case:
+    now = getattr(settings, name)
+    if value is None or value == now:
         return
-    if settings.is_given("do_lower_case"):
-        value = str(lower).lower()
-        raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {source} says "
-                         f"do_lower_case={value}. Pass --do_lower_case={value}, or leave the flag out.")
-    settings.set_default("do_lower_case", lower, f"the value in {source}")
+    if settings.is_given(name):
+        now, value = (str(one).lower() if isinstance(one, bool) else one for one in (now, value))
+        raise ValueError(f"--{name}={now}, but {source} says {name}={value}. Pass --{name}={value}, or leave "
+                         "the flag out.")
+    settings.set_default(name, value, f"the value in {source}")
 
 
 def _check_supported(settings, tokenizer_settings):

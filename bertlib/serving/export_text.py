@@ -61,11 +61,7 @@ def import_tensorflow_text():
 
 
 class GraphTokenizer:
-    """Tokenizes like a `tokenization.FullTokenizer`, but with ops in the current graph.
-
-    One difference: if a text contains a special token, such as [MASK], this class splits the token at its
-    brackets. `tokenization.FullTokenizer` does not split the token.
-    """
+    """Tokenizes like a `tokenization.FullTokenizer`, but with ops in the current graph."""
 
     def __init__(self, tokenizer):
         """Builds the lookup table of the vocabulary.
@@ -81,6 +77,7 @@ class GraphTokenizer:
             raise ValueError("An export with --text needs a vocab.txt, but this model has a SentencePiece "
                              "vocabulary. Export the model without --text.")
         self._text, self._basic = import_tensorflow_text(), tokenizer.basic_tokenizer
+        self._protected = tokenizer.protected
         wordpiece = tokenizer.wordpiece_tokenizer
         self._unknown, self._longest = wordpiece.unk_token, wordpiece.max_input_chars_per_word
         table = tf.lookup.StaticHashTable(
@@ -91,11 +88,21 @@ class GraphTokenizer:
 
     def __call__(self, texts):
         """Returns the token ids of texts, ragged int32 [N, (tokens)]. `texts` is a string tensor [N]."""
-        words = tf.strings.split(self._spaced(texts), result_type="RaggedTensor")
+        words = self._words(texts)
         too_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > self._longest
         known = tf.where_v2(too_long, self._unknown, words.flat_values)
         ids = self._wordpiece.tokenize(words.with_flat_values(known)).merge_dims(1, 2)
         return tf.cast(ids, tf.int32)
+
+    def _words(self, texts):
+        """Returns the words of texts, ragged string [N, (words)]. A protected token is a word."""
+        if not self._protected:
+            return tf.strings.split(self._spaced(texts), result_type="RaggedTensor")
+        pattern = self._protected.pattern
+        parts = self._text.regex_split(texts, pattern, pattern)
+        texts = parts.flat_values
+        texts = tf.where_v2(tf.strings.regex_full_match(texts, pattern), texts, self._spaced(texts))
+        return parts.with_flat_values(tf.strings.split(texts, result_type="RaggedTensor")).merge_dims(1, 2)
 
     def _spaced(self, texts):
         """Normalizes a string tensor [N] of texts. If the tokenizer lower-cases texts or removes accents, the

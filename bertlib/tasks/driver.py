@@ -105,6 +105,7 @@ def _find_starting_weights(task):
     # does not matter.
     if start and not settings.directory.newest:
         start = head_labels.starting_checkpoint(settings, task.describe_head())
+    start = model_config.with_marker_rows(settings, task.config, start)
     model_checks.check_starting_weights(settings, task.config, shapes, start)
     if settings.do_train and settings.reinit_layers:
         start = model_config.without_reinitialized(settings, task.config, start)

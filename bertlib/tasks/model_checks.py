@@ -138,8 +138,14 @@ def check_output_checkpoint(settings, model):
       model: {name: shape} of all variables of the model.
 
     Raises:
-      ValueError: the checkpoint does not fit or is damaged.
+      ValueError: the checkpoint does not fit or is damaged, or was trained with other markers.
     """
+    record, now = settings.directory.record, settings.marker_tokens
+    before = record["settings"].get("marker_tokens") if record else now
+    if before != now:
+        raise ValueError(f"--marker_tokens={now or 'nothing'}, but the training in --output_dir="
+                         f"{settings.output_dir} has --marker_tokens={before or 'nothing'}. Pass the value "
+                         "of the training, or pass another --output_dir.")
     checkpoint = checkpoint_formats.open_checkpoint(settings.directory.newest)
     checkpoint_formats.check_types(checkpoint, model)
     state = {"global_step": ()}

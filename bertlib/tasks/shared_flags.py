@@ -118,6 +118,21 @@ GPUS = section("GPUs", SPEED, [
            "second process can use this GPU.", advanced="GPUs"),
 ])
 
+
+def _is_marker_list(text):
+    """Returns whether a text is a list of different tokens, none of them empty or with white space."""
+    markers = text.split(",")
+    return len(set(markers)) == len(markers) and all(marker.split() == [marker] for marker in markers)
+
+
+MARKER_TOKENS = Text("marker_tokens", None,
+    "Tokens of the texts that stay whole, with commas between them, such as [E1],[/E1]. They are "
+    "matched as written, before lower-casing. Markers that the vocabulary lacks take its [unused…] "
+    "entries; if there are too few, the vocabulary and the embeddings grow. The vocabulary with the "
+    "markers is written to --output_dir. By default, markers are split at the brackets.",
+    _is_marker_list, "different tokens without blanks, with commas between them, such as [E1],[/E1]",
+    advanced="text")
+
 TOKENIZER = section("Model", WEIGHTS, [
     Path("vocab_file", None, "The model's vocabulary, one WordPiece per line."),
     Path("spm_model_file", None,
@@ -125,6 +140,7 @@ TOKENIZER = section("Model", WEIGHTS, [
     Switch("do_lower_case", True,
            "Convert the text to lower case and strip accents: true for uncased models, false for cased ones.",
            ),
+    MARKER_TOKENS,
     INPUT,
     Switch("protect_special_tokens", False,
            f"Keep each special token that occurs in the text, such as {tokenization.SPECIAL_TOKENS[-1]}, as "

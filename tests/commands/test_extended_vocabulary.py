@@ -20,7 +20,7 @@ TEXT = "The unsees cat sees dogs, dogs and dogs. A ZEBRA eats paper; the zebra e
 PIECES = {"unsees": ["un", "##s", "##ee", "##s"], "dogs": ["dog", "##s"], "zebra": ["[UNK]"]}
 VOCABULARY = [*tiny.VOCABULARY, "##ee"]
 CONFIG = {**tiny.CONFIG, "vocab_size": len(VOCABULARY)}
-WORD_EMBEDDINGS, OUTPUT_BIAS = build_vocab.TABLES
+WORD_EMBEDDINGS, OUTPUT_BIAS = checkpoint_formats.WORD_TABLES
 WIDTH = CONFIG["hidden_size"]
 
 
@@ -70,11 +70,11 @@ def test_words_that_save_most_tokens_come_first(limits, expected):
 
 def test_rows_behind_the_old_tokens_are_padding_and_are_replaced():
     table = np.arange(12, dtype=np.float32).reshape(6, 2)
-    checkpoint = checkpoint_formats.Checkpoint("", {"table": (6, 2), "other": (1,)}, {
-        "table": table, "other": np.ones(1)}.get)
-    extended = checkpoint_formats.append_mean_rows(checkpoint, ["table"], 4, [[0, 1], [3]])
-    assert extended.shapes == {"table": (6, 2), "other": (1,)}
-    assert extended.read("table").tolist() == [*table[:4].tolist(), [1, 2], [6, 7]]
+    checkpoint = checkpoint_formats.Checkpoint("", {WORD_EMBEDDINGS: (6, 2), "other": (1,)}, {
+        WORD_EMBEDDINGS: table, "other": np.ones(1)}.get)
+    extended = checkpoint_formats.append_mean_rows(checkpoint, 4, [[0, 1], [3]])
+    assert extended.shapes == {WORD_EMBEDDINGS: (6, 2), "other": (1,)}
+    assert extended.read(WORD_EMBEDDINGS).tolist() == [*table[:4].tolist(), [1, 2], [6, 7]]
     assert extended.read("other").tolist() == [1]
 
 

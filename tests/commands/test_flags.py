@@ -18,7 +18,8 @@ ADVANCED = {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu
             "iterations_per_loop", "recompute_segment", "compile_kernels", "gradient_dtype", "num_workers",
             "features_cache", "tokens_per_micro_batch", "adam_bias_correction", "replica_timeout",
             "max_restarts",
-            "protect_special_tokens", "xnli_language", "label_separator", "profile_steps", "log_steps",
+            "protect_special_tokens", "marker_tokens", "xnli_language", "label_separator", "profile_steps",
+            "log_steps",
             "tf32", "deterministic", "gpu_allow_growth", "weight_decay", "clip_norm", "keep_checkpoint_max",
             "layer_decay", "reinit_layers", "freeze_embeddings"}
 # {command: its flags whose value is a path}.

@@ -33,7 +33,8 @@ def reordered(model, path):
 
 def resolve(*paths, vocab_file=None):
     """Returns (hash of the vocabulary of some records, the settings of the run)."""
-    settings = Settings({"vocab_file": vocab_file, "spm_model_file": None, "do_lower_case": None}, set())
+    settings = Settings({"vocab_file": vocab_file, "spm_model_file": None, "do_lower_case": None,
+                         "marker_tokens": None}, set())
     return pretraining_records.resolve_vocabulary(settings, list(map(str, paths))), settings
 
 

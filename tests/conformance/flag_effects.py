@@ -139,6 +139,7 @@ ELSEWHERE = {
     "csv_safe": "reports/test_prediction_files.py", "skip_bad_lines": "commands/test_skip_bad_lines.py",
     "xnli_language": "commands/test_task_module.py", "num_workers": "tasks/test_featurization.py",
     "protect_special_tokens": "commands/test_tokenizer_files.py",
+    "marker_tokens": "commands/test_marker_tokens.py",
     "label_separator": "commands/test_task_module.py", "spm_model_file": "test_sentencepiece.py",
     "find_null_threshold": "commands/test_run_squad.py",
     "verbose_logging": "tasks/test_squad_predictions.py"}

@@ -45,6 +45,7 @@ _FINE_TUNING = {
     **flag("output_delimiter", "tab"),
     **flag("num_workers", 2), **flag("max_train_examples", 9), **flag("max_eval_examples", 3),
     **flag("do_lower_case", False), **flag("protect_special_tokens", True), **flag("predict_batch_size", 3),
+    **flag("marker_tokens", "[E1],[/E1]"),
     "phases": [{}, {"do_predict": True}, {"do_eval": False},
                {"do_train": None, "do_eval": None, "do_predict": None}]}
 _OWN_DATA = {**flag("skip_bad_lines", True), **flag("encoding", "latin-1"), **flag("header", "true"),
@@ -67,7 +68,7 @@ TRAINING_COMMANDS = {
         # The other parameters are properties of the module.
         **{name: values for name, values in _FINE_TUNING.items() if name not in (
             "start", "precision", "recompute", "compile_kernels", "layer_decay", "reinit_layers",
-            "freeze_layers", "freeze_embeddings", "do_export", "do_lower_case")},
+            "freeze_layers", "freeze_embeddings", "do_export", "do_lower_case", "marker_tokens")},
         **flag("eval_batch_size", 3), **flag("class_weights", "1,3"), **flag("label_smoothing", 0.1),
         **flag("baseline", "true", "false"),
         "windows": [{}, {"max_seq_length": 12, "doc_stride": 4}]},

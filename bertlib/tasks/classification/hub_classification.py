@@ -12,6 +12,7 @@ from bertlib.tasks.classification.classification_task import Classification
 # not contradict the module.
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
+    "marker_tokens": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
     "compile_kernels": (None, False), "use_xla": (False,), "layer_decay": (1.0,), "freeze_layers": (0,),
     "freeze_embeddings": (False,), "reinit_layers": (0,)}
@@ -95,7 +96,7 @@ def settle_tokenizer(settings, module):
         raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module has its own vocabulary, "
                          f"{module.vocab_file}. Leave the flag out.")
     settings.vocab_file = module.vocab_file
-    vocabularies.resolve_lower_case(settings, module.do_lower_case, "the hub module")
+    vocabularies.resolve_flag(settings, "do_lower_case", module.do_lower_case, "the hub module")
     return vocabularies.load_tokenizer(settings)
 
 

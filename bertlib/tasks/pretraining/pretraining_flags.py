@@ -28,6 +28,7 @@ RUN_PRETRAINING = section("Task", INPUT, [
            "Whether the text of the records was converted to lower case. The value is recorded in "
            "--output_dir with the vocabulary. Without this flag, the command takes the value from the "
            "manifest of the records, or from tokenizer_config.json in the directory of the vocabulary."),
+    shared_flags.MARKER_TOKENS,
 ]) + section("Training", WEIGHTS, [
     Integer("num_train_steps", 100000, "Number of training steps.", least=1),
     Integer("num_warmup_steps", 10000, "Number of training steps used for learning rate warm-up.", least=0),

@@ -138,9 +138,9 @@ def count_evaluated(settings, paths):
 def resolve_vocabulary(settings, paths):
     """Checks that the flags and the manifest of the records name the same vocabulary.
 
-    Sets flags that were not given: --do_lower_case gets the value in the manifest. If the flags name no
-    vocabulary, --vocab_file or --spm_model_file gets the path in the manifest, unless this file is missing or
-    was changed after the records were made.
+    Sets flags that were not given: --do_lower_case and --marker_tokens get the values in the manifest. If the
+    flags name no vocabulary, --vocab_file or --spm_model_file gets the path in the manifest, unless this file
+    is missing or was changed after the records were made.
 
     Args:
       settings: the `Settings` of a pre-training.
@@ -158,18 +158,21 @@ def resolve_vocabulary(settings, paths):
     flag = vocabularies.given_flag(settings)
     path = flag and getattr(settings, flag)
     if not manifests:
-        return output_files.hash_vocabulary(path, flag) if path else None
+        return output_files.hash_vocabulary(path, flag, output_files.markers(settings)) if path else None
     where, manifest = manifests[0]
+    source = f"the records' manifest {where}"
+    vocabularies.resolve_flag(settings, "marker_tokens", manifest["settings"].get("marker_tokens"), source)
+    markers = output_files.markers(settings)
     token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and output_files.hash_vocabulary(path, flag) != token_hash:
+    if path and output_files.hash_vocabulary(path, flag, markers) != token_hash:
         known = f" ({entry['path']})" if entry else ""
+        given = f"--{flag}={path}" + (f" with --marker_tokens={settings.marker_tokens}" if markers else "")
         raise ValueError(
-            f"--{flag}={path} differs from the vocabulary of the records{known}: other entries, or another "
+            f"{given} differs from the vocabulary of the records{known}: other entries, or another "
             f"order. The manifest {where} describes the vocabulary of the records. Pass that vocabulary, or "
             f"write the records again with {path}.")
-    vocabularies.resolve_lower_case(settings, manifest["settings"].get("do_lower_case"),
-                                    f"the records' manifest {where}")
-    if path is None and entry and _is_vocabulary(entry["path"], entry["flag"], token_hash):
+    vocabularies.resolve_flag(settings, "do_lower_case", manifest["settings"].get("do_lower_case"), source)
+    if path is None and entry and _is_vocabulary(entry["path"], entry["flag"], markers, token_hash):
         settings.set_default(entry["flag"], entry["path"], f"the vocabulary of the records, see {where}")
         path, flag = entry["path"], entry["flag"]
     if flag == "vocab_file":
@@ -223,10 +226,10 @@ def _check_one(manifests):
                                  f"{name}, or write some of the records again.")
 
 
-def _is_vocabulary(path, flag, expected):
-    """Returns whether a file is the vocabulary with the fingerprint `expected`. False if it is missing, or is
-    no vocabulary."""
+def _is_vocabulary(path, flag, markers, expected):
+    """Returns whether a file, with markers, is the vocabulary with the fingerprint `expected`. False if it is
+    missing, or is no vocabulary."""
     try:
-        return files.exists(path) and output_files.hash_vocabulary(path, flag) == expected
+        return files.exists(path) and output_files.hash_vocabulary(path, flag, markers) == expected
     except ValueError:
         return False

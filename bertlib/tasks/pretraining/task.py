@@ -100,10 +100,12 @@ class Pretraining(task.TaskWithResults):
     def _check_records(self):
         """Checks the records, and finds their vocabulary."""
         settings = self.settings
-        for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
-            pretraining_records.check_records(settings, flag, self.paths[split], self.config)
         self._vocabulary = pretraining_records.resolve_vocabulary(
             settings, list(dict.fromkeys(itertools.chain(*self.paths.values()))))
+        if settings.marker_tokens:  # the number of entries may grow
+            vocabularies.check_vocabulary(settings, self.config)
+        for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
+            pretraining_records.check_records(settings, flag, self.paths[split], self.config)
         vocabularies.check_vocabulary(settings, self.config)
 
     def splits(self):
