@@ -7,6 +7,7 @@ _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
 # Positions of the four edges of the plot area in the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
 _LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels
+_MAX_LABEL = 44  # largest number of characters in the label of a group of numbers
 _MAX_POINTS = 2000  # largest number of points that a chart draws
 
 
@@ -119,6 +120,37 @@ def curve_chart(title, points, x_label, *shown):
     y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
     return _svg(660, 380, [*_axes(title, x_label, x_ticks, y_ticks),
                            _polyline(points, x_ticks, y_ticks, _COLORS[0])])
+
+
+def strip_chart(title, rows, x_label):
+    """Returns an SVG chart with one horizontal row of points for each group of numbers. A short vertical line
+    in each row shows the mean of the group.
+
+    Args:
+      title: str.
+      rows: list of (label, list of finite numbers), one for each group. No list is empty. The end of a long
+        label is left out.
+      x_label: str, the description of the x axis.
+    """
+    ticks = _round_numbers(*_bounds([value for _, values in rows for value in values]))
+    left, right, bottom = 300, 860, 50 + 24 * len(rows)
+
+    def place(value):
+        return round(left + (right - left) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
+
+    parts = [_text(10, 24, title), _text((left + right) // 2, bottom + 42, x_label, "middle")]
+    for tick in ticks:
+        parts += [f'<path d="M{place(tick)},40V{bottom}" stroke="#ddd"/>',
+                  _text(place(tick), bottom + 20, f"{tick:.6g}", "middle")]
+    for index, (label, values) in enumerate(rows):
+        y = 54 + 24 * index
+        mean = place(sum(values) / len(values))
+        shown = label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL - 1]}…"
+        parts += [_text(left - 12, y + 5, shown, "end"),
+                  f'<path d="M{mean},{y - 9}V{y + 9}" stroke="{_COLORS[1]}" stroke-width="3"/>',
+                  f'<g fill="{_COLORS[0]}" fill-opacity="0.6">',
+                  *(f'<circle cx="{place(value)}" cy="{y}" r="4.5"/>' for value in values), "</g>"]
+    return _svg(920, bottom + 54, parts)
 
 
 def scatter_chart(title, points, x_label):
