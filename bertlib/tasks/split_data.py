@@ -12,8 +12,9 @@ from bertlib.runs import inheritance, run_record
 from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files, fingerprints
 
-# {split: the phase that needs its file}.
+# {split: the phase that needs its file}, and the flags of these files.
 PHASES = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+FILES = ("train_file", "dev_file", "test_file")
 # Maps the first word of a set's name to (flag, name of the examples in the log). For example, the first word
 # of "dev_mismatched" is "dev". Test sets have no limit.
 _LIMITS = {"train": ("max_train_examples", "training examples"),
@@ -25,7 +26,7 @@ def needed(settings):
     return [split for split, phase in PHASES.items() if getattr(settings, phase)]
 
 
-def list_files(settings, flags=("train_file", "dev_file", "test_file")):
+def list_files(settings, flags=FILES):
     """Returns the files that some flags name, as {flag: list of paths}."""
     return {flag: [path] for flag in flags if (path := getattr(settings, flag))}
 

@@ -74,6 +74,4 @@ class ChosenEnding(answers.Answers):
     def columns_of_answers(self):
         return choice_data.labels_of_columns(self.fields)
 
-    @staticmethod
-    def find_unread(names, found):
-        return choice_data.unread_ending(names, found)
+    find_unread = staticmethod(choice_data.unread_ending)

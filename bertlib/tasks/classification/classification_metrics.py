@@ -38,7 +38,7 @@ def label_scores(labels, hits, actual, predicted):
             for label, *row in zip(labels, *(column.tolist() for column in columns))}
 
 
-def _log_losses(probabilities):
+def log_losses(probabilities):
     """Returns -log(p) of float32 probabilities as float64. A probability of 0 has a finite loss."""
     return -np.log(np.maximum(probabilities, np.finfo(np.float32).tiny, dtype=np.float64))
 
@@ -46,21 +46,15 @@ def _log_losses(probabilities):
 # --- One class for each text -----------------------------------------------------------------------------
 
 
-def class_losses(labels, probabilities):
-    """Returns the cross-entropy of each example, float32 [N].
-
-    Args:
-      labels: int [N].
-      probabilities: float32 [N, C].
-    """
-    return _log_losses(probabilities[np.arange(len(labels)), labels]).astype(np.float32)
-
-
 def class_matrix(labels, probabilities):
     """Returns the confusion matrix of the most probable classes; see `confusion_matrix`.
 
     If two logits differ very little, their probabilities may be rounded to the same number. In this case, the
     predicted class may differ from the class with the highest logit.
+
+    Args:
+      labels: int [N].
+      probabilities: float32 [N, C].
     """
     return confusion_matrix(labels, probabilities.argmax(axis=1), probabilities.shape[1])
 
@@ -136,13 +130,6 @@ def roc_areas(labels, probabilities, names):
             **{f"eval_auc_{name}": area for name, area in zip(names, areas)}}
 
 
-def set_losses(labels, probabilities):
-    """Returns the loss of each example, float32 [N], the mean of the binary cross-entropies of the labels.
-    For the arguments, see `roc_areas`."""
-    right = np.where(labels > 0, probabilities, 1 - probabilities.astype(np.float64))
-    return _log_losses(right).mean(axis=-1).astype(np.float32)
-
-
 def count_sets(labels, predicted):
     """Counts examples for each label. Returns (hits, actual, predicted), the arguments of `label_scores`.
 
@@ -188,19 +175,13 @@ def roc_auc(labels, scores):
 # --- A score for each text -------------------------------------------------------------------------------
 
 
-def score_losses(labels, scores):
-    """Returns the squared error of each example, float32 [N].
+def errors(labels, scores):
+    """Returns {"eval_mae": mean absolute error, "eval_rmse": root of the mean squared error}.
 
     Args:
       labels: float64 [N].
       scores: float32 [N].
     """
-    return np.square(scores - labels.astype(np.float32))
-
-
-def errors(labels, scores):
-    """Returns {"eval_mae": mean absolute error, "eval_rmse": root of the mean squared error}. For the
-    arguments, see `score_losses`."""
     difference = labels - written(scores)
     return {"eval_mae": float(np.abs(difference).mean()),
             "eval_rmse": float(np.sqrt(np.square(difference).mean()))}

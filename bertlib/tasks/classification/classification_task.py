@@ -16,7 +16,6 @@ from bertlib.tasks.classification import (
     class_weights,
     classification_run,
     classifier_features,
-    sources,
 )
 
 # Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
@@ -71,7 +70,7 @@ class Classification(task.TaskWithResults):
     def input_files(self):
         settings = self.settings
         if settings.data_dir is None:
-            return split_data.list_files(settings, (*sources.FILES.values(), "label_file", "label_map"))
+            return split_data.list_files(settings, (*split_data.FILES, "label_file", "label_map"))
         names = itertools.chain.from_iterable(self.declared.file_names().values())
         return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 

@@ -33,13 +33,13 @@ def read(settings, suffix=""):
     settings.task_name = sources.OWN_DATA
     is_default = settings.output_dir is None
     if is_default:
-        first = next(getattr(settings, name) for name in sources.FILES.values() if getattr(settings, name))
+        (first,), *_ = split_data.list_files(settings).values()
         settings.set_default("output_dir", sources.default_directory(first, suffix))
     sources.choose_phases(settings, lambda split: _has_file(settings, split))
     for split, phase in split_data.PHASES.items():
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""
-            raise ValueError(f"--{sources.FILES[split]}{other} is required with --{phase}=true.")
+            raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
     record = settings.trained and settings.trained.record
     inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
     kind = targets.find(settings.task_type)
@@ -85,7 +85,7 @@ def _check_files(settings):
                          "two flags out.")
     if settings.dev_fraction is not None and not settings.train_file:
         raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
-    if not any(getattr(settings, name) for name in sources.FILES.values()):
+    if not split_data.list_files(settings):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
 
@@ -97,7 +97,7 @@ def _has_file(settings, split):
         dev_split.take_fraction(settings)
         if settings.dev_fraction is not None:
             return True
-    return bool(getattr(settings, sources.FILES[split]))
+    return bool(getattr(settings, f"{split}_file"))
 
 
 def _check_flags(settings, kind, reader):
@@ -121,7 +121,7 @@ def _check_flags(settings, kind, reader):
     if len(reader.label or ()) > 1 and not kind.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
                          f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
-    named = [getattr(settings, name) for name in sources.FILES.values() if getattr(settings, name)]
+    named = [path for path, in split_data.list_files(settings).values()]
     if (settings.is_given("delimiter") and reader.delimiter not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
         raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "

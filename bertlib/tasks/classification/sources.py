@@ -14,9 +14,8 @@ from bertlib.tasks.classification import text_targets
 OWN_DATA = "own data"  # name of the task in run.json
 # The types of tasks.
 TASK_TYPES = ("classification", "regression", "multilabel")
-# {split: the flag with its file}.
-FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
-_FLAGS = (*FILES.values(), "text_column", "label_column", "label_file", "label_map", "task_type",
+# The flags for the user's own data.
+_FLAGS = (*split_data.FILES, "text_column", "label_column", "label_file", "label_map", "task_type",
           "label_separator", "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 
 

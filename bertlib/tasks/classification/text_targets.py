@@ -17,7 +17,8 @@ These targets are objects with these attributes and methods:
                          returns (answer, {label: probability} or None) in this form
     describe(prediction) returns the answer and its probability as a text for the log
     losses(labels, outputs)
-                         returns the loss of each example, computed from the outputs of the head
+                         returns the loss of each example, float32, computed from the outputs of the head: the
+                         cross-entropy, the mean of the binary cross-entropies, or the squared error
     metrics(labels, outputs, losses)
                          returns the metrics of an evaluation, {name: number or array}: the mean loss, the
                          values of `functions` for all examples, and others
@@ -163,7 +164,7 @@ class SingleLabel(_TextTarget):
         return self.labels[prediction.argmax()]
 
     def losses(self, labels, outputs):
-        return _metrics().class_losses(labels, outputs)
+        return _metrics().log_losses(outputs[np.arange(len(labels)), labels]).astype(np.float32)
 
     def metrics(self, labels, outputs, losses):
         return {**super().metrics(labels, outputs, losses),
@@ -231,7 +232,7 @@ class Score(_TextTarget):
         return float(prediction)
 
     def losses(self, labels, outputs):
-        return _metrics().score_losses(labels, outputs)
+        return np.square(outputs - labels.astype(np.float32))
 
     def details(self, labels, outputs):
         return _metrics().errors(labels, outputs)
@@ -317,7 +318,8 @@ class MultiLabel(_TextTarget):
         return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
     def losses(self, labels, outputs):
-        return _metrics().set_losses(labels, outputs)
+        right = np.where(labels > 0, outputs, 1 - outputs.astype(np.float64))
+        return _metrics().log_losses(right).mean(axis=-1).astype(np.float32)
 
     def metrics(self, labels, outputs, losses):
         return {**super().metrics(labels, outputs, losses),
