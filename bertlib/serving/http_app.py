@@ -18,7 +18,7 @@ import urllib.parse
 
 from absl import logging
 import fastapi
-from fastapi import responses, security
+from fastapi import HTTPException, responses, security
 import starlette.requests
 
 from bertlib.data import columns, tables
@@ -182,16 +182,16 @@ async def _read_body(request, limits):
     """Returns the body of a request as a text.
 
     Raises:
-      fastapi.HTTPException: the type, size or encoding of the body is wrong, or the body is not complete.
+      HTTPException: the type, size or encoding of the body is wrong, or the body is not complete.
     """
     kind, _, parameters = request.headers.get("content-type", "").lower().partition(";")
     charset = parameters.replace(" ", "").replace('"', "")
     if kind.strip() != "application/json" or charset not in ("", "charset=utf-8", "charset=utf8"):
-        raise fastapi.HTTPException(415, "Send JSON in UTF-8 with the header Content-Type: application/json.")
+        raise HTTPException(415, "Send JSON in UTF-8 with the header Content-Type: application/json.")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise fastapi.HTTPException(415, "Send the body without compression (no Content-Encoding).")
-    too_large = fastapi.HTTPException(413, f"The body has more than {limits.body_bytes:,} bytes. Send fewer "
-                                      "or shorter texts in a request.")
+        raise HTTPException(415, "Send the body without compression (no Content-Encoding).")
+    too_large = HTTPException(413, f"The body has more than {limits.body_bytes:,} bytes. Send fewer "
+                              "or shorter texts in a request.")
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -199,12 +199,11 @@ async def _read_body(request, limits):
             if len(body) > limits.body_bytes:
                 raise too_large
     except starlette.requests.ClientDisconnect:
-        raise fastapi.HTTPException(400, "The body is not complete.") from None
+        raise HTTPException(400, "The body is not complete.") from None
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise fastapi.HTTPException(400, f"The body is not UTF-8: wrong byte at position {error.start}."
-                                    ) from None
+        raise HTTPException(400, f"The body is not UTF-8: wrong byte at position {error.start}.") from None
 
 
 def parse_inputs(text, predictor, max_texts):
@@ -220,35 +219,35 @@ def parse_inputs(text, predictor, max_texts):
       a list.
 
     Raises:
-      fastapi.HTTPException: the body is not JSON or has too many inputs, or an input lacks a field or has an
+      HTTPException: the body is not JSON or has too many inputs, or an input lacks a field or has an
         unknown field.
     """
     try:
         value = tables.parse_json(text)
         is_broken = tables.has_half_surrogate(text, value)
     except (ValueError, RecursionError) as error:
-        raise fastapi.HTTPException(400, f"The body is not valid JSON: {error}.") from None
+        raise HTTPException(400, f"The body is not valid JSON: {error}.") from None
     if is_broken:
-        raise fastapi.HTTPException(400, "The body contains half of a surrogate pair (\\ud800 to \\udfff).")
+        raise HTTPException(400, "The body contains half of a surrogate pair (\\ud800 to \\udfff).")
     inputs = value if isinstance(value, list) else [value]
     if not inputs:
-        raise fastapi.HTTPException(422, "The list is empty. Send at least one input.")
+        raise HTTPException(422, "The list is empty. Send at least one input.")
     if len(inputs) > max_texts:
-        raise fastapi.HTTPException(413, f"The list has {len(inputs):,} inputs, but a request may have "
-                                    f"at most {max_texts:,}. Send several requests.")
+        raise HTTPException(413, f"The list has {len(inputs):,} inputs, but a request may have "
+                            f"at most {max_texts:,}. Send several requests.")
     fields = predictor.fields
     for number, item in enumerate(inputs, 1):
         which = f"input {number}: " * (len(inputs) > 1)
         if not isinstance(item, dict):
-            raise fastapi.HTTPException(422, f"{which}an input must be a JSON object with "
-                                        f"{columns.join_names(fields)}, not {json.dumps(item)[:40]}.")
+            raise HTTPException(422, f"{which}an input must be a JSON object with "
+                                f"{columns.join_names(fields)}, not {json.dumps(item)[:40]}.")
         unknown = [name for name in item if name not in fields]
         if unknown:
-            raise fastapi.HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
-                                        f"model are {columns.join_names(fields)}.")
+            raise HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
+                                f"model are {columns.join_names(fields)}.")
         missing = [name for name in fields[:predictor.required] if name not in item]
         if missing:
-            raise fastapi.HTTPException(422, f"{which}the field {missing[0]} is missing.")
+            raise HTTPException(422, f"{which}the field {missing[0]} is missing.")
     return inputs, isinstance(value, list)
 
 
@@ -256,31 +255,31 @@ async def _answer(request, batches, inputs, seconds):
     """Returns the answers to inputs.
 
     Raises:
-      fastapi.HTTPException: there is no answer, or the client has closed the connection.
+      HTTPException: there is no answer, or the client has closed the connection.
     """
     try:
         submitted = batches.submit(inputs)
     except request_batches.QueueFull:
-        raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
-                                    _RETRY) from None
+        raise HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
+                            _RETRY) from None
     future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:
         await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
-            raise fastapi.HTTPException(*(
+            raise HTTPException(*(
                 (400, "The connection is closed.") if gone.done() else
                 (504, "The answer was not ready in time. Send fewer or shorter texts, or send the request "
                  "again later.")))
         return future.result()
     except request_batches.BadInput as error:
-        raise fastapi.HTTPException(413 if error.is_too_long else 422, str(error)) from None
-    except fastapi.HTTPException:
+        raise HTTPException(413 if error.is_too_long else 422, str(error)) from None
+    except HTTPException:
         raise
     except Exception as error:  # noqa: BLE001 (`RequestBatches` has logged the error)
         is_known = isinstance(error, ValueError)
-        raise fastapi.HTTPException(500, str(error) if is_known else "The model failed. The log of the "
-                                    "server says why.") from None
+        raise HTTPException(500, str(error) if is_known else "The model failed. The log of the "
+                            "server says why.") from None
     finally:
         gone.cancel()
         # If `future` were cancelled, asyncio would cancel `submitted` only later. A batch could then still
@@ -292,13 +291,13 @@ def _to_json(value):
     """Returns a response that contains answers as JSON.
 
     Raises:
-      fastapi.HTTPException: a number is NaN or infinite.
+      HTTPException: a number is NaN or infinite.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise fastapi.HTTPException(500, "The answer has a number that is not finite: the model's weights "
-                                    "are damaged, or the training of the model diverged.") from None
+        raise HTTPException(500, "The answer has a number that is not finite: the model's weights "
+                            "are damaged, or the training of the model diverged.") from None
     return responses.Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
@@ -323,8 +322,8 @@ def create_app(predictor, batches, limits, token):
 
     async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):
         if not hmac.compare_digest((given.credentials if given else "").encode(), token.encode()):
-            raise fastapi.HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
-                                        "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
+                                "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 
     @app.post("/predict", summary="Answer one input or a list of inputs",
               dependencies=[fastapi.Depends(require_token)] if token else [],
@@ -338,7 +337,7 @@ def create_app(predictor, batches, limits, token):
         try:
             text = await asyncio.wait_for(_read_body(request, limits), limits.seconds)
         except asyncio.TimeoutError:
-            raise fastapi.HTTPException(408, "The body of the request did not arrive in time.") from None
+            raise HTTPException(408, "The body of the request did not arrive in time.") from None
         inputs, is_list = parse_inputs(text, predictor, limits.texts)
         answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
         return _to_json(answers if is_list else answers[0])
@@ -348,7 +347,7 @@ def create_app(predictor, batches, limits, token):
              responses={503: {"description": "The server does not work. Start it again."}})
     async def health():
         if not batches.is_alive:
-            raise fastapi.HTTPException(503, "The thread of the model has ended. Start the server again.")
+            raise HTTPException(503, "The thread of the model has ended. Start the server again.")
         return {"status": "ok", "checkpoint": os.path.basename(predictor.checkpoint), "task": predictor.task,
                 "fields": predictor.fields,
                 "required": predictor.required, "needs_token": token is not None}

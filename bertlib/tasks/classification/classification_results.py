@@ -101,10 +101,10 @@ class ClassificationResults(results.Results):
           split, predictions: see `predict`.
           known: names of the metrics that the head computes.
         """
-        if not hasattr(self.task.declared, "compute_metrics"):
+        if not hasattr(self.task.processor, "compute_metrics"):
             return {}
         try:
-            found = self.task.declared.compute_metrics(
+            found = self.task.processor.compute_metrics(
                 [self.target.row_label(example.label) for example in self.data[split]],
                 [self.target.row_answer(row[self.target.output])[0] for row in predictions])
             metrics = {f"eval_{name}": float(value) for name, value in found.items()}
@@ -141,7 +141,7 @@ class ClassificationResults(results.Results):
             numbers = [prediction[self.target.output] for prediction in predictions]
             answers = [self.target.predicted_label(row) for row in numbers]
             self._write_predictions(numbers, answers, suffix)
-            glue_submission_files.write_predictions(self.settings.results_dir, self.task.declared, split,
+            glue_submission_files.write_predictions(self.settings.results_dir, self.task.processor, split,
                                                     answers)
             self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator, dialect)
         self._log_samples(split, predictions)
@@ -166,7 +166,7 @@ class ClassificationResults(results.Results):
         """
         names = self.target.metric_names_of_labels()
         official = ", ".join(f"{names[metric]} {metrics[f'eval_{metric}']:.3f}"
-                             for metric in self.task.declared.metrics)
+                             for metric in self.task.processor.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         labels, outputs, _ = self._arrays(split, predictions)
         more, file_name = self.target.details(labels, outputs), f"{name}.txt"
@@ -194,7 +194,7 @@ class ClassificationResults(results.Results):
         settings = self.settings
         if settings.data_dir is None:
             return settings.dev_file or settings.train_file
-        names = self.task.declared.file_names().get(split, ())
+        names = self.task.processor.file_names().get(split, ())
         return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
 
     def _write_predictions(self, numbers, answers, suffix):

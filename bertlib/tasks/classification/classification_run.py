@@ -64,8 +64,8 @@ def _load_module(settings, suffix):
 
 def _provides(processor, split):
     """Returns whether a class has the method that returns the examples of a set, or declares its file."""
-    method = f"get_{split}_examples"
-    return getattr(type(processor), method) is not getattr(DataProcessor, method) or split in processor.files
+    return split in processor.files or classifier_data.overrides(processor, DataProcessor,
+                                                                 f"get_{split}_examples")
 
 
 def _known_task(settings, suffix):
@@ -117,14 +117,14 @@ def _create_target(settings, processor):
       ValueError: the type of the task or a metric is unknown; the processor returns no label, returns a label
         twice, or returns a label that cannot be written into files; or a flag is not for this type of task.
     """
-    declared, name = task_declaration(processor), type(processor).__name__
-    if declared.task_type not in sources.TASK_TYPES:
-        raise ValueError(f"{name}.task_type is {declared.task_type!r}. It must be one of "
+    name = type(processor).__name__
+    if processor.task_type not in sources.TASK_TYPES:
+        raise ValueError(f"{name}.task_type is {processor.task_type!r}. It must be one of "
                          f"{', '.join(sources.TASK_TYPES)}.")
-    kind = targets.find(declared.task_type)
-    if declared.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
-        declared.metrics = tuple(kind.metric_names)[:2]
-    unknown = [metric for metric in declared.metrics if metric not in kind.metric_names]
+    kind = targets.find(processor.task_type)
+    if processor.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
+        processor.metrics = tuple(kind.metric_names)[:2]
+    unknown = [metric for metric in processor.metrics if metric not in kind.metric_names]
     if unknown:
         raise ValueError(f"{name}.metrics contains {', '.join(unknown)}, but the task type {kind.name} has "
                          f"only these metrics: {', '.join(kind.metric_names)}. Declare only metrics from "
@@ -193,22 +193,15 @@ def _examples_of_sets(settings, processor, split):
     try:
         examples = {split: list(getattr(processor, f"get_{split}_examples")(settings.data_dir))}
     except NotImplementedError:
-        raise ValueError(f"{task_declaration(processor).name or settings.task_name} has no {split} examples. "
+        raise ValueError(f"{processor.name or settings.task_name} has no {split} examples. "
                          "If the task is for prediction only, pass --do_predict=true as the only phase, and "
                          "name a trained model with --init_checkpoint or --output_dir.") from None
     if not examples[split]:
         raise ValueError(f"{type(processor).__name__}.get_{split}_examples returns no examples.")
-    for name in () if split == "train" else task_declaration(processor).further_sets:
+    for name in () if split == "train" else processor.further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
         if further is None:
             logging.info("No %s examples in %s: the set is skipped.", name, settings.data_dir)
         else:
             examples[f"{split}_{name}"] = further
     return examples
-
-
-def task_declaration(processor):
-    """Returns the object that declares the properties of a task, such as its type. For a processor that is
-    derived from `DataProcessor`, this is the processor itself. For any other processor, it is an object with
-    the defaults."""
-    return processor if isinstance(processor, DataProcessor) else DataProcessor()

@@ -49,14 +49,14 @@ class Classification(task.TaskWithResults):
         self.features = {}
 
     @property
-    def declared(self):
-        """The object that declares the properties of the task, see `classification_run.task_declaration`."""
-        return classification_run.task_declaration(self.source.processor)
+    def processor(self):
+        """The `classifier_data.DataProcessor` of the task."""
+        return self.source.processor
 
     @property
     def name(self):
         """The name of the task in the log and in reports."""
-        return self.declared.name or self.settings.task_name
+        return self.processor.name or self.settings.task_name
 
     # --- Flags
 
@@ -71,13 +71,13 @@ class Classification(task.TaskWithResults):
         settings = self.settings
         if settings.data_dir is None:
             return split_data.list_files(settings, (*split_data.FILES, "label_file", "label_map"))
-        names = itertools.chain.from_iterable(self.declared.file_names().values())
+        names = itertools.chain.from_iterable(self.processor.file_names().values())
         return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
     @property
     def inferred(self):
         return [part + suffix for part in ("dev", "test")
-                for suffix in ("", *(f"_{name}" for name in self.declared.further_sets))]
+                for suffix in ("", *(f"_{name}" for name in self.processor.further_sets))]
 
     @property
     def records(self):
@@ -113,11 +113,11 @@ class Classification(task.TaskWithResults):
             other for other in self.inferred if other.startswith(f"{part}_") and other not in self.data]
         return [*(name for other in missing for name in self.result_names(other)),
                 *(name.format(suffix) for name in _RESULTS_OF[part]),
-                *(file for file, (its_split, _) in self.declared.submission.items() if its_split == split)]
+                *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]
 
     def read(self):
         settings, target = self.settings, self.target
-        self.data, self._test_has_labels = classification_run.read_examples(settings, self.source.processor,
+        self.data, self._test_has_labels = classification_run.read_examples(settings, self.processor,
                                                                             target)
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
@@ -198,7 +198,7 @@ class Classification(task.TaskWithResults):
     @property
     def shown(self):
         names = self.target.metric_names_of_labels()
-        return {f"eval_{name}": names[name] for name in self.declared.metrics}
+        return {f"eval_{name}": names[name] for name in self.processor.metrics}
 
     def write_features(self, split, path):
         settings, records = self.settings, self.features[split]

@@ -232,9 +232,7 @@ class DataProcessor:
         Raises:
           FileNotFoundError, ValueError: see `get_train_examples`.
         """
-        cls = type(self)
-        if any(getattr(cls, name) is not getattr(DataProcessor, name)
-               for name in ("get_test_examples", "create_examples", "_create_examples")):
+        if overrides(self, DataProcessor, "get_test_examples", "create_examples", "_create_examples"):
             # Here, the subclass overrides one of the methods that make the test examples. The examples of the
             # subclass may differ from the rows of the file. So the labels in the file may not belong to these
             # examples, and are not used.
@@ -407,6 +405,11 @@ class DataProcessor:
         return examples
 
 
+def overrides(processor, base, *methods):
+    """Returns whether the class of a processor overrides one of the methods of a base class."""
+    return any(getattr(type(processor), method) is not getattr(base, method) for method in methods)
+
+
 class XnliProcessor(DataProcessor):
     """XNLI in one language. A model is trained on a translation of MultiNLI, and evaluated on XNLI."""
 
@@ -459,9 +462,8 @@ class MnliProcessor(DataProcessor):
         """See `DataProcessor`. Returns None if a subclass overrides a method that makes the examples or the
         labels. In this case, the examples of the mismatched genres may not fit the examples and labels of the
         subclass."""
-        cls, ours = type(self), MnliProcessor
-        if any(getattr(cls, name) is not getattr(ours, name)
-               for name in ("get_dev_examples", "create_examples", "_create_examples", "get_labels")):
+        if overrides(self, MnliProcessor, "get_dev_examples", "create_examples", "_create_examples",
+                     "get_labels"):
             return None
         return super().get_further_examples(data_dir, split)
 
@@ -609,6 +611,5 @@ def is_compatible_task(task_name, trained):
     Raises:
       ValueError: see `get_processor`.
     """
-    processor = get_processor(task_name)
-    declared = processor.file_names() if isinstance(processor, DataProcessor) else {}
+    declared = get_processor(task_name).file_names()
     return task_name.lower() == trained or bool(declared) and "train" not in declared
