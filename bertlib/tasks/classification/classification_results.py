@@ -124,10 +124,10 @@ class ClassificationResults(results.Results):
         logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
                      len(self.data[split]))
         predictions, metrics = self.predict(split, inference)
-        has_labels, dialect = self.task.has_labels(split), self.task.source.dialects.get(split, tables.PLAIN)
+        dialect = self.task.source.dialects.get(split, tables.PLAIN)
         rows = PredictedRows(
             self.data[split], predictions, self.target, self.task.features[split].lengths,
-            self._arrays(split, predictions)[2] if has_labels else None, has_labels)
+            self._arrays(split, predictions)[2] if metrics else None)
         if part == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
             self.task.write_table(f"eval_predictions{suffix}", rows, self.target.separator, dialect)
@@ -232,7 +232,7 @@ class PredictedRows:
     """Iterable of the `PredictedRow`s of a split. It can be iterated any number of times. Each row is made
     when it is needed, so that a large split needs little memory."""
 
-    def __init__(self, examples, predictions, target, lengths, losses, has_labels):
+    def __init__(self, examples, predictions, target, lengths, losses):
         """Stores the data. The lists have one element for each example, in the same order.
 
         Args:
@@ -242,11 +242,10 @@ class PredictedRows:
             for whole texts, see `window_pooling`.
           target: see `text_targets`.
           lengths: list of int, numbers of tokens before truncation.
-          losses: list of numbers, the losses; None if they are unknown.
-          has_labels: whether the labels of the examples are real and not placeholders.
+          losses: list of numbers, the losses; None if the labels of the examples are placeholders.
         """
         self._examples, self._predictions = examples, predictions
-        self._target, self._lengths, self._has_labels = target, lengths, has_labels
+        self._target, self._lengths = target, lengths
         self._losses = [None] * len(examples) if losses is None else losses
 
     def __len__(self):
@@ -260,7 +259,7 @@ class PredictedRows:
             if source is None:
                 fields = {"guid": example.guid, "text_a": example.text_a, "text_b": example.text_b}
                 source = None, {name: str(value) for name, value in fields.items() if value is not None}
-            label = self._target.row_label(example.label) if self._has_labels else None
+            label = None if loss is None else self._target.row_label(example.label)
             prediction, probabilities = self._target.row_answer(outputs[self._target.output])
             yield PredictedRow(*source, texts, label, prediction, probabilities,
                                None if self._target.is_score or label is None else label == prediction,
