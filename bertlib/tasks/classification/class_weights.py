@@ -95,8 +95,8 @@ def normalize(parsed, counts):
 
 
 def loss_options(settings, target, counts):
-    """Returns the arguments of `classification_head.Classifier` for --class_weights and --label_smoothing.
-    The result is empty if neither flag is given, or if the run does not train.
+    """Returns the arguments of `classification_head.Classifier` for --class_weights and --label_smoothing, a
+    tuple. It is empty if neither flag is given, or if the run does not train.
 
     Args:
       settings: a `Settings`.
@@ -106,7 +106,7 @@ def loss_options(settings, target, counts):
     """
     parsed, labels = parse_weights(settings, target), target.labels
     if not settings.do_train or parsed is None and not settings.label_smoothing:
-        return {}
+        return ()
     weights = None
     if parsed is not None:
         weights = normalize(parsed, [counts.get(label, 0) for label in labels])
@@ -114,4 +114,4 @@ def loss_options(settings, target, counts):
                      "mean weight of all examples is 1): %s.",
                      ", ".join(f"{label} {weight:.4g} ({counts.get(label, 0)})"
                                for label, weight in zip(labels, weights)))
-    return {"class_weights": weights, "label_smoothing": settings.label_smoothing}
+    return weights, settings.label_smoothing

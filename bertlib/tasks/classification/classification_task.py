@@ -157,7 +157,7 @@ class Classification(task.TaskWithResults):
         windows = train and self.features["train"].windows or [1] * len(train)
         for example, number in zip(train, windows):
             counts[example.label] += number
-        return self.target.create_head(**class_weights.loss_options(self.settings, self.target, counts))
+        return self.target.create_head(*class_weights.loss_options(self.settings, self.target, counts))
 
     def fields(self, seq_length, split="train"):
         return classifier_features.feature_fields(seq_length, self.target)

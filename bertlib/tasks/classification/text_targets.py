@@ -105,8 +105,8 @@ class _TextTarget(targets.Target):
         """Returns the target of a trained model, a `model_directory.ModelDirectory`."""
         return cls(model.labels)
 
-    def create_head(self, **options):
-        return targets.load(self.head_class)(self.size, **options)
+    def create_head(self, *arguments):
+        return targets.load(self.head_class)(self.size, *arguments)
 
     def metric_names_of_labels(self):
         """Returns `metric_names`, in which the name of a metric may contain labels of this object."""
