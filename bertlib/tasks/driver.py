@@ -15,7 +15,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
 from bertlib.runs import checks, learning_curve, model_config, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, head_labels, model_checks, training_plan
+from bertlib.tasks import estimator_setup, model_checks, training_plan
 from bertlib.tasks import head as task_head
 
 
@@ -104,6 +104,8 @@ def _find_starting_weights(task):
     # If --output_dir contains a checkpoint, the run loads that checkpoint, so the head in --init_checkpoint
     # does not matter.
     if start and not settings.directory.newest:
+        # Only a run that starts from other weights compares heads.
+        from bertlib.tasks import head_labels
         start = head_labels.starting_checkpoint(settings, task.describe_head())
     start = model_config.with_marker_rows(settings, task.config, start)
     model_checks.check_starting_weights(settings, task.config, shapes, start)

@@ -13,7 +13,7 @@ from absl import logging
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
 from bertlib.runs import checks, inheritance, model_config, output_files, targets, vocabularies
 from bertlib.system import fingerprints, terminal
-from bertlib.tasks import head_labels, split_data
+from bertlib.tasks import split_data
 
 # {split: beginning of the names of the files with its scores}, and the same for its table of predictions.
 SCORES = {"dev": "eval_results", "test": "test_eval_results"}
@@ -158,6 +158,8 @@ class Task(abc.ABC):
 
     def describe_head(self):
         """Returns the `head_labels.Head` that the model needs."""
+        # Only a run that starts from other weights compares heads.
+        from bertlib.tasks import head_labels
         return head_labels.Head(self.target.name, self.target.labels, self.target.size)
 
     def create_head(self):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.data import example_encoding, record_files
 from bertlib.system import files, terminal, workers
 from bertlib.tasks.classification import text_targets
 import tokenization
@@ -364,6 +364,8 @@ class FeatureRecords:
         if not (cache and self._is_portable):
             self._write_all(path)
             return
+        # Only a run with --features_cache loads the cache.
+        from bertlib.data import features_cache
         facts = features_cache.write(path, cache, self._inputs, self._examples, self._write_all)
         # If the file is from the cache, no example was converted in this process, and these lists are still
         # empty. So they are filled here.
