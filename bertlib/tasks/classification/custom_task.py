@@ -33,7 +33,7 @@ def read(settings, suffix=""):
     settings.task_name = sources.OWN_DATA
     is_default = settings.output_dir is None
     if is_default:
-        (first,), *_ = split_data.list_files(settings).values()
+        first = next(iter(split_data.list_files(settings).values()))[0]
         settings.set_default("output_dir", sources.default_directory(first, suffix))
     sources.choose_phases(settings, lambda split: _has_file(settings, split))
     for split, phase in split_data.PHASES.items():
@@ -121,7 +121,7 @@ def _check_flags(settings, kind, reader):
     if len(reader.label or ()) > 1 and not kind.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
                          f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
-    named = [path for path, in split_data.list_files(settings).values()]
+    named = [path for [path] in split_data.list_files(settings).values()]
     if (settings.is_given("delimiter") and reader.delimiter not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
         raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "
