@@ -264,7 +264,6 @@ def create_initializer(initializer_range=0.02):
     The values depend on the seed of the graph and on the variable scope, see `randomness.new_site`.
     """
     def initialize(shape, dtype=tf.float32, partition_info=None):
-        del partition_info
         site = randomness.new_site("initializer")
         return randomness.truncated_normal(shape, initializer_range, site, dtype)
     return initialize

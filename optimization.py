@@ -288,7 +288,6 @@ def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps
 def constant_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     """Returns the constant rate init_lr after warm-up. Warm-up, arguments and return value are those of
     `linear_schedule`."""
-    del num_train_steps
     return _warmed_up(global_step, init_lr, num_warmup_steps, 1.0)
 
 
@@ -460,7 +459,6 @@ def _local_variable(name, shape, dtype):
 def _zeros(shape, dtype=tf.float32, partition_info=None):
     """An initializer that returns zeros. An op computes the zeros when the initializer runs. They are not a
     constant of the graph, because a session keeps a copy of each constant in memory."""
-    del partition_info
     return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(randomness.zero_when_run(), dtype))
 
 
@@ -600,7 +598,6 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns an op that updates the variables. As in the published code, the op does not change the
         global step."""
-        del global_step
         return self.apply_scaled_gradients(grads_and_vars, factor=None, name=name)
 
     def apply_scaled_gradients(self, grads_and_vars, factor, name=None, rate_factors=None):

@@ -687,7 +687,6 @@ def create_init_fn(init_checkpoint, variables):
     random_names = [variable.op.name for variable in variables if variable.op.name not in checkpoint.shapes]
 
     def init_fn(scaffold, session):
-        del scaffold
         for group in groups_by_size(loaded, _BYTES_FED_AT_A_TIME):
             # The initializer of a variable is an assignment op, and the second input of this op is the value.
             # The session feeds this input with the value from the checkpoint.

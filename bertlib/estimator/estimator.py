@@ -292,7 +292,6 @@ class Estimator(object):
                           checkpoint_path=None, strip_default_attrs=True):
         """Calls `export_saved_model`; `export_savedmodel` is the older name. strip_default_attrs has no
         effect: attributes of ops are always left out of the graph if they have their default value."""
-        del strip_default_attrs
         return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
                                        checkpoint_path)
 

@@ -238,7 +238,6 @@ class SavedCheckpoints(tf.train.CheckpointSaverListener):
         self._curve = curve
 
     def after_save(self, session, global_step_value):
-        del session
         self._curve.add_checkpoint(global_step_value)
 
 

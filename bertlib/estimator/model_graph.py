@@ -97,7 +97,6 @@ class Builder:
           result: the return value of an input_fn: a dataset, or the tensors of a batch.
           mode: a `ModeKeys`.
         """
-        del mode
         if not isinstance(result, tf.compat.v2.data.Dataset):  # base class of v1 and v2 datasets
             return result, []
         iterator = tf.data.make_initializable_iterator(_without_tuner(result))

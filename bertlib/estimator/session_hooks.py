@@ -268,7 +268,6 @@ def progress_bar(total, doing, unit, initial=0):
 def _clear_bars(record):
     """Clears the progress bars, so that the next log message is not written into the line of a bar. This
     function is used as a logging filter. It returns True, so every log message is written."""
-    del record
     for bar in list(getattr(tqdm, "_instances", ())):
         bar.clear()
     return True

@@ -254,7 +254,6 @@ class TrainingSession:
     def ends_before(self, micro_batch):
         """Returns whether the training ends before the micro-batch with this index. If so, the unfinished
         step is dropped. Replicas end only between two steps."""
-        del micro_batch
         return self.config.stop_request.is_set and not self.group
 
     def _take_step(self, built, step_context):

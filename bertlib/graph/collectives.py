@@ -204,7 +204,6 @@ def time_after(ops, read):
 
 
 def _time_of_copy(value):
-    del value
     return time.time()
 
 

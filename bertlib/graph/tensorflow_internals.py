@@ -86,7 +86,6 @@ class Saver(tf.train.Saver):
         raise NotImplementedError
 
     def _MaybeDeleteOldCheckpoints(self, meta_graph_suffix="meta"):
-        del meta_graph_suffix
         if not self._checkpoints_to_be_deleted:
             return
         prefix, saved_at = self._checkpoints_to_be_deleted.pop(0)

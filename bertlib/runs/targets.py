@@ -137,7 +137,6 @@ class Target:
           settings: {name: value}, from run.json.
           longest: number of positions of the model.
         """
-        del settings, longest
         return
 
     @classmethod
@@ -157,7 +156,6 @@ class Target:
         Args:
           model: a `model_directory.ModelDirectory`.
         """
-        del model
         return
 
     @classmethod
@@ -193,14 +191,12 @@ class Target:
     @classmethod
     def may_lack_label(cls, row):
         """Returns whether a row may have an empty label. `row` is the first row of a table."""
-        del row
         return False
 
     @classmethod
     def compared_label(cls, value, table):
         """Returns a label of a `prediction_tables.Table` as text, so that equal labels have equal texts.
         Returns None if the value needs no special form."""
-        del value, table
         return
 
     @classmethod
@@ -217,5 +213,4 @@ class Target:
           name: name of the metric.
           labels: list of str, the labels of the model in the order of its outputs.
         """
-        del name, labels
         return
