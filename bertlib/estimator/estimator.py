@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import batches
-from bertlib.estimator import evaluation, model_graph, replica_sync, training_session
+from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  re-exported
 from bertlib.estimator.run_config import RunConfig
 from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  re-exported: `train` raises it
@@ -72,7 +72,7 @@ class Estimator(object):
         if not self._model_dir:
             self._model_dir = tempfile.mkdtemp()
             logging.warning("No model_dir: checkpoints go to the temporary directory %s.", self._model_dir)
-        self._config = config.replace(model_dir=self._model_dir)
+        self._config = config if config.model_dir else config.replace(model_dir=self._model_dir)
         self._builder = self._builder_class(model_fn, self._config, params, {
             ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
             ModeKeys.PREDICT: predict_batch_size})
@@ -227,6 +227,8 @@ class Estimator(object):
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
+        # Only evaluations and predictions load this module.
+        from bertlib.estimator import evaluation
         results = evaluation.evaluate(self._builder, checkpoint, input_fn, steps, hooks, metrics, self._group)
         if self._writes_evaluations:
             evaluation.write_summary(self.eval_dir(name), results)
@@ -247,6 +249,8 @@ class Estimator(object):
           The model_fn's predictions with NumPy arrays in place of tensors: a dict, or a single array.
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
+        # Only evaluations and predictions load this module.
+        from bertlib.estimator import evaluation
         for batch in evaluation.predicted_batches(self._builder, checkpoint, input_fn,
                                                   predict_keys, hooks, self._group):
             if not yield_single_examples:

@@ -27,7 +27,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import best_weights, charts
+from bertlib.runs import best_weights
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
@@ -326,6 +326,8 @@ class LearningCurve:
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         OutputDirectory(self._directory).history.add_evaluation(step, "dev", metrics)
+        # Only evaluations load this module.
+        from bertlib.runs import charts
         files.write_text(os.path.join(self._directory, PICTURE),
                          charts.line_chart(self._title, points(rows, self._shown, self._full_score)))
         if self._best:

@@ -6,7 +6,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator, evaluation, run_config, step_config
+from bertlib.estimator import estimator, run_config, step_config
 from bertlib.runs import run_record
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import last_training_step
@@ -53,13 +53,15 @@ class _Estimator(estimator.Estimator):
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
         """
         max_steps = last_training_step(self._settings, max_steps)
-        hooks = self._hooks if self.config.is_chief else []
+        hooks, listeners = self._hooks if self.config.is_chief else [], None
         try:
             if curve:
+                # Only trainings with evaluations load this module.
+                from bertlib.estimator import evaluation
                 max_steps = curve.prepare(max_steps)
                 hooks = hooks + ([evaluation.EvaluationHook(curve)] if self.config.is_chief else [])
-            super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=(
-                [evaluation.SavedCheckpoints(curve)] if curve else None))
+                listeners = [evaluation.SavedCheckpoints(curve)]
+            super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=listeners)
             if curve:
                 curve.finish()
             return self
