@@ -74,7 +74,9 @@ def read_rows(path):
     """
     input_format = tables.format_from_name(path)
     header, rows = None, []
-    with tables.open_table(path) as stream:  # the first column is "line", so the delimiter follows its name
+    # The delimiter follows "line", the name of the first column. `tables.Table` would recognize only commas
+    # and semicolons, but --output_delimiter may be any character.
+    with tables.open_table(path) as stream:
         start = re.match('"?line"?(.)', str(next(tables.read_lines(stream), ("", ""))[1]))
     with tables.name_file_in_errors(path), tables.open_table(path) as stream:
         for line, row in tables.Table(stream, input_format, start[1] if start else ","):
