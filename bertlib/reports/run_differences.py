@@ -278,7 +278,9 @@ def to_text(found, notes=(), overrides=()):
 
 def _verdict(found):
     if found["same"]:
-        return f"SAME BITS up to step {found['last_step']}."
+        compared = max([entry["step"] for entry in found["weights"]] + [found["losses"]["last_step"] or 0])
+        more = found["last_step"] > compared
+        return f"SAME BITS up to step {compared}." + " The original has no weights and losses of later steps." * more
     steps = [entry["step"] for entry in found["weights"] if entry["different"]]
     if found["losses"]["different"]:
         steps.append(found["losses"]["first_difference"])

@@ -47,7 +47,7 @@ def write_page(path, ended, metric, planned, script, base):
         "ranking": [[str(ranks[row.value(metric)]),
                      *(_notation(row.settings.get(name, "")) for name in settings),
                      row.value(metric), report_page.number(row.seconds, 1)] for row in ranked],
-        "base": [[f"--{name}", value] for name, value in base.items()]}))
+        "base": [[f"--{name}", value] for name, value in base.items() if name not in settings]}))
 
 
 def _notation(text):

@@ -1,4 +1,4 @@
-"""Draws charts as SVG."""
+"""Draws charts as SVG. Python code and the templates in bertlib/reports/templates call these functions."""
 
 import math
 import xml.sax.saxutils
@@ -178,7 +178,7 @@ def _bounds(values):
     the axis gets a margin below and above them."""
     low, high = min(values), max(values)
     largest = max(abs(low), abs(high))
-    margin = max(largest / 10, 0.5) if high - low <= 1e-6 * largest else 0
+    margin = largest / 10 or 0.5 if high - low <= 1e-6 * largest else 0
     return low - margin, high + margin
 
 

@@ -77,6 +77,14 @@ def write_training(directory, step=3, rows=ROWS, best_step=2, best=WEIGHTS, resu
     return str(directory)
 
 
+def test_the_same_bits_reach_to_the_last_compared_step(tmp_path):
+    write_training(tmp_path / "old")
+    write_training(tmp_path / "new", step=4)
+    found = run_differences.compare(str(tmp_path / "old"), str(tmp_path / "new"), 4, is_whole=False)
+    assert run_differences.to_text(found).startswith(
+        "SAME BITS up to step 2. The original has no weights and losses of later steps.\n")
+
+
 @pytest.mark.parametrize("changes, is_same, text", [
     ({"rows": [{**ROWS[0], "waiting_seconds": 0.75}, ROWS[1]]}, True,
      "Weights: best/, step 2, 1 variable: the same"),

@@ -280,7 +280,8 @@ def test_a_killed_sweep_goes_on_and_its_children_end(directory):
     process = multiprocessing.get_context("fork").Process(target=sweep, args=(values, 2))
     process.start()
     # Two runs have ended, and a third one waits.
-    wait_for(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2)
+    wait_for(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2
+             and "\n0.7" in (directory / "starts").read_text())
     child, = [int(line.split()[1]) for line in (directory / "starts").read_text().splitlines()
               if line.startswith("0.7")]
     with pytest.raises(locks.InUseError):
