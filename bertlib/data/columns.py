@@ -110,7 +110,9 @@ def value_to_text(line, value, what, advice=""):
     """
     if isinstance(value, str):
         return value
-    if value is None or isinstance(value, list | dict):
+    if value is None:
+        raise RowError(line, f"{what} is missing; complete the row or remove it.")
+    if isinstance(value, list | dict):
         raise RowError(line, f"{what} is {json.dumps(value)[:40]}, but should be a text.{advice}")
     return json.dumps(value)
 
@@ -367,16 +369,25 @@ class TextFile:
         """
         table = tables.Table(self._stream, self._input_format, self._reader.delimiter, self._reader.encoding)
         self.dialect = table.dialect
-        rows = _drop_last_blanks(table)
+        rows, without_texts = _drop_last_blanks(table), []
         for line, row in rows:
             if isinstance(row, BadRow):
                 yield TextRow(line, None, bad=row)
             elif isinstance(row, dict):
-                yield self._read_object(line, row)
+                found = self._read_object(line, row)
+                if self.place is None:
+                    # If no row has the columns, their names are wrong: one error, and not one for each row.
+                    without_texts.append(found)
+                    continue
+                yield from without_texts
+                without_texts.clear()
+                yield found
             else:
                 head = [(line, row), *itertools.islice(rows, self._ahead)]
                 break
         else:
+            if without_texts:
+                raise RowError(without_texts[0].line, without_texts[0].problem)
             return
         with tables.name_file_in_errors(self.path):
             has_header = self._find_columns(table, head)

@@ -9,8 +9,8 @@ from bertlib.data import columns, row_fields, text_keys
 from bertlib.tasks.classification import row_examples
 
 
-def reader(text=None, label=None, header=None, task_type="classification"):
-    return row_examples.ExampleReader(task_type, text, label, header)
+def reader(text=None, label=None, header=None, task_type="classification", **more):
+    return row_examples.ExampleReader(task_type, text, label, header, **more)
 
 
 # --- Formats and columns ---------------------------------------------------------------------------------
@@ -224,6 +224,18 @@ def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
     assert expected in str(error.value)
 
 
+@pytest.mark.parametrize("text, expected", [
+    (["txt"], "there is no column 'txt' (--text_column); the columns are body, label."),
+    (None, "no column has a usual name for texts. Name the columns of the texts with --text_column; the "
+           "columns are body, label.")])
+def test_a_column_that_no_row_of_json_has_is_one_error(text, expected, tmp_path):
+    path = write_file(tmp_path / "train.jsonl", '{"body": "b", "label": 1}\n' * 60)
+    for skips in (False, True):
+        with pytest.raises(ValueError) as error:
+            reader(text, skip_bad_lines=skips).read(path)
+        assert str(error.value) == f"{path}:1: {expected}"
+
+
 def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
     path = write_file(tmp_path / "test.jsonl", '{"text": "b", "label": "x"}\n{"text": "a"}\n')
     for label in (None, ["label"]):
@@ -269,7 +281,7 @@ def test_labels_that_look_the_same_are_refused(labels, said):
 
 @pytest.mark.parametrize("label, value, expected", [
     (["red", "blue"], "2", ":2: the column 'red' contains 2. It should contain 1"),
-    (["red"], '["x", 1, null]', ":2: a label is null"),
+    (["red"], '["x", 1, null]', ":2: a label is missing"),
     (["red"], '["x,y"]', ":2: the label 'x,y' contains ','"),
     (["red", "a,b"], "1", ":1: the label 'a,b' contains ','")])
 def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tmp_path):

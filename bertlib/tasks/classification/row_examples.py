@@ -298,7 +298,8 @@ class ExampleReader(columns.TextReader):
         value = columns.get_value(line, row, places[0])
         several = (" If a text may have several labels, pass --task_type=multilabel."
                    if isinstance(value, list) else "")
-        text = self.map_label(columns.value_to_text(line, value, "the label", several).strip())
+        what = "the score" if self._target.is_score else "the label"
+        text = self.map_label(columns.value_to_text(line, value, what, several).strip())
         if self._target.is_score:
             number = _parse_number(text)
             if number is None:
