@@ -343,7 +343,7 @@ def test_another_projects_model_is_refused(module, imported, tmp_path):
     done = run_beside(tmp_path, f"import {imported}\n", module)
     assert done.returncode == 1
     message = done.stderr.splitlines()[-1]
-    assert message.startswith("ImportError: bertlib.tasks needs ")
+    assert message.startswith("ImportError: bertlib needs ")
     assert str(ROOT / f"{module}.py") in message and str(tmp_path / f"{module}.py") in message
 
 

@@ -60,7 +60,7 @@ ENTRIES = entries.section("Conversion", None, [
     entries.Path("input", None,
                  "A TensorFlow checkpoint prefix, the output directory of a training, a Hugging Face BERT "
                  "directory, a .safetensors file, or hf: followed by the name of a model on the Hugging Face "
-                 "Hub."),
+                 "Hub. By default, the installed model is used."),
     entries.Path("output", None,
                  f"Output directory. The TensorFlow format consists of {model_writer.TENSORFLOW_WEIGHTS}.* "
                  f"and {_CONFIG['tensorflow']}. The Hugging Face format consists of "
@@ -410,7 +410,9 @@ def copy_weights(settings, source):
 
 def main(_):
     """Converts the checkpoint."""
-    settings = common_flags.read_settings("input", "output")
+    settings = common_flags.read_settings("output")
+    if not settings.input:
+        model_config.use_installed_model(settings, "input")
     source = open_input(settings)
     record = input_record(source)
     if record:

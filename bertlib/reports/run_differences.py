@@ -279,8 +279,8 @@ def to_text(found, notes=(), overrides=()):
 def _verdict(found):
     if found["same"]:
         compared = max([entry["step"] for entry in found["weights"]] + [found["losses"]["last_step"] or 0])
-        more = found["last_step"] > compared
-        return f"SAME BITS up to step {compared}." + " The original has no weights and losses of later steps." * more
+        note = " The original has no weights and losses of later steps."
+        return f"SAME BITS up to step {compared}.{note if compared < found['last_step'] else ''}"
     steps = [entry["step"] for entry in found["weights"] if entry["different"]]
     if found["losses"]["different"]:
         steps.append(found["losses"]["first_difference"])

@@ -23,7 +23,7 @@ def _check_module_files():
         found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
                  else _find_module_file(name))
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
-            raise ImportError(f"bertlib.tasks needs {ours}, but `import {name}` finds {found or 'nothing'}. "
+            raise ImportError(f"bertlib needs {ours}, but `import {name}` finds {found or 'nothing'}. "
                               f"{f'Rename {found}, or put' if found else 'Put'} the folder of "
                               f"{ours} first on sys.path.")
 

