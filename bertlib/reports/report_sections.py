@@ -66,7 +66,7 @@ def write_report(path, facts, total, noun, counts, *parts, notes=(), functions=N
 
 
 def errors_section(heading, order, errors, render, most=50):
-    """Returns the section with the errors, or with all examples, the worst first. It is "" if there are none.
+    """Returns the `Html` of the errors, or of all examples, the worst first. It is empty if there are none.
 
     Args:
       heading: str.
@@ -74,8 +74,8 @@ def errors_section(heading, order, errors, render, most=50):
       errors: sorted list.
       render, most: see `report_page.examples`.
     """
-    return errors and report_page.section(heading, paragraph(order),
-                                          report_page.examples(errors, render, most))
+    return report_page.section(heading, paragraph(order), report_page.examples(
+        errors, render, most)) if errors else Html()
 
 
 def compare(metrics, shown):

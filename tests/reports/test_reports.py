@@ -226,6 +226,12 @@ def test_a_multiple_choice(tmp_path):
     assert page.source.rindex("</article>") < page.source.index("Accuracy by length")
 
 
+def test_a_page_without_errors_has_no_section_for_them(tmp_path):
+    right = [row for row in classified(30, ["a", "b"]) if row.is_right]
+    page = write(tmp_path / "page.html", right, ["a", "b"])
+    assert not page.articles and "errors" not in page.text and "[]" not in page.text
+
+
 def test_every_text_is_escaped(tmp_path):
     rows = [PredictedRow(None, {}, NASTY, text, NASTY[1 - index], {NASTY[1 - index]: 1.0}, False)
             for index, text in enumerate(NASTY[:2])]
