@@ -42,6 +42,13 @@ def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
     assert file.sentences[0].tags == expected and file.is_tagged == (expected is not None)
 
 
+def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
+    path = write_file(tmp_path / "f.txt", "\nPeter Blackburn of Berlin\n")
+    with pytest.raises(ValueError, match=r"f.txt:2: 'Berlin' is not a tag. .* 4 .* use predict.py"):
+        tagged_json_lines.read_tagged(path, tagged=4)
+    assert not tagged_json_lines.read_tagged(path, tagged=2).is_tagged
+
+
 @pytest.mark.parametrize("text, columns, message", [
     ("", (), ": the file is blank;"), (" \n\t\r\n", (), ": the file is blank;"),
     ("-DOCSTART- -X- O\n\n", (), ": the file is blank;"),

@@ -52,7 +52,8 @@ def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None
         True: the file must have tags; a file without tags is an error.
         None: the file counts as tagged if it contains a valid tag other than "O".
         An int: the number of columns of the training file. The file counts as tagged if it has this number of
-        columns, and if its tag column contains a valid tag other than "O".
+        columns, and if its tag column contains a valid tag other than "O". If it has this number of columns
+        without any valid tag, it is an error.
       bad_lines: the `faults.FileFaults` of the file. By default, a bad line is an error.
 
     Returns:

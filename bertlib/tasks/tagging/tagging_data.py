@@ -195,7 +195,11 @@ def _tag_index(file, line, token, column, tagged, rows):
         index = column - 1 if column > 0 else file.width + column
         if index == token or not 0 <= index < file.width or tagged not in (None, file.width):
             return None
-        tags = {row[index] for row in rows if len(row) == file.width}
+        tags = [row[index] for row in rows if len(row) == file.width]
+        if tagged and not any(map(is_tag, tags)):
+            raise file.error(line, f"{tags[0]!r} is not a tag. Column {index + 1} contains the tags in the "
+                             "training file, but no tag in this file. For plain sentences, use predict.py. "
+                             "For words without tags, remove this column.")
         return index if any(tag != "O" and _TAG.fullmatch(tag) for tag in tags) else None
     if file.width == 1:
         raise file.error(line, "the line has only one column; each word needs a tag in another column.")
