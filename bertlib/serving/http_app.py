@@ -241,6 +241,7 @@ def parse_inputs(text, predictor, max_texts):
         if not isinstance(item, dict):
             raise HTTPException(422, f"{which}an input must be a JSON object with "
                                 f"{columns.join_names(fields)}, not {json.dumps(item)[:40]}.")
+        item = predictor.answers.named_fields(item)
         unknown = [name for name in item if name not in fields]
         if unknown:
             raise HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
@@ -359,13 +360,16 @@ def create_app(predictor, batches, limits, token):
 
 def _request_schema(predictor):
     """Returns the OpenAPI description of the body of a request to /predict."""
-    text = {"type": "string", "minLength": 1}
-    if predictor.answers.takes_words:
+    answers, text = predictor.answers, {"type": "string", "minLength": 1}
+    if answers.takes_words:
         text = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
-    item = {"type": "object", "properties": dict.fromkeys(predictor.fields, text),
-                "required": list(predictor.fields[:predictor.required]), "additionalProperties": False}
+    item = {"type": "object", "properties": dict.fromkeys((*predictor.fields, *answers.word_keys), text),
+            "additionalProperties": False}
+    # The keys of `word_keys` are other names of the only field.
+    item |= ({"minProperties": 1, "maxProperties": 1} if answers.word_keys else
+             {"required": list(predictor.fields[:predictor.required])})
     schema = {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
-    example = predictor.answers.sample or {name: f"The text for {name}." for name in predictor.fields}
+    example = answers.sample or {name: f"The text for {name}." for name in predictor.fields}
     return {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}
 
 

@@ -182,7 +182,7 @@ def answer_file(settings, predictor):
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
         table = _create_table(settings, predictor, input_format, reader)
-        inputs = reader.read(lines, name, input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
+        inputs = reader.read(lines, name, settings.input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
         chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, chunks):
             answers, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)

@@ -108,15 +108,18 @@ class InputReader:
         Args:
           stream: a binary stream that yields lines.
           name: name of the file, for error messages.
-          input_format: one of `FORMATS`. Sentences in CoNLL's columns are yielded after the whole file is
-            read.
+          input_format: one of `FORMATS`, or None for the format that `name` suggests. Sentences in CoNLL's
+            columns are yielded after the whole file is read.
           ahead: number of rows that may be read before the first row is yielded; see `columns.TextReader`.
 
         Raises:
-          ValueError: the columns of the texts are missing, or cannot be determined.
+          ValueError: the columns of the texts are missing, or cannot be determined; or `input_format` is
+            None, and a tagger would read columns of CoNLL as plain text.
         """
+        is_named, input_format = bool(input_format), input_format or format_from_name(name)
         if input_format == "text":
-            return self._read_text(stream, waits=ahead > 0)
+            lines = tables.read_lines(stream, self._text_encoding)
+            return self._read_text(lines if is_named else self._refuse_conll(lines, name), waits=ahead > 0)
         if input_format == "conll":
             if not self._answers.takes_words:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
@@ -127,15 +130,29 @@ class InputReader:
             return self._read_conll(stream, name)
         return self._read_rows(stream, name, input_format, ahead)
 
-    def _read_text(self, stream, waits):
-        """Yields the `Input` of each line of plain text.
+    def _refuse_conll(self, lines, name):
+        """Yields lines of plain text, pairs (number, line). Raises a ValueError if the first two lines that
+        are not blank have the columns of a tagger's training file."""
+        num_rows = 0
+        for number, line in lines:
+            is_text = isinstance(line, str) and bool(line.strip())
+            if is_text and num_rows is not None:
+                num_rows = num_rows + 1 if self._answers.is_row(line) else None
+            if num_rows == 2:
+                raise ValueError(f"{name}:{number}: the first lines have the columns of the training file, "
+                                 "with a tag of the model. If each line has one word, pass "
+                                 "--input_format=conll. If each line is a text, pass --input_format=text.")
+            yield number, line
+
+    def _read_text(self, lines, waits):
+        """Yields the `Input` of each line of plain text. `lines` has pairs (number, line).
 
         If `waits` is true, blank lines at the end of the file are no inputs: a blank line is yielded when a
         later line has arrived. If it is false, each line is yielded at once, because the program that writes
         the lines may wait for the answer to a blank line.
         """
         blank = []
-        for number, line in tables.read_lines(stream, self._text_encoding):
+        for number, line in lines:
             line = tables.refuse_old_line_ends(number, line)
             if waits and isinstance(line, str) and not line.strip():
                 blank.append((number, line))
@@ -158,6 +175,8 @@ class InputReader:
         elif self._answers.refuses_more and PAIR in values[-1]:
             problem = (f"the line has more than the {len(self._fields)} texts "
                        f"{columns.join_names(self._fields)}.")
+        elif self._answers.takes_words and not text.strip(" \t"):
+            problem = "the text is empty. If each line has one word, pass --input_format=conll."
         return Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):

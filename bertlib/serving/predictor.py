@@ -101,7 +101,7 @@ class Predictor:
         Args:
           *texts: the texts of the input in the order of `fields`. Each text is a str. The text of a tagger
             may also be a list of words.
-          **fields: the same texts by name.
+          **fields: the same texts by name. A list of words also has the names tokens and words.
 
         Returns:
           the answer; see `Predictor` for its keys.
@@ -171,7 +171,7 @@ class Predictor:
         """
         reader = self.input_reader(flags)
         with tables.open_table(path) as stream:
-            yield from reader.read(stream, path, input_format or prediction_inputs.format_from_name(path))
+            yield from reader.read(stream, path, input_format)
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
         """Tokenizes one input for `answer`.
@@ -189,7 +189,7 @@ class Predictor:
           ValueError: see `__call__`.
           TypeError: see `__call__`.
         """
-        windows = self.answers.windows(*texts, **fields)
+        windows = self.answers.windows(*texts, **self.answers.named_fields(fields))
         self._unknown.add(*texts, *fields.values())
         return windows
 

@@ -99,6 +99,19 @@ class Answers:
           found: sequence of str, the names of the columns that are read.
         """
 
+    def is_row(self, line):
+        """Returns whether a line (a str) has the columns of the training file, with a tag of the model. Only
+        the answers of taggers can be true."""
+        return False
+
+    def named_fields(self, fields):
+        """Returns an input, {name of a field: value}. A key in `word_keys` is replaced by the name of the
+        field, unless the input has several of these names."""
+        keys = {*self.word_keys, *self.fields} & set(fields)
+        if not self.word_keys or len(keys) != 1:
+            return fields
+        return {self.fields[0] if name in keys else name: value for name, value in fields.items()}
+
     def complete_tags(self, tags):
         """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.
         Only models that tag words have this method."""

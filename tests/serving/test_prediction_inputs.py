@@ -162,6 +162,19 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
     assert "is only for models that tag words" in refusal(lines, "conll")
 
 
+def test_columns_are_not_read_as_the_plain_texts_of_a_tagger():
+    tagger = dict(fields=("text",), kind="tagging", task="ner", labels=("B-X", "I-X", "O"))
+    settings = {"num_columns": 3, "tag_scheme": "IOB1"}
+    for lines in ("-DOCSTART- -X- O\n\nAna N I-X\n", "Ana N I-X\nsleeps V O\n"):
+        for ahead in (0, 1000):
+            assert "pass --input_format=conll." in refusal(lines, None, settings, ahead=ahead, **tagger)
+        assert values(read(lines, "text", settings, **tagger))[0] == (lines.split("\n")[0],)
+    for lines in ("blood type O\nplan 9\n", "a b O\na b c\na b O\na b O\n", "a b B-Y\na b O\n", "a O\nb O\n"):
+        assert values(read(lines, None, settings, **tagger)) == [(line,) for line in lines.splitlines()]
+    assert values(read("a\n\nb\n", None, settings, **tagger)) == [
+        ("a",), "the text is empty. If each line has one word, pass --input_format=conll.", ("b",)]
+
+
 def test_a_tagger_takes_lists_of_words_under_several_names():
     lines = ['{"words": ["a", "b"], "id": 1}', '{"tokens": ["c"], "ner_tags": ["O"]}', '{"text": "d e"}',
              '{"text": ["f"]}', '{"sentence": "g"}']

@@ -90,6 +90,12 @@ class TaggedText(answers.Answers):
         file = tagging_data.parse_conll(stream, name, token_column, tag_column, None, bad_lines)
         return [(sentence.lines[0], sentence.words) for sentence in file.sentences]
 
+    def is_row(self, line):
+        row, column = tagging_data.split_words(line), self.model.setting("tag_column")
+        if len(row) != self.model.setting("num_columns"):
+            return False
+        return tagging_data.convert_scheme([row[column - (column > 0)]])[0] in self.model.labels
+
     def complete_tags(self, tags):
         return tagging_data.convert_scheme(tags, self.model.setting("tag_scheme"))
 

@@ -99,7 +99,8 @@ class Tagging(task.TaskWithResults):
         if split == "test" and width and file.width not in (None, width):
             logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
                          "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
-                         "scored. For plain sentences, use predict.py.", path, terminal.counted(file.width, "column"), width)
+                         "scored. For plain sentences, use predict.py.",
+                         path, terminal.counted(file.width, "column"), width)
         return file
 
     def _make_windows(self, file):
