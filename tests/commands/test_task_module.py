@@ -19,6 +19,12 @@ WORDS = {"good": "cat", "bad": "dog"}
 PARTS = {"train": 12, "dev": 6, "test": 4}
 
 
+@pytest.fixture(autouse=True)
+def without_run_classifier(monkeypatch):
+    """After a test, `import run_classifier` imports the command again, and not what a user's module gets."""
+    monkeypatch.setitem(sys.modules, "run_classifier", classifier_data)
+
+
 def example_of_the_page():
     return re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
 
