@@ -83,13 +83,13 @@ def run(task):
     model = _create_model(task, start, num_train_steps)
     description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
                    "task_type": task.target.name, "inputs": inputs if settings.do_train else {},
-                   "trim_padding": training_plan.trim_padding(settings, model.head.trims_by_default)}
+                   "trim_padding": model.trims}
     record = run_record.RunRecord(settings, num_train_steps, {**description, **task.describe()},
                                   task.more_files())
-    estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps)
+    estimator = estimator_setup.create_estimator(settings, model, num_train_steps)
     # From here on, files are written.
     with estimator_setup.locked_directories(settings, record):
-        _Phases(task, model.head, estimator, step, num_train_steps, record).run()
+        _Phases(task, model.head, estimator, num_train_steps, record).run()
     if task.failure:
         raise task.failure
 
@@ -127,7 +127,8 @@ def _create_model(task, start, num_train_steps):
             head, task.config, start, task.settings.learning_rate, num_train_steps, task.num_warmup_steps(),
             use_tpu=False, use_one_hot_embeddings=False, build_encoder=task.build_encoder)
 
-    return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
+    return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
+                                        trims=task.trims(is_training=True))
 
 
 def _overwritten(task):
@@ -139,10 +140,9 @@ def _overwritten(task):
 class _Phases:
     """The phases of a run, after all checks."""
 
-    def __init__(self, task, head, estimator, step, num_train_steps, record):
+    def __init__(self, task, head, estimator, num_train_steps, record):
         self._task, self._settings, self._head = task, task.settings, head
-        self._estimator, self._step = estimator, step
-        self._num_train_steps, self._record = num_train_steps, record
+        self._estimator, self._num_train_steps, self._record = estimator, num_train_steps, record
         self._writes = replica_group.is_first()
         # With the cache, the features of a split are written only once.
         self._input_fn = functools.cache(self._make_input_fn)
@@ -195,12 +195,7 @@ class _Phases:
             task.write_features(split, path)
         if group := replica_group.current():
             group.barrier()  # the other replicas read the file of replica 0
-        # If --trim_padding is not given, a task may trim the batches of the evaluation but not those of the
-        # training. For example, SQuAD trims only the batches of evaluation and prediction: its published loss
-        # depends on padding, but its predictions do not. `step` says only whether training batches are
-        # trimmed.
-        trims = self._step.trim_padding if is_training else (
-            task.trims_evaluation and training_plan.trim_padding(settings))
+        trims = task.trims(is_training)
         return task_head.input_fn_builder(
             path or task.record_paths(split), task.fields(settings.max_seq_length, split), is_training,
             drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),

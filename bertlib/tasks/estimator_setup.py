@@ -105,7 +105,7 @@ def _profile_hooks(settings, num_train_steps):
 
 
 def create_estimator(settings, model, num_train_steps):
-    """Returns (the `estimator.Estimator` that the flags describe, its `StepConfig`).
+    """Returns the `estimator.Estimator` that the flags describe.
 
     Args:
       settings: a `Settings`.
@@ -131,11 +131,10 @@ def create_estimator(settings, model, num_train_steps):
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step, stop_request=stopping.request,
         metrics_history=history)
-    created = _Estimator(settings, model, step, hooks, config=config,
-                         train_batch_size=settings.train_batch_size if settings.do_train else None,
-                         eval_batch_size=getattr(settings, "eval_batch_size", None),
-                         predict_batch_size=getattr(settings, "predict_batch_size", None))
-    return created, step
+    return _Estimator(settings, model, step, hooks, config=config,
+                      train_batch_size=settings.train_batch_size if settings.do_train else None,
+                      eval_batch_size=getattr(settings, "eval_batch_size", None),
+                      predict_batch_size=getattr(settings, "predict_batch_size", None))
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ class Task(abc.ABC):
     # see `input_pipeline.record_dataset`.
     sequences = example_encoding.SEQUENCES
     position_fields = ()
-    # Whether batches of an evaluation may be trimmed. Trimming reads the examples in another order.
+    # Whether batches of an evaluation may be trimmed; see `trims`.
     trims_evaluation = True
     # Why each input has two segments, as a clause for the error of `checks.check_segments`; None otherwise.
     needs_segments = None
@@ -173,6 +173,22 @@ class Task(abc.ABC):
     def head_shapes(self):
         """Returns {name: shape} of the variables that are added to the encoder of `config`."""
         return self.create_head().shapes(self.config)
+
+    def trims(self, is_training):
+        """Returns whether batches are sorted by length and trimmed to their longest example.
+
+        This is the value of --trim_padding. Without the flag, the head decides about the training, and all
+        other batches are trimmed. For example, SQuAD does not trim in training, because its published loss
+        depends on padding. Its predictions do not. If `trims_evaluation` is false, an evaluation is never
+        trimmed.
+
+        Args:
+          is_training: bool. False for evaluation and prediction.
+        """
+        flag = self.settings.trim_padding
+        if is_training:
+            return self.create_head().trims_by_default if flag is None else flag
+        return self.trims_evaluation and flag is not False
 
     @abc.abstractmethod
     def fields(self, seq_length, split="train"):

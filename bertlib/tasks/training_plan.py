@@ -31,12 +31,15 @@ class TrainableModel:
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
       build_model_fn: function that takes a head and returns the model_fn of `head.model_fn_builder`.
+      trims: whether the batches of the training are trimmed; see `bertlib.tasks.task.Task.trims`. The
+        simulation does not use it.
     """
 
     bert_config: modeling.BertConfig
     head: task_head.Head
     fields: Callable[[int], list]
     build_model_fn: Callable
+    trims: bool = False
 
     def build(self, step):
         """Builds a training step in the current graph. Its input consists of placeholders for one
@@ -92,21 +95,13 @@ def _count_numbers(shapes):
 # --- Resolving -------------------------------------------------------------------------------------------
 
 
-def trim_padding(settings, by_default=True):
-    """Returns whether batches are trimmed: the value of --trim_padding, or `by_default` if the flag is not
-    given. Evaluation and prediction trim by default. For training, see
-    `bertlib.tasks.head.Head.trims_by_default`."""
-    return by_default if settings.trim_padding is None else settings.trim_padding
-
-
 def _training_flags(settings, model):
     """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
     the flag. The others are computed from flags, from the model or from the number of replicas."""
-    trims = trim_padding(settings, model.head.trims_by_default)
     group = replica_group.current()
     values = {name: getattr(settings, name) for name in step_config.FIELDS if name in settings}
-    values.update(num_replicas=group.count if group else 1, trim_padding=trims,
-                  remove_padding=trims and model.head.padding_is_removable and not settings.use_xla,
+    values.update(num_replicas=group.count if group else 1, trim_padding=model.trims,
+                  remove_padding=model.trims and model.head.padding_is_removable and not settings.use_xla,
                   compile_kernels=_compiles_kernels(settings, model.bert_config))
     return types.SimpleNamespace(**values, sequences_per_example=model.head.sequences_per_example)
 

@@ -65,6 +65,9 @@ class HubClassification(Classification):
         return {**self._encoder.shapes, "output_weights": (outputs, self._encoder.width),
                 "output_bias": (outputs,)}
 
+    def trims(self, is_training):
+        return self._encoder.length is None and super().trims(is_training)
+
     def build_encoder(self, *inputs):
         return _hub_encoder().HubEncoder(self._spec, *inputs)
 
@@ -118,7 +121,6 @@ def check_length(settings, module):
     if settings.trim_padding:
         raise ValueError("--trim_padding=true: the hub module accepts only sequences of one length. Leave "
                          "the flag out.")
-    settings.trim_padding = False
 
 
 def files_of(spec):

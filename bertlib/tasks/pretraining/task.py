@@ -105,7 +105,8 @@ class Pretraining(task.TaskWithResults):
         if settings.marker_tokens:  # the number of entries may grow
             vocabularies.check_vocabulary(settings, self.config)
         for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
-            pretraining_records.check_records(settings, flag, self.paths[split], self.config)
+            pretraining_records.check_records(settings, flag, self.paths[split], self.config,
+                                              self.trims(is_training=True))
         vocabularies.check_vocabulary(settings, self.config)
 
     def splits(self):

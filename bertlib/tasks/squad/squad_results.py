@@ -79,7 +79,7 @@ class SquadResults(results.Results):
         return squad_answers.select_answers(self.data[split], features, outputs, squad_answers.Search(
             settings.n_best_size, settings.max_answer_length, settings.do_lower_case,
             settings.version_2_with_negative, settings.verbose_logging,
-            getattr(self.task.tokenizer, "basic_tokenizer", None), settings.trim_padding is not False))
+            getattr(self.task.tokenizer, "basic_tokenizer", None), self.task.trims(is_training=False)))
 
     def _null_threshold(self, predictions, inference):
         """Returns (threshold, source): the null threshold, and a str that says where it comes from.
