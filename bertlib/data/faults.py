@@ -32,8 +32,8 @@ class Fault(NamedTuple):
       path: the file.
       line: number of the line, from 1.
       kind: the kind of the fault in words: bad encoding, NUL character, bad JSON, wrong quote, unclosed
-        quote, wrong line end, blank line, wrong width, missing text, empty text, missing label, bad label,
-        unknown label, bad score, or bad tag.
+        quote, wrong line end, blank line, wrong width, missing text, missing words, empty text, missing
+        label, bad label, unknown label, bad score, or bad tag.
       problem: a sentence that describes the fault.
       text: the first characters of the row.
     """
@@ -135,7 +135,7 @@ class FileFaults:
         for fault in self.found[MAX_LISTED:]:
             if all(fault.kind != other.kind for other in faults):
                 faults.append(fault)
-        listed = [f"{fault.path}:{fault.line}: {fault.problem}" for fault in faults]
+        listed = self._listed(faults)
         if number == 1 and not self._is_skipping:
             return ValueError(*listed)
         title = ""
@@ -151,6 +151,22 @@ class FileFaults:
         advice = "" if self._is_skipping is None else ", or pass --skip_bad_lines=true to leave them out"
         return ValueError("\n".join(filter(None, [title, *listed, decode,
                                                   self._reason or f"Correct these lines{advice}."])))
+
+    def _listed(self, faults):
+        """Returns a list of texts for some faults in the order of their lines. Each problem occurs once, with
+        the numbers of the other lines."""
+        lines = {}
+        for fault in faults:
+            lines.setdefault(fault.problem, []).append(str(fault.line))
+        texts = []
+        for problem, (first, *others) in lines.items():
+            text = f"{self._path}:{first}: {problem}"
+            if others:
+                number = sum(fault.problem == problem for fault in self.found) - 1
+                more = ", …" if number > len(others) else ""
+                text += f" The same in {number:,} other line{'s' * (number > 1)}: {', '.join(others)}{more}"
+            texts.append(text)
+        return texts
 
     def summary(self):
         """Returns the number of faults of each kind as text, the most frequent kind first."""

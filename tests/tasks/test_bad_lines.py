@@ -47,6 +47,14 @@ def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_pa
     assert encoding.startswith("Begin with the encoding: 30 lines cannot be decoded.")
 
 
+def test_lines_with_the_same_problem_are_listed_together(tmp_path):
+    path = written(tmp_path, "text,label\n" + ",x\n" * 25)
+    _, listed, _ = error_of(path).split("\n")
+    numbers = ", ".join(map(str, range(3, 22)))
+    assert listed == (f"{path}:2: the text is empty; complete the row or remove it. The same in 24 other "
+                      f"lines: {numbers}, …")
+
+
 @pytest.mark.parametrize("skips", [False, True])
 def test_a_quote_that_is_not_closed_ends_the_list(skips, tmp_path):
     content = f'text,label\n,x\n{GOOD}"b,x\n{GOOD},x\n"c",x\n,x\n'
@@ -103,7 +111,8 @@ def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
     path = written(tmp_path, "text,label\na,x\nb,y\n,x\nc\n,x\n")
     message = error_of(path, skip_bad_lines=True)
     assert "More than half of the 5 rows" in message and "(empty text 2, wrong width 1)" in message
-    assert message.count(f"{path}:") == 4
+    assert message.count(f"{path}:") == 3 and f"{path}:4: the text is empty" in message
+    assert "The same in 1 other line: 6\n" in message
 
 
 def test_the_text_in_the_table_is_truncated(tmp_path):

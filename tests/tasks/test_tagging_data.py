@@ -120,8 +120,9 @@ def test_the_scheme_is_the_one_that_most_tags_fit(sentences, expected):
                                "the right tag is B-A."),
     (["I-A"], "IOB2", "f.txt:1: the tag I-A at the start of a sentence is not .* IOB2, .* the right tag is "
                       "B-A."),
-    (["B-A I-B"], "IOB2", "f.txt:2: the tag I-B after B-A is not valid in the scheme IOB2"),
-    (["I-A B-B"], "IOB1", "f.txt:2: the tag B-B after I-A is not .* IOB1, .* the right tag is I-B."),
+    (["B-A I-B", "B-B"], "IOB2", "f.txt:2: the tag I-B after B-A is not .* IOB2, .* the right tag is B-B."),
+    (["B-A I-B"], "IOB2", "f.txt:2: .* the file has no tag B-B, so I-B may be misspelled. Correct the file."),
+    (["I-A B-B", "I-B"], "IOB1", "f.txt:2: the tag B-B after I-A is not .* IOB1, .* the right tag is I-B."),
     (["B-A O"], "BIOES", "f.txt:1: the tag B-A at the start of a sentence is not .* BIOES, .* tag is S-A."),
     (["B-A I-A"], "BIOES", "f.txt:2: the tag I-A after B-A is not .* BIOES, .* the right tag is E-A.")])
 def test_tags_that_are_no_sequence_of_a_scheme_are_told_with_their_line(sentences, scheme, message):

@@ -125,7 +125,8 @@ def _read_sentence(line, row):
     key = _find_key(line, row, WORD_KEYS)
     if key is None:
         raise RowError(line, "the words are missing. Add a list of words with the key "
-                       f"{' or '.join(map(repr, WORD_KEYS))}.", "missing text")
+                       f"{' or '.join(map(repr, WORD_KEYS))}. docs/howto/tagging.md converts "
+                       "texts with spans of characters.", "missing words")
     words = _read_list(line, row, key)
     if not words:
         raise RowError(line, f"{key!r} is empty; remove the line.", "empty text")

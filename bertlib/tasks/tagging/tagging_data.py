@@ -332,9 +332,15 @@ def check_scheme(file, scheme, why):
         expected = convert_scheme(sentence.tags, scheme)
         for place, (tag, right) in enumerate(zip(sentence.tags, expected)):
             if tag != right:
-                before = f"after {sentence.tags[place - 1]}" if place else "at the start of a sentence"
+                previous = sentence.tags[place - 1] if place else ""
+                before = f"after {previous}" if previous else "at the start of a sentence"
+                advice = f"the right tag is {right}"
+                if previous[2:] not in ("", tag[2:]) and all(
+                        right not in other.tags for other in file.sentences):
+                    # A misspelled type within an entity, such as I-PRODCUT after B-PRODUCT.
+                    advice = f"the file has no tag {right}, so {tag} may be misspelled"
                 raise file.error(sentence.lines[place], f"the tag {tag} {before} is not valid in the scheme "
-                                 f"{scheme}, which {why}; the right tag is {right}. Correct the file.")
+                                 f"{scheme}, which {why}; {advice}. Correct the file.")
 
 
 def collect_labels(sentences):
