@@ -14,6 +14,7 @@ For these characters, the tokens of the graph may differ from the tokens of `Ful
 import functools
 import sys
 
+from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -241,6 +242,9 @@ def _word_signatures(asked, number):
     """Returns the two signatures of a tagger with `number` warm-up requests. The first signature takes texts,
     in which white space separates the words. The second signature takes lists of words."""
     model = asked.model
+    if model.setting("word_splitting") == "punctuation":
+        logging.info("The words of the training data are also split at punctuation marks, but the exported "
+                     "model splits a text only at spaces. Put spaces around punctuation marks.")
     tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}

@@ -20,6 +20,9 @@ from bertlib.tasks import head as task_head
 import modeling
 import optimization
 
+# A training with fewer steps, such as three epochs of 300 sentences, has hardly learned.
+_FEW_STEPS = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainableModel:
@@ -227,6 +230,9 @@ def log_training(settings, task, num_train_steps):
               if "num_train_epochs" in settings else "")
     logging.info("Training on %s: %s%s with a batch size of %d.", terminal.counted(task.num_examples(),
                  task.noun), epochs, terminal.counted(num_train_steps, "step"), settings.train_batch_size)
+    if epochs and num_train_steps < _FEW_STEPS and settings.train_batch_size > 8:
+        logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
+                     "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)
     logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
                  "--lr_schedule=%s.", settings.learning_rate,
                  terminal.counted(task.num_warmup_steps(), "step"), settings.lr_schedule)

@@ -15,6 +15,13 @@ from bertlib.runs import output_files
 # --- The history of a run --------------------------------------------------------------------------------
 
 
+def test_a_training_with_few_steps_says_which_flags_help(untrained):
+    advice = "fewer than 100 steps. For a few hundred examples, --train_batch_size=8 --num_train_epochs=8 "
+    done = untrained.train(train_batch_size=16, max_steps=1, do_eval=False, do_predict=False)
+    done.assert_success()
+    assert done.err.count(advice) == 1
+
+
 def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     output = untrained.output
     early = untrained.train(max_steps=4, do_predict=False)
@@ -23,6 +30,7 @@ def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     assert re.search(r" Disk: this training needs about [\d.]+ MB in .*: at most 3 checkpoints", early.err)
     assert early.err.count("tensorboard --logdir output\n") == 1
     assert early.err.count("The learning rate rises to --learning_rate=") == 1
+    assert "fewer than 100 steps" not in early.err  # the batch is small already
     assert "step 4/4  loss" in early.err and "step 5" not in early.err
     record = output_files.read_record(output)
     assert (record["planned_steps"], record["finished_step"]) == (8, 4)

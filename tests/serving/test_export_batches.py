@@ -3,6 +3,7 @@
 import random
 import types
 
+from model_directories import TAGS, linear, write
 import numpy as np
 import pytest
 from test_export import MODELS, task_of, written
@@ -10,7 +11,7 @@ import tiny
 
 from bertlib import serving
 from bertlib.reports import answer_differences
-from bertlib.runs import targets
+from bertlib.runs import model_directory, targets
 from bertlib.serving import export_text
 from bertlib.tasks.tagging import tagging_data
 import tf1
@@ -113,6 +114,13 @@ def test_each_row_of_many_batches_is_answered_as_if_it_were_alone(name, task, tm
     export = Export(name, tmp_path, tiny_model, task)
     check = check_words if export.predictor.task == "tagging" else check_texts
     check(export, 100)
+
+
+def test_the_log_says_that_an_exported_tagger_splits_only_at_spaces(tmp_path, tiny_model, caplog):
+    caplog.set_level("INFO", "absl")
+    path = write(tmp_path / "model", tiny_model, "tagging", linear(5), TAGS, word_splitting="punctuation")
+    export_text.export(model_directory.read(str(path)), str(tmp_path / "export"))
+    assert "splits a text only at spaces. Put spaces around punctuation marks." in caplog.text
 
 
 def test_the_comparison_after_an_export_finds_no_difference(classifier):
