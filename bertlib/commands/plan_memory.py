@@ -10,6 +10,7 @@ training, pass its --gradient_accumulation_steps. For your own model, pass --ber
 """
 
 import dataclasses
+import itertools
 import time
 
 from absl import logging
@@ -180,11 +181,12 @@ def build_prediction(model, step):
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def log_memory_need(model, step, phase):
-    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`."""
+def log_memory_need(model, step, phase, label):
+    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
+    `label`."""
     need = model.memory_need(step) if phase == "training" else memory_planner.predict_memory(
         build_prediction, model, step)
-    logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
+    logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step.max_seq_length,
                  step.recompute, step.batch.micro_batch_size, need)
     return need
 
@@ -238,10 +240,11 @@ def main(_):
                  "CPU time.", terminal.counted(len(steps), "row"),
                  "one simulation" if settings.batch_size else "about four simulations")
     rows = []
-    for step in steps:
-        size, memory = plan_row(usable, lambda size, step=step: log_memory_need(
+    for number, step in enumerate(steps, 1):
+        labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
+        size, memory = plan_row(usable, lambda size, step=step, labels=labels: log_memory_need(
             model, dataclasses.replace(step, train_batch_size=size * step.batch.micro_batches),
-            settings.phase), settings.batch_size)
+            settings.phase, next(labels)), settings.batch_size)
         print(f"{step.max_seq_length:6} {step.recompute:>9} {size:11}   {memory}", flush=True)
         rows.append((f"{step.max_seq_length} {step.recompute}", size))
     print(f"\n{time.process_time():.0f} CPU seconds")

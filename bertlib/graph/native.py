@@ -99,6 +99,7 @@ def _build_ops(compiler, path):
         with open(library, "rb") as file:
             os.fsync(file.fileno())
         os.replace(library, path)
+        logging.info("The kernels are built.")
         return ops
     finally:
         shutil.rmtree(folder, ignore_errors=True)
