@@ -604,15 +604,17 @@ def check_readable(checkpoint, names):
     """Reads each of the tensors `names` once, so that damage is found before the training starts.
 
     Raises:
-      DamagedError: a tensor cannot be read, or contains NaN or infinity.
+      DamagedError: a tensor cannot be read, or contains NaN, infinity, or numbers that are too large for
+        float32.
     """
     for name in names:
         if name not in checkpoint.shapes:
             continue
         values = checkpoint.read(name)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
+        # The comparison is false for NaN.
+        if values.dtype.kind == "f" and not (np.abs(values) <= np.finfo(np.float32).max).all():
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} contains values that "
-                               "are not finite.")
+                               "are not finite, or too large for float32.")
 
 
 def find_damage(prefix):

@@ -1,4 +1,4 @@
-"""Checkpoints whose numbers cannot be used as weights, because they are quantized."""
+"""Checkpoints whose numbers cannot be used as weights: quantized numbers, and numbers outside of float32."""
 
 import json
 
@@ -60,3 +60,10 @@ def test_floating_point_numbers_are_weights(tmp_path, dtype):
     checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
     checkpoint_formats.check_types(checkpoint, [NAME, "not there"])
     checkpoint_formats.check_readable(checkpoint, [NAME])
+
+
+def test_numbers_that_are_too_large_for_float32_are_refused(tmp_path):
+    content = np.array([1, -1e300]).tobytes()
+    checkpoint = write_safetensors(tmp_path / "model.safetensors", "F64", content, [2])
+    with pytest.raises(ValueError, match=f"{NAME} contains values that are .* too large for float32"):
+        checkpoint_formats.check_readable(checkpoint, [NAME])
