@@ -7,6 +7,7 @@ kind.
 import re
 
 from helpers import read_json, snapshot, write_json
+import model_directories
 import pytest
 import tiny
 
@@ -23,6 +24,11 @@ def lengthen_vocabulary(untrained):
 
 def remove_vocabulary(untrained):
     (untrained.directory / "model" / "hugging_face" / "vocab.txt").unlink()
+
+
+def write_record_of_squad(untrained):
+    untrained.output.mkdir()
+    write_json(untrained.output / "run.json", model_directories.record(task_type="questions"))
 
 
 def write_another_training(untrained):
@@ -47,6 +53,8 @@ def write_another_training(untrained):
                                                    "a sample of MRPC, but not of CoLA"]),
     (None, dict(task_name=None, do_train=False), [
         "--task_name is required, because --output_dir=output contains no training of a classifier with a "]),
+    (write_record_of_squad, dict(task_name=None, do_train=False), [
+        "--task_name is required, because --output_dir=output contains a training by run_squad.py; known"]),
     (lengthen_vocabulary, {}, [
         f"model/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line "
         f"{SIZE + 1} on", "that belong to the same checkpoint"]),

@@ -82,9 +82,12 @@ def _known_task(settings, suffix):
                          f"a copy in {settings.trained.path}/{output_files.TASK_MODULE}. "
                          "The module is executed, so read it first if you do not trust its origin.")
     if not settings.task_name:
-        why = "" if settings.do_train or settings.output_dir is None else (
-            f", because --output_dir={settings.output_dir} contains no training of a classifier with a "
-            f"{output_files.RECORD}")
+        why = ""
+        if not settings.do_train and settings.output_dir is not None:
+            record = settings.directory.record
+            found = f"a training by {record['command']}" if record else (
+                f"no training of a classifier with a {output_files.RECORD}")
+            why = f", because --output_dir={settings.output_dir} contains {found}"
         known = ", ".join(sorted(classifier_data.PROCESSORS))
         raise ValueError(f"--task_name is required{why}; known tasks: {known}. Or name your own data with "
                          "--train_file, or pass the Python file of your own task as --task_module.")
