@@ -20,11 +20,21 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
 import pair_baselines
 import results
-from test_samples import read_split
+from test_samples import read_mrpc
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNITS = {"accuracy": "", "accuracy_in_ten_folds": "", "matthews": "", "cpu": "CPU s", "wall": "s"}
 ROW = "accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s"
+
+
+def read_split(split):
+    """Returns the pairs of a split as (label, first sentence, second sentence).
+
+    The labels of the test split are in a separate file.
+    """
+    rows = read_mrpc(split)[1:]
+    labels = [row[1] for row in read_mrpc("test_labels")[1:]] if split == "test" else [row[0] for row in rows]
+    return [(int(label), row[3], row[4]) for label, row in zip(labels, rows, strict=True)]
 
 
 def makefile_flags():

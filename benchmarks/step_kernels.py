@@ -14,9 +14,11 @@ directly from the graph.
 
 import argparse
 import collections
+import functools
 import os
 import re
 import sys
+import unittest.mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -58,16 +60,16 @@ class CompiledCalls:
         self.functions = {}
         self.counts = {}
 
-    def compiled(self, function):
-        """Compiles a function, and records its calls. Takes the place of `formulas._compiled`."""
-        jit = tf.compat.v2.function(function, jit_compile=True, autograph=False)
+    def record(self, kernels):
+        """Records the calls of the compiled functions of a `formulas.XlaFormulas`."""
+        for name, compiled in vars(kernels).items():
+            setattr(kernels, name, functools.partial(self._call, getattr(formulas, name), compiled))
 
-        def call(*args, **kwargs):
-            found = jit(*args, **kwargs)
-            op = (found[0] if isinstance(found, (list, tuple)) else found).op
-            self.functions[op.name] = (function, args, kwargs)
-            return found
-        return call
+    def _call(self, function, compiled, *args, **kwargs):
+        found = compiled(*args, **kwargs)
+        op = (found[0] if isinstance(found, (list, tuple)) else found).op
+        self.functions[op.name] = (function, args, kwargs)
+        return found
 
     def count(self, name):
         """Returns the `Count` of the compiled function that the op with this name calls."""
@@ -121,12 +123,15 @@ def count(model, settings, precision, use_xla):
     step = StepConfig(max_seq_length=settings.length, precision=precision, train_batch_size=settings.batch,
                       recompute=settings.recompute, use_xla=use_xla)
     calls = CompiledCalls()
-    compiled, formulas._compiled = formulas._compiled, calls.compiled
-    try:
-        with tf.Graph().as_default():
-            rewritten = memory_planner.rewrite(model.build(step))
-    finally:
-        formulas._compiled = compiled
+    create = formulas.XlaFormulas.__init__
+
+    def create_recorded(kernels):
+        create(kernels)
+        calls.record(kernels)
+
+    patch = unittest.mock.patch.object(formulas.XlaFormulas, "__init__", create_recorded)
+    with tf.Graph().as_default(), patch:
+        rewritten = memory_planner.rewrite(model.build(step))
     found = collections.defaultdict(lambda: Count(0, 0))
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(rewritten.graph_def, name="")

@@ -63,3 +63,15 @@ def test_a_stored_result_is_whole(path):
     else:
         assert result["recorded"]
     assert not re.search(r"(?<![\w$.*])/\w+/\w", path.read_text(encoding="utf-8")), "a path of one machine"
+
+
+# Other programs than `main` start these files, or they need PyTorch.
+OTHER = {"gpu_steps", "pair_baselines", "results", "gpu_page", "record_hf_reference"}
+
+
+@pytest.mark.slow(reason="loads 30 programs")
+@pytest.mark.parametrize("path", [path for path in sorted((ROOT / "benchmarks").glob("*.py"))
+                                  if path.stem not in OTHER], ids=lambda path: path.stem)
+def test_a_benchmark_can_be_started(path, scripts, tmp_path):
+    done = scripts.run(path.relative_to(ROOT), "--help", cwd=tmp_path, PYTHONPATH=str(path.parent))
+    assert "Traceback" not in done.err and "--" in done.out, done.err
