@@ -13,6 +13,8 @@ logging or the signal handlers. The import of this package is fast, because only
 TensorFlow.
 """
 
+import difflib
+import inspect
 import os
 from typing import Any
 
@@ -21,7 +23,7 @@ from bertlib.api.data_files import Columns, DataFile
 from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
 from bertlib.data.columns import parse_columns
-from bertlib.runs import child_command, output_files
+from bertlib.runs import child_command, output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
@@ -32,6 +34,7 @@ _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the
 _TASK_MODULE = "task module"  # the value of "task" in run.json if a training used --task_module
 # Commands that train classifiers.
 _COMMANDS = (_SCRIPT, "run_classifier_with_tfhub.py")
+_SIMILARITY = 0.8  # of a misspelled argument, see `difflib`. The flag --verbosity is not taken for `verbose`.
 _FOLDER = "data"  # folder of an output directory; data that are passed as objects are written to it
 # Flags that the user cannot pass as settings: the functions of this module set them, or they have no use in
 # Python.
@@ -100,12 +103,14 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
         columns = named["train_file"].columns
         named["dev_file"] = data_files.prepare(dev, folder, "dev", columns, argument="dev")
     has_dev = bool(dev is not None or dev_fraction is not None)
-    flags = _settings(settings, "train", dict(output_dir=directory, task_type=task_type,
-                                              dev_fraction=dev_fraction, do_train=True,
-                                              do_eval=has_dev or None))
+    flags = _settings(settings, train, dict(output_dir=directory, task_type=task_type,
+                                            dev_fraction=dev_fraction, do_train=True,
+                                            do_eval=has_dev or None))
     _run(flags, named, os.path.join(directory, output_files.RECORD), verbose)
     results_dir = os.fspath(settings.get("results_dir") or directory)
-    return _result(directory, results_dir) if has_dev else Result(directory, results_dir)
+    if not has_dev:
+        return Result(directory, results_dir)
+    return _result(directory, results_dir, data if dev is None else dev, columns.label)
 
 
 def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any = None, label: Any = None,
@@ -171,10 +176,10 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         if found["task"] != task:
             raise ValueError(f"results_dir={results} contains the training of a different task, and the "
                              "results of that training would be read. Pass another `results_dir`.")
-    flags = _settings(settings, "evaluate", dict(output_dir=directory, results_dir=results, do_eval=True,
-                                                 **more))
+    flags = _settings(settings, evaluate, dict(output_dir=directory, results_dir=results, do_eval=True,
+                                               **more))
     _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)
-    return _result(directory, results)
+    return _result(directory, results, data, columns.label)
 
 
 def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, **options: Any) -> Any:
@@ -208,10 +213,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
     with load(output_dir, **options) as predictor:
-        table = tables_of_results.table(predictor.predict_rows(inputs, names), index)
-    # In the rows, the name of each column is a text. Only a DataFrame can have other names.
-    names = {str(name): name for name in getattr(data, "columns", ())}
-    return table.rename(columns=names) if names else table
+        table = tables_of_results.table(predictor.predict_rows(inputs, names, index), index)
+    return tables_of_results.restore_columns(table, data, 0) if data_files.is_frame(data) else table
 
 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
@@ -250,24 +253,34 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
 # --- Files and flags -------------------------------------------------------------------------------------
 
 
+def _flag_names():
+    """Returns the names of the command's flags that have an argument or a setting in Python, as a set."""
+    return {entry.name for entry in targets.find_flags(_SCRIPT.removesuffix(".py"))} - _REFUSED
+
+
 def _settings(settings, function, ours):
     """Returns the flags of a command as a list of str.
 
     Args:
       settings: {name: value}, the settings that the user passed.
-      function: name of the function that the user called, for error messages.
+      function: the function that the user called.
       ours: {name: value}, the flags that the called function sets itself.
 
     Raises:
       TypeError: a setting cannot be passed, or its value has the wrong type.
     """
+    names, parameters = _flag_names(), [*inspect.signature(function).parameters][:-1]
     for name in settings:
         if name in child_command.ARGUMENTS:
-            raise TypeError(f"{function}() got the setting {name!r}. Pass the argument "
+            raise TypeError(f"{function.__name__}() got the setting {name!r}. Pass the argument "
                             f"`{child_command.ARGUMENTS[name]}` instead.")
         if name in _REFUSED:
-            raise TypeError(f"{function}() does not take the setting {name!r}: the function sets this flag, "
-                            "or the flag has no use in Python. Leave it out.")
+            raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
+                            "this flag, or the flag has no use in Python. Leave it out.")
+        # The command knows only its own flags, so it could not suggest an argument of the function.
+        close = difflib.get_close_matches(name, [*names, *parameters], 1, _SIMILARITY)
+        if close and close[0] in parameters and name not in names:
+            raise TypeError(f"there is no setting {name!r}. Did you mean {close[0]}?")
     values = {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
     return [child_command.flag(name, value) for name, value in values.items() if value is not None]
 
@@ -289,19 +302,36 @@ def _run(flags, named, result, verbose):
     flags = [*flags, *(child_command.flag(name, value) for name, value in values.items()
                        if value is not None)]
     written = []
+
+    def explain(message):
+        for file in named.values():
+            message = message if file.content is None else data_files.name_rows(message, file)
+        return child_command.explain_flags(message, _flag_names())
+
     try:
         for file in named.values():
             written += data_files.write(file)
-        child_command.run(_SCRIPT, flags, verbose)
+        child_command.run(_SCRIPT, flags, verbose, explain)
     except BaseException:
         if not files.exists(result):
             data_files.remove(written)
         raise
 
 
-def _result(output_dir, results_dir):
-    return Result(output_dir, results_dir, OutputDirectory(results_dir).results(),
-                  tables_of_results.read_predictions(results_dir))
+def _result(output_dir, results_dir, data, label):
+    """Returns the `Result` of an evaluation.
+
+    Args:
+      output_dir, results_dir: see `Result`.
+      data: the evaluated data, as the caller passed them, or data that contain them; or None.
+      label: names of the columns of the labels, a tuple of str; None for those of the training.
+    """
+    table = tables_of_results.read_predictions(results_dir)
+    if data_files.is_frame(data):
+        table = tables_of_results.restore_columns(table, data.iloc[table["line"] - 1], 1)
+        label = label or _trained_columns(_record(output_dir)).label
+        tables_of_results.restore_labels(table, data, label)
+    return Result(output_dir, results_dir, OutputDirectory(results_dir).results(), table)
 
 
 def _record(directory):

@@ -5,7 +5,8 @@ import hashlib
 import json
 import math
 import os
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple
 
 from bertlib.system import files
 
@@ -34,11 +35,15 @@ class DataFile(NamedTuple):
       path: str.
       columns: the `Columns`.
       content: the bytes that `write` writes to the path; None if the file exists already.
+      argument: name of the argument with the data, for error messages.
+      index: see `index_of`.
     """
 
     path: str
     columns: Columns
     content: bytes | None = None
+    argument: str = "data"
+    index: Any = None
 
 
 def is_frame(data):
@@ -49,6 +54,26 @@ def is_frame(data):
 def index_of(data):
     """Returns the index of a pandas DataFrame or Series. Returns None for all other data."""
     return data.index if hasattr(data, "iloc") else None
+
+
+def row_name(number, index, argument="data"):
+    """Returns the name of a row for error messages, such as "data, row 3 (index 'id14')".
+
+    Args:
+      number: number of the row, from 1.
+      index: see `index_of`.
+      argument: name of the argument with the data.
+    """
+    name = f"{argument}, row {number}"
+    return name if index is None else f"{name} (index {plain_value(index[number - 1])!r})"
+
+
+def name_rows(message, file):
+    """Returns a message of a command in which the rows of the caller replace the lines of a `DataFile`."""
+    def name(found):
+        return row_name(int(found[1]), file.index, file.argument) if found[1] else file.argument
+
+    return re.sub(rf"(?:--\w+=)?{re.escape(file.path)}(?::(\d+))?", name, message)
 
 
 def is_path(data):
@@ -76,9 +101,11 @@ def column_names(value, name):
         raise TypeError(f"{name}={value!r:.{_MAX_SHOWN}} must be the name of a column, or a list of names.")
     names = tuple(map(str, values))
     for column in names:
-        if not column or "," in column or column != column.strip():
-            raise ValueError(f"{name}: the name {column!r} is empty, contains a comma, or begins or ends "
-                             "with a space. Rename the column.")
+        problem = ("is empty" if not column else "contains a comma" if "," in column else
+                   "begins or ends with a space" if column != column.strip() else None)
+        if problem:
+            raise ValueError(f"{name}: the name {column!r} {problem}, so it cannot be passed to the command. "
+                             "Rename the column in the data.")
     return names
 
 
@@ -110,7 +137,8 @@ def prepare(data, directory, name, columns, of_tuples=None, argument="data"):
     rows, columns = to_rows(data, columns, of_tuples, argument)
     content = json_lines(rows)
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
-    return DataFile(os.path.join(directory, f"{name}-{digest}.jsonl"), columns, content)
+    path = os.path.join(directory, f"{name}-{digest}.jsonl")
+    return DataFile(path, columns, content, argument, index_of(data))
 
 
 def write(file):
@@ -147,7 +175,9 @@ def to_inputs(data):
       TypeError, ValueError: see `to_rows`.
     """
     if is_path(data):
-        return os.fspath(data)
+        if not files.exists(path := os.fspath(data)):
+            raise FileNotFoundError(f"{path} does not exist. To predict one text, pass a list.")
+        return path
     if not is_frame(data) and hasattr(data, "tolist"):  # a NumPy array or a pandas Series
         data = data.tolist()
     if isinstance(data, list) and data and not isinstance(data[0], dict):

@@ -1,5 +1,6 @@
 """Makes tables of answers, and reads the result files of an evaluation."""
 
+import contextlib
 import json
 import os
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from bertlib.system import files
 from bertlib.tasks import answers
 
 PREDICTIONS_FORMAT = "jsonl"  # unlike CSV, this format keeps the types of the values
+_ANSWERS = ["label", "prediction"]  # columns with labels
 PREDICTIONS = f"eval_predictions.{PREDICTIONS_FORMAT}"
 
 
@@ -48,6 +50,35 @@ def table(rows, index=None):
     except ImportError:
         return rows
     return pandas.DataFrame(rows, index)
+
+
+def restore_columns(table, data, first):
+    """Returns a table of answers with the index, the values and the names of the caller's columns. In the
+    table, these values and names were converted to types of JSON.
+
+    Args:
+      table: a DataFrame. From the column `first` (int) on, it has the columns of `data`.
+      data: a DataFrame with a row for each row of the table.
+    """
+    table.index = data.index
+    for place, name in enumerate(data, first):
+        table.isetitem(place, data[name])
+    return table.rename(columns={str(name): name for name in data})
+
+
+def restore_labels(table, data, names):
+    """Converts the labels and the predictions in the table of an evaluation to numbers or booleans, if the
+    caller's labels are numbers or booleans.
+
+    Args:
+      table: a DataFrame.
+      data: the DataFrame of the caller.
+      names: names of the columns of the labels, a tuple of str.
+    """
+    if not any(isinstance(label, str) for name in data if str(name) in names for label in data[name]):
+        # These are errors: scores, which are numbers already; several labels; and texts from --label_map.
+        with contextlib.suppress(TypeError, ValueError):
+            table[_ANSWERS] = table[_ANSWERS].map(json.loads)
 
 
 def answer_row(fields, answer):

@@ -51,7 +51,8 @@ class TextPredictor:
         Raises:
           TypeError: the argument is not a text, a pair, a list of texts or a list of pairs; or it contains
             pairs, but the model takes single texts; or it contains single texts, but the model takes pairs.
-          ValueError: a list or a text is empty, or there is not enough memory.
+          ValueError: a list or a text is empty, a text is missing (None or NaN), or there is not enough
+            memory.
         """
         if isinstance(inputs, str | tuple):
             return self._answer([inputs], ["the argument"])[0]
@@ -82,6 +83,8 @@ class TextPredictor:
         texts = (item,) if isinstance(item, str) else item
         is_tuple = isinstance(texts, tuple)
         if not is_tuple or not all(isinstance(text, str) for text in texts):
+            if None in map(data_files.plain_value, texts if is_tuple else [item]):
+                raise ValueError(f"{name}: the text is missing.")
             what = (f"a tuple of {', '.join(type(text).__name__ for text in texts)}" if is_tuple
                     else f"of the type {type(item).__name__}")
             raise TypeError(f"{name} is {what}. {_FORMS}")
@@ -92,12 +95,14 @@ class TextPredictor:
                             f"{takes}: {columns.join_names(self.fields)}. {_FORMS}")
         return texts
 
-    def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None) -> list[dict]:
+    def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None,
+                     index: Any = None) -> list[dict]:
         """Predicts for each row of `data`. Returns the rows of the table that `bertlib.api.predict` returns.
 
         Args:
           data: the value that `data_files.to_inputs` returned.
           columns: names of the columns of the texts. None: the columns that the training used.
+          index: the index of the rows for error messages, see `data_files.index_of`.
 
         Raises:
           TypeError, ValueError: see `bertlib.api.predict`.
@@ -123,8 +128,9 @@ class TextPredictor:
             raise ValueError(f"{data} has no rows. Pass a file with at least one row.")
         for item in found:
             if item.problem:
-                where = f"data, row {item.line}" if isinstance(data, list) else f"{data}:{item.line}"
-                raise ValueError(child_command.explain_flags(f"{where}: {item.problem}"))
+                where = data_files.row_name(item.line, index) if isinstance(data, list) else (
+                    f"{data}:{item.line}")
+                raise ValueError(child_command.explain_flags(f"{where}: {item.problem}", ["text_column"]))
         answers = self._predictor.answer([self._predictor.prepare(*item.values) for item in found])
         return [tables_of_results.answer_row(item.fields, answer)
                 for item, answer in zip(found, answers)]

@@ -2,6 +2,7 @@
 Python exception."""
 
 import collections
+from collections.abc import Callable, Collection
 import os
 import re
 import signal
@@ -48,20 +49,21 @@ def _text(name, value):
                     "True, False, or a list of these.")
 
 
-def run(script: str, flags: list[str], verbose: bool) -> None:
+def run(script: str, flags: list[str], verbose: bool, explain: Callable[[str], str] = str) -> None:
     """Runs a command of this project to its end.
 
     The child process belongs to a separate session of the operating system, so Ctrl-C reaches only the
     caller. After Ctrl-C, the caller asks the child process to end. If the child process is a training, it
     saves its last complete step before it ends.
 
-    If the command trained no step although it got new settings, or evaluated other development data than the
-    training, and its log is not printed, a `UserWarning` says so.
+    If the command trained no step although it got new settings, evaluated other development data than the
+    training, or left out bad lines, and its log is not printed, a `UserWarning` says so.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
       flags: its command-line arguments.
       verbose: whether to print the log of the command to `sys.stdout`.
+      explain: function that returns a message of the command in the words of the called Python function.
 
     Raises:
       TypeError: `flags` contains a flag that the command does not have.
@@ -80,10 +82,10 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
             child_processes.end([child], lambda child: _follow(child, lines, shows))
             raise
     if child.outcome.exit_code:
-        raise _error(script, child, list(lines))
+        raise _error(script, child, list(lines), explain)
     for warning in [] if verbose else child.outcome.warnings:
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.
-        warnings.warn(warning, stacklevel=4)
+        warnings.warn(explain(warning), stacklevel=4)
 
 
 def command_line(script: str) -> list[str]:
@@ -113,11 +115,11 @@ def _follow(child, lines, verbose):
     child.wait()
 
 
-def _error(script, child, lines):
+def _error(script, child, lines, explain):
     """Returns the exception for a command that failed.
 
     Args:
-      script: see `run`.
+      script, explain: see `run`.
       child: the `child_processes.Child`.
       lines: the last lines of the log.
     """
@@ -128,7 +130,7 @@ def _error(script, child, lines):
         return TypeError(f"there is no setting {outcome.flags[0]!r}.{close}")
     message, code = outcome.known_message, child.process.returncode
     if message and outcome.outcome != "stopped":
-        return ValueError(explain_flags(message))
+        return ValueError(explain(message))
     return ChildProcessError(describe_signal(script, child, lines) or (
         f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}"))
 
@@ -149,9 +151,16 @@ def describe_signal(script: str, child: child_processes.Child, lines: list[str])
             f"{' / '.join(lines[-3:])}")
 
 
-def explain_flags(message: str) -> str:
-    """Returns an error message for a Python program. If the message names flags, a sentence that lists the
-    corresponding arguments in Python is added at the end."""
-    named = [f"--{name} is the argument `{argument}`" for name, argument in ARGUMENTS.items()
-             if re.search(rf"--{name}\b", message)]
-    return f"{message} (In Python, {' and '.join(named)}.)" if named else message
+def explain_flags(message: str, names: Collection[str]) -> str:
+    """Returns an error message for a Python program: flags are written as arguments of a function. For
+    example, --skip_bad_lines=true becomes skip_bad_lines=True.
+
+    Args:
+      message: the message of a command.
+      names: the flags that the function takes as arguments. All other flags are left unchanged.
+    """
+    def in_python(found):
+        name, value = ARGUMENTS.get(found[1], found[1]), found[2].title()
+        return found[0] if found[1] not in names else f"{name}{value}" if value else f"`{name}`"
+
+    return re.sub(r"--(\w+)(=true\b|=false\b|=|)", in_python, message)

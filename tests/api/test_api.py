@@ -146,10 +146,14 @@ def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
     assert [list(row.values())[1:] for row in by_list] == [list(row.values())[1:] for row in by_file]
     with pytest.raises(ValueError, match="data, row 2: the text is empty"):
         api.predict(here / "model", [{"text": "a cat"}, {"text": ""}])
-    with pytest.raises(ValueError, match=r"row 1: there is no column 'text' .*the argument `text`"):
+    with pytest.raises(ValueError, match=r"row 1: there is no column 'text' \(`text`\); the columns"):
         api.predict(here / "model", [{"body": "a cat"}])
     with pytest.raises(TypeError, match="has no columns. Leave `text` out"):
         api.predict(here / "model", ["a cat"], text="body")
+    with pytest.raises(ValueError, match=r"element 1 of the list: the text is missing\."):
+        api.predict(here / "model", ["a cat", float("nan")])
+    with pytest.raises(FileNotFoundError, match=r"a cat does not exist\. To predict one text, pass a list\."):
+        api.predict(here / "model", "a cat")
 
 
 # --- Errors and warnings of the command ------------------------------------------------------------------
@@ -157,7 +161,7 @@ def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
 
 def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp_path):
     data = [("a cat", "animal"), ("", "none"), ("a stone", "none")]
-    with pytest.raises(ValueError, match=r"train-\w+\.jsonl:2: the text is empty") as caught:
+    with pytest.raises(ValueError, match="^data, row 2: the text is empty") as caught:
         api.train(data, tmp_path / "new" / "model", verbose=False, **settings)
     assert not str(caught.value).startswith("error") and "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
@@ -176,8 +180,7 @@ def replace_command(monkeypatch, code, outcome):
     (1, {"outcome": "refused", "flags": ["num_epochs"], "similar_flags": ["num_cores"]}, TypeError,
      "there is no setting 'num_epochs'. Did you mean num_cores?"),
     (1, {"outcome": "refused", "message": "no column 'b' (--text_column);\nthe columns are a."}, ValueError,
-     "no column 'b' (--text_column);\nthe columns are a. "
-     "(In Python, --text_column is the argument `text`.)"),
+     "no column 'b' (--text_column);\nthe columns are a."),
     (-9, None, ChildProcessError,
      "run.py was ended by the signal SIGKILL. Memory may have run out. The last lines of its log: a / b"),
     (1, {"outcome": "failed", "message": "KeyError: 'a'.", "has_traceback": True}, ChildProcessError,
@@ -193,8 +196,18 @@ def test_each_end_of_a_command_has_an_exception(code, outcome, kind, message, mo
 
 def test_warnings_of_a_command_are_warnings_in_python(monkeypatch):
     replace_command(monkeypatch, 0, {"outcome": "finished", "warnings": ["No step was trained."]})
-    with pytest.warns(UserWarning, match=r"^No step was trained\.$"):
-        child_command.run("run.py", [], verbose=False)
+    with pytest.warns(UserWarning, match=r"^NO STEP WAS TRAINED\.$"):
+        child_command.run("run.py", [], verbose=False, explain=str.upper)
+
+
+@pytest.mark.parametrize("message, text", [
+    ("Pass --skip_bad_lines=true to leave them out.", "Pass skip_bad_lines=True to leave them out."),
+    ("--text_column and --label_column=a.b: Pass --dev_fraction=0.1.",
+     "`text` and label=a.b: Pass dev_fraction=0.1."),
+    ("--text_column=a,b names 2", "text=a,b names 2"), ("--dev_file", "`dev`"),
+    ("`download.py --data=MRPC`, --do_predict", "`download.py --data=MRPC`, --do_predict")])
+def test_flags_in_messages_are_written_as_arguments(message, text):
+    assert child_command.explain_flags(message, api._flag_names()) == text
 
 
 # --- Wrong arguments -------------------------------------------------------------------------------------
@@ -208,7 +221,9 @@ def test_warnings_of_a_command_are_warnings_in_python(monkeypatch):
     (dict(data=[("a", "b")], dev=[("a", "b")], dev_fraction=0.1), TypeError, "exclude each other"),
     (dict(data=[("a", "b")], text=["a", "b"]), ValueError, "has 2 values, but the columns are a, b, label"),
     (dict(data=[("a", "b")], text=1.5), TypeError, "text=1.5 must be the name of a column"),
-    (dict(data=[("a", "b")], label="a,b"), ValueError, "label: the name 'a,b' is empty, contains a comma"),
+    (dict(data=[("a", "b")], label="a,b"), ValueError, "label: the name 'a,b' contains a comma, so"),
+    (dict(data=[("a", "b")], text="a "), ValueError, "text: the name 'a ' begins or ends with a space, so"),
+    (dict(data=[("a", "b")], lable="b"), TypeError, "there is no setting 'lable'. Did you mean label?"),
     (dict(data=[("a", "b")], seed={}), TypeError, "seed={} is of the type dict"),
     (dict(data=[("a", "b")], train_file="a"), TypeError, "Pass the argument `data` instead"),
     (dict(data=[("a", "b")], do_train=False), TypeError, "does not take the setting 'do_train'")])

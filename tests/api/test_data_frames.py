@@ -35,9 +35,12 @@ def test_data_frames_in_and_out(tiny_model, tmp_path):
                         **settings)
     assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
     again = api.evaluate(tmp_path / "model", verbose=False)  # evaluates the rows of --dev_fraction
-    assert again.metrics == trained.metrics and again.predictions.equals(trained.predictions)
+    # This evaluation reads the file of the training, so it does not know the types of the values.
+    assert again.metrics == trained.metrics and again.predictions["id"].dtype != int
+    assert again.predictions["loss"].tolist() == trained.predictions["loss"].tolist()
     found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
-    assert found["id"].tolist() == ["35", "36", "37", "38", "39"] and found["is_right"].dtype == bool
+    assert found["id"].tolist() == [35, 36, 37, 38, 39] and found["is_right"].dtype == bool
+    assert found.index.tolist() == [35, 36, 37, 38, 39] and found["note"].dtype == frame["note"].dtype
     table = api.predict(tmp_path / "model", frame)
     assert list(table) == ["id", "body", "kind", "note", "prediction", "probability_animal",
                            "probability_none"]
@@ -53,3 +56,23 @@ def test_a_table_keeps_the_names_of_columns(classifier_dir):
     assert list(table) == [7, "text_a", "label", "input_prediction", "prediction", "probability_no",
                            "probability_yes"]
     assert table.loc["z", 7] == 1.5 and table.loc["z", "input_prediction"] == "y"
+
+
+@pytest.mark.slow(reason="a command that trains")
+def test_the_predictions_of_a_training_have_the_index_the_columns_and_the_labels_of_the_data(
+        tiny_model, tmp_path):
+    settings = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,
+                    train_batch_size=8)
+    frame = pandas.DataFrame([(text, int(label == "animal"), 1.5) for text, label in rows(24, 4)],
+                             index=[f"id{number}" for number in range(24)])
+    frame = frame.assign(day=pandas.Timestamp("2026-01-02"), label="mine")
+    frame.loc["id3", 0] = None
+    with pytest.raises(ValueError, match=r"^data, row 4 \(index 'id3'\): the text is missing; complete the"):
+        api.train(frame, tmp_path / "model", text=0, label=1, dev=frame, verbose=False, **settings)
+    with pytest.warns(UserWarning, match=r"^data: 1 bad lines are left out, because skip_bad_lines=True: "):
+        found = api.train(frame, tmp_path / "model", text=0, label=1, dev=frame[::-1].dropna(), verbose=False,
+                          skip_bad_lines=True, **settings).predictions
+    assert list(found)[:8] == ["line", 0, 1, 2, "day", "input_label", "label", "prediction"]
+    assert found[list(frame)[:4]].equals(frame[::-1].dropna()[list(frame)[:4]])
+    assert ((found["prediction"] == found[1]) == found["is_right"]).all() and found["label"].equals(
+        found[1].rename("label"))
