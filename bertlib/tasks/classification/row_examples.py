@@ -13,7 +13,7 @@ from bertlib.data import (
     tables,
     text_keys,
 )
-from bertlib.data.tables import RowError, parse_number
+from bertlib.data.tables import RowError
 from bertlib.runs import targets
 from bertlib.system import files
 from bertlib.tasks.classification import text_targets
@@ -350,7 +350,7 @@ def _check_not_empty(path, rows, place):
 def _parse_number(text):
     """Returns the number in a text; None if the text is not a number, or if the number is too large for
     float32."""
-    number = parse_number(text)
+    number = tables.parse_number(text)
     return number if number is not None and abs(number) <= text_targets.MAX_SCORE else None
 
 
