@@ -157,19 +157,14 @@ class FileFaults:
                                                   self._reason or f"Correct these lines{advice}."])))
 
     def _listed(self, faults):
-        """Returns a list of texts for some faults in the order of their lines. Each problem occurs once, with
-        the numbers of the other lines."""
-        lines = {}
-        for fault in faults:
-            lines.setdefault(fault.problem, []).append(str(fault.line))
+        """Returns a list of texts for some faults. Each problem occurs once, with the number of the other lines
+        of the file that have it, and the first of these lines."""
         texts = []
-        for problem, (first, *others) in lines.items():
-            text = f"{self._path}:{first}: {problem}"
-            if others:
-                number = sum(fault.problem == problem for fault in self.found) - 1
-                more = ", …" if number > len(others) else ""
-                text += f" The same in {number:,} other line{'s' * (number > 1)}: {', '.join(others)}{more}"
-            texts.append(text)
+        for problem in dict.fromkeys(fault.problem for fault in faults):
+            first, *others = [str(fault.line) for fault in self.found if fault.problem == problem]
+            more = ", ".join(others[:MAX_LISTED]) + ", …" * (len(others) > MAX_LISTED)
+            same = f" The same problem in other lines ({len(others):,}): {more}" if others else ""
+            texts.append(f"{self._path}:{first}: {problem}{same}")
         return texts
 
     def summary(self):

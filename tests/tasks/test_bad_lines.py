@@ -50,9 +50,9 @@ def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_pa
 def test_lines_with_the_same_problem_are_listed_together(tmp_path):
     path = written(tmp_path, "text,label\n" + ",x\n" * 25)
     _, listed, _ = error_of(path).split("\n")
-    numbers = ", ".join(map(str, range(3, 22)))
-    assert listed == (f"{path}:2: the text is empty; complete the row or remove it. The same in 24 other "
-                      f"lines: {numbers}, …")
+    numbers = ", ".join(map(str, range(3, 23)))
+    assert listed == (f"{path}:2: the text is empty; complete the row or remove it. The same problem in "
+                      f"other lines (24): {numbers}, …")
 
 
 @pytest.mark.parametrize("skips", [False, True])
@@ -112,7 +112,7 @@ def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
     message = error_of(path, skip_bad_lines=True)
     assert "More than half of the 5 rows" in message and "(empty text 2, wrong width 1)" in message
     assert message.count(f"{path}:") == 3 and f"{path}:4: the text is empty" in message
-    assert "The same in 1 other line: 6\n" in message
+    assert "The same problem in other lines (1): 6\n" in message
 
 
 def test_the_text_in_the_table_is_truncated(tmp_path):
