@@ -157,8 +157,8 @@ class FileFaults:
                                                   self._reason or f"Correct these lines{advice}."])))
 
     def _listed(self, faults):
-        """Returns a list of texts for some faults. Each problem occurs once, with the number of the other lines
-        of the file that have it, and the first of these lines."""
+        """Returns a list of texts for some faults. Each problem occurs once, with the number of the other
+        lines of the file that have it, and the first of these lines."""
         texts = []
         for problem in dict.fromkeys(fault.problem for fault in faults):
             first, *others = [str(fault.line) for fault in self.found if fault.problem == problem]
