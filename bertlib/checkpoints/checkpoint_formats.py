@@ -209,7 +209,7 @@ def _open_directory(path):
     single = os.path.join(path, "model.safetensors")
     if single in found or len(found) == 1:
         return _open_safetensors(path, [single if single in found else found[0]])
-    if newest := newest_checkpoint(path):
+    if newest := latest_or_only_checkpoint(path):
         return _open_tensorflow(newest)
     if checkpoint_files.list_by_ending(path, ".bin"):
         raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
@@ -717,7 +717,7 @@ def groups_by_size(variables, num_bytes):
         yield group
 
 
-def newest_checkpoint(directory):
+def latest_or_only_checkpoint(directory):
     """Returns the `latest_checkpoint` of a directory. If there is none, but the directory contains a single
     checkpoint, as the directories of the published models do, returns the prefix of this checkpoint."""
     prefixes = checkpoint_files.list_checkpoints(directory)

@@ -181,7 +181,7 @@ def build_prediction(model, step):
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def log_memory_need(model, step, phase, label):
+def memory_need(model, step, phase, label):
     """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
     `label`."""
     need = model.memory_need(step) if phase == "training" else memory_planner.predict_memory(
@@ -242,7 +242,7 @@ def main(_):
     rows = []
     for number, step in enumerate(steps, 1):
         labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
-        size, memory = plan_row(usable, lambda size, step=step, labels=labels: log_memory_need(
+        size, memory = plan_row(usable, lambda size, step=step, labels=labels: memory_need(
             model, dataclasses.replace(step, train_batch_size=size * step.batch.micro_batches),
             settings.phase, next(labels)), settings.batch_size)
         print(f"{step.max_seq_length:6} {step.recompute:>9} {size:11}   {memory}", flush=True)

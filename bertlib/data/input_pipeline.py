@@ -459,7 +459,7 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, t
     if batch.micro_batches > 1 or batch_totals or batch.is_unequal:
         dataset = dataset.flat_map(functools.partial(
             _cut_into_micro_batches, batch=batch,
-            own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals,
+            own=all_reduce.own_slice if all_reduce else slice(None), totals=batch_totals,
             trimmed_fields=trimmed_fields))
     return dataset.map(read_own, **threads) if all_reduce else dataset
 

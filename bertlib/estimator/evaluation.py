@@ -3,14 +3,13 @@
 The commands compute all metrics from predictions, with functions of NumPy arrays:
 
 - `evaluate`, which `Estimator.evaluate` calls, passes the predictions of each batch to its argument
-  `metrics`. Classification and pre-training are evaluated in this way. Without this argument, `evaluate`
-  computes the metrics that the model_fn builds. Other people's programs use these metrics.
+  `metrics`. Without this argument, `evaluate` computes the metrics that the model_fn builds. Other people's
+  programs use these metrics.
 - `predicted_batches`, which `Estimator.predict` calls, yields predictions, from which the caller computes
-  metrics. SQuAD, tagging and multiple choice are evaluated in this way.
+  metrics.
 
-Both functions can also run during a training. docs/development/paths.md describes the four callers that start
-an evaluation during a training: `bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
-(`bertlib.commands.evaluator_process`), and `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
+Both functions can also run during a training; docs/development/paths.md#evaluation-during-a-training lists
+the callers.
 
 Evaluations do not affect the training: with and without evaluations, a training ends with the same weights,
 bit for bit. For this reason each evaluation has a separate graph, reads the weights from a checkpoint, and
@@ -221,7 +220,7 @@ class EvaluationHook(tf.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         step = int(run_context.session.run(self._global_step))
         try:
-            if self._curve.is_missing(step):
+            if self._curve.is_due(step):
                 self._curve.evaluate_session(step, self._weights, run_context.session)
         except stopping.Stopped:
             # The exception is not raised here. So the session ends normally and saves its last step. After
@@ -238,7 +237,7 @@ class SavedCheckpoints(tf.train.CheckpointSaverListener):
         self._curve = curve
 
     def after_save(self, session, global_step_value):
-        self._curve.add_checkpoint(global_step_value)
+        self._curve.evaluate_checkpoint(global_step_value)
 
 
 def write_summary(directory, results):

@@ -126,11 +126,11 @@ class StepVote:
         self._trained, self._all = tf.trainable_variables(), tf.global_variables()
         self._compares_weights = compares_weights
 
-    def exchange(self, session, stop):
-        """Sends this replica's vote to the other replicas, and receives theirs. Returns whether the training
-        stops now.
+    def synchronize(self, session, stop):
+        """Exchanges the votes of all replicas. Returns whether the training stops now.
 
-        Logs a warning if a replica has different weights, which are then replaced.
+        After a checkpoint and at the end, also compares the weights. If a replica has different weights, this
+        method logs a warning, and replaces them by the weights of replica 0.
 
         Args:
           session: the `tf.train.SingularMonitoredSession` of the training.

@@ -248,7 +248,7 @@ class TrainingSession:
           vote: the `replica_sync.StepVote`. The votes make all replicas end after the same step. None if this
             process trains alone.
         """
-        while not (vote.exchange(session, self.config.stop_request) if vote else session.should_stop()):
+        while not (vote.synchronize(session, self.config.stop_request) if vote else session.should_stop()):
             session.run_step_fn(functools.partial(self._take_step, built))
 
     def ends_before(self, micro_batch):

@@ -74,7 +74,7 @@ class AllReduce:
         return self._ops.get(None, [])
 
     @property
-    def own_micro_batches(self):
+    def own_slice(self):
         """Returns a `slice` that selects this replica's micro-batches from the micro-batches of an effective
         batch.
 

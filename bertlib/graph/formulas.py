@@ -13,17 +13,13 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import products, randomness
+from bertlib.graph import products
 
 # Layer normalization adds this number to the variance.
 LAYER_NORM_EPSILON = 1e-12
 # The approximate gelu(x) is x · σ(2z). σ is the sigmoid, and 2z = _GELU_LINEAR · x + _GELU_CUBIC · x³.
 _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
-
-
-# Function: (shape, keep_probability, site) -> a dropout mask, bool, True with probability `keep_probability`.
-keep_mask = randomness.bernoulli
 
 
 # --- GELU ------------------------------------------------------------------------------------------------
@@ -214,7 +210,6 @@ class XlaFormulas(object):
     memory. For this reason, each model has separate instances of this class.
     """
 
-    keep_mask = staticmethod(keep_mask)
     split_heads = staticmethod(split_heads)
     merge_heads = staticmethod(merge_heads)
 

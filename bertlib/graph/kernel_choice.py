@@ -58,5 +58,7 @@ def choose_kernels(is_training, dtype, step):
         return TrainingKernels(formulas.XlaFormulas())
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")
-    is_native = compiled and dtype in (tf.float32, tf.bfloat16) and native.load_ops()
-    return TrainingKernels(native_formulas if is_native else formulas, convolves=compiled)
+    ops = native.load_ops() if compiled and dtype in (tf.float32, tf.bfloat16) else None
+    if ops:
+        return TrainingKernels(native_formulas, convolves=True, mask_op=ops.bert_dropout_mask)
+    return TrainingKernels(formulas, convolves=compiled)

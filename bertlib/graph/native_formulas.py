@@ -6,15 +6,9 @@ ops.
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import native, randomness
+from bertlib.graph import native
 from bertlib.graph.custom_gradient import with_custom_gradient
 from bertlib.graph.formulas import LAYER_NORM_EPSILON
-
-
-def keep_mask(shape, keep_probability, site):
-    """Draws the same mask as `formulas.keep_mask`, but needs only half as much time."""
-    return randomness.bernoulli(shape, keep_probability, site,
-                                native_op=native.load_ops().bert_dropout_mask)
 
 
 def gelu(inputs, bias, approximate):

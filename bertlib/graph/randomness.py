@@ -163,8 +163,7 @@ def uniform(shape, site):
 def bernoulli(shape, keep_probability, site, native_op=None):
     """Draws the booleans of a dropout mask for one training step.
 
-    Every dropout of our model uses this function: `TrainingKernels.dropout_mask` calls `keep_mask` of
-    `formulas` or of `native_formulas`, and `keep_mask` calls this function.
+    Every dropout of our model uses this function: `TrainingKernels.dropout_mask` calls it.
 
     One boolean uses 16 bits of the stream. One number drawn by `uniform` uses 32 bits. For this reason,
     drawing a boolean takes half as long as drawing a number.
@@ -174,7 +173,8 @@ def bernoulli(shape, keep_probability, site, native_op=None):
       keep_probability: probability of True, rounded to a multiple of 2⁻¹⁶.
       site: name of the site, see `new_site`.
       native_op: op in C++ (shape, key, counter, threshold) -> bool tensor of that shape, True where the
-        stream's 16-bit integer is at least the threshold. None to use TensorFlow's ops.
+        stream's 16-bit integer is at least the threshold. It needs half as much time as TensorFlow's ops.
+        None to use TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.

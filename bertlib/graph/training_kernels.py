@@ -19,11 +19,11 @@ class TrainingKernels(object):
       formulas: the object whose functions compute the parts between the products: the module `formulas`, the
         module `native_formulas`, or a `formulas.XlaFormulas`.
       convolves: whether oneDNN's convolutions may compute the matrix products in 16 bits.
+      mask_op: the op in C++ that draws dropout masks; None for TensorFlow's ops. Both draw the same masks.
     """
 
-    def __init__(self, formulas, convolves=False):
-        self.formulas = formulas
-        self.convolves = convolves
+    def __init__(self, formulas, convolves=False, mask_op=None):
+        self.formulas, self.convolves, self.mask_op = formulas, convolves, mask_op
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
@@ -241,7 +241,7 @@ class TrainingKernels(object):
         # A random op has no input that depends on the data. Without this control dependency, TensorFlow could
         # draw all masks at the start of a step. The masks would then occupy memory for longer than necessary.
         with tf.control_dependencies([wait_for]):
-            return self.formulas.keep_mask(tf.identity(shape), 1.0 - dropout_prob, site)
+            return randomness.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site, self.mask_op)
 
 
 def _input_gradient(output_gradient, weights, images):

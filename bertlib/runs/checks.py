@@ -143,6 +143,6 @@ def list_checkpoint_files(path):
     """
     if not files.is_directory(path):
         return [path, *checkpoint_files.list_files(path)]
-    newest = checkpoint_formats.newest_checkpoint(path)
+    newest = checkpoint_formats.latest_or_only_checkpoint(path)
     return [*checkpoint_files.list_by_ending(path, ".safetensors", ".safetensors.index.json"),
             *(list_checkpoint_files(newest) if newest else [])]

@@ -2,14 +2,8 @@
 table and as a picture, keeps the best weights (--keep_best) and ends the training early
 (--early_stopping_evals).
 
-If a command evaluates during a training, `LearningCurve` does this work.
-Three other parts of the project also evaluate during a training, without this module:
-
-- an evaluator process of TF_CONFIG (`bertlib.commands.evaluator_process`)
-- `train_and_evaluate` of tf1
-- `InMemoryEvaluatorHook` of tf1
-
-docs/development/paths.md#evaluation-during-a-training shows the calls of all four parts.
+If a command evaluates during a training, `LearningCurve` does this work. For the calls, and for evaluations
+without this module, see docs/development/paths.md#evaluation-during-a-training.
 
 Early stopping reads its state from the table, learning_curve.tsv. In the rows up to the newest checkpoint, it
 finds the best evaluation, and counts the evaluations after the best one. A training that continues from a
@@ -209,8 +203,8 @@ class LearningCurve:
         self._last_step = last_step
         group = replica_group.current()
         state = self._restore() if replica_group.is_first() else None
-        newest, is_missing = group.broadcast(state) if group else state
-        if is_missing:
+        newest, is_due = group.broadcast(state) if group else state
+        if is_due:
             self.evaluate_and_add(newest)
         stops = group.broadcast(self.stops) if group else self.stops
         return min(newest, last_step) if stops else last_step
@@ -231,9 +225,9 @@ class LearningCurve:
             self._best = best_weights.BestWeights(self._directory, self._metric)
             self._best.restore(_values(rows, self._metric), newest)
             self._stops = _is_early_stop(self._settings, self._best, rows)
-        is_missing = newest is not None and not self._is_done(newest) and (
-            self._settings.eval_each_checkpoint or self._is_due(newest))
-        return newest, is_missing
+        is_due = newest is not None and not self._is_done(newest) and (
+            self._settings.eval_each_checkpoint or self._is_scheduled(newest))
+        return newest, is_due
 
     def finish(self):
         """Logs the table of all evaluations. Call this method after the training.
@@ -262,7 +256,7 @@ class LearningCurve:
 
     # --- During the training
 
-    def add_checkpoint(self, step):
+    def evaluate_checkpoint(self, step):
         """Evaluates the checkpoint that the training has just saved, with --eval_each_checkpoint."""
         if self._settings.eval_each_checkpoint and not self._is_done(step):
             self.evaluate_and_add(step)
@@ -277,14 +271,14 @@ class LearningCurve:
         """Whether the training ends now."""
         return self._stops or self._failure is not None
 
-    def is_missing(self, step):
+    def is_due(self, step):
         """Returns whether --eval_every_steps requests an evaluation of a step that is not evaluated yet."""
-        return self._is_due(step) and not self._is_done(step)
+        return self._is_scheduled(step) and not self._is_done(step)
 
     def _is_done(self, step):
         return any(int(row["global_step"]) == step for row in self._rows)
 
-    def _is_due(self, step):
+    def _is_scheduled(self, step):
         return bool(self._every_steps) and step > 0 and (
             step % self._every_steps == 0 or step == self._last_step)
 

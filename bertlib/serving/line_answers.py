@@ -109,8 +109,8 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
             stop = item
             break
         checked.append((item, prepared))
-    answers = iter(predictor.answer([prepared for item, prepared in checked if item.problem is None]))
-    texts = [table.format(item, next(answers) if item.problem is None else
+    results = iter(predictor.answer([prepared for item, prepared in checked if item.problem is None]))
+    texts = [table.format(item, next(results) if item.problem is None else
                           {"error": f"line {item.line}: {item.problem}"}) for item, _ in checked]
     return texts, sum(item.problem is not None for item, _ in checked), stop
 
@@ -185,10 +185,10 @@ def answer_file(settings, predictor):
         inputs = reader.read(lines, name, settings.input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
         chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, chunks):
-            answers, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
-            output.write("".join(answers))
+            texts, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
+            output.write("".join(texts))
             output.flush()
-            answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
+            answered, skipped = answered + len(texts) - num_bad, skipped + num_bad
             if bad_input is not None:
                 _refuse(bad_input, name, settings.output_file, answered)
         output.write(table.finish())

@@ -133,17 +133,17 @@ class _Simulation:
         metrics_history.MetricsHistory(self.directory).cut(step)
         if step is None:
             self.publish(step := 0)
-            curve.add_checkpoint(step)
+            curve.evaluate_checkpoint(step)
         while step < last and not curve.stops:
             step += 1
             if step % 4 == 0:
                 self.publish(step)
-                curve.add_checkpoint(step)
-            if curve.is_missing(step):
+                curve.evaluate_checkpoint(step)
+            if curve.is_due(step):
                 curve.evaluate_session(step, self, None)
         if step % 4:
             self.publish(step)
-            curve.add_checkpoint(step)
+            curve.evaluate_checkpoint(step)
         curve.finish()
         return step
 

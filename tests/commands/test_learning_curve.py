@@ -37,7 +37,7 @@ def curve_of(directory, shown, *results):
     for result in results:
         given = settings(directory, eval_each_checkpoint=True, eval_every_steps=None, keep_best=None)
         curve = learning_curve.LearningCurve(given, lambda _, result=result: result, "title", shown)
-        curve.add_checkpoint(result["global_step"])
+        curve.evaluate_checkpoint(result["global_step"])
     return (directory / "learning_curve.tsv").read_text()
 
 

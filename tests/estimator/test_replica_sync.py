@@ -136,10 +136,10 @@ def training_that(ends=False, runs=None):
 def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
     stop = stopping.StopRequest()
     vote = vote_of((False, False, False))
-    assert not vote.exchange(training_that(), stop)
-    assert vote.exchange(training_that(ends=True), stop) and not stop.is_set
-    assert vote_of((True, False, False)).exchange(training_that(), stop) and not stop.is_set
-    assert vote_of((False, True, False)).exchange(training_that(), stop) and stop.is_set
+    assert not vote.synchronize(training_that(), stop)
+    assert vote.synchronize(training_that(ends=True), stop) and not stop.is_set
+    assert vote_of((True, False, False)).synchronize(training_that(), stop) and not stop.is_set
+    assert vote_of((False, True, False)).synchronize(training_that(), stop) and stop.is_set
 
 
 def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
@@ -148,7 +148,7 @@ def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
         if saves:
             vote.listener.after_save(None, 7)
         runs = []
-        vote.exchange(training_that(ends, runs), stopping.StopRequest())
+        vote.synchronize(training_that(ends, runs), stopping.StopRequest())
         compared.append(len(runs))
     assert compared == [0, 1, 0, 1]
 
@@ -195,7 +195,7 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
             training = types.SimpleNamespace(should_stop=lambda: True, raw_session=lambda: session)
             found = []
             for _ in range(2):
-                vote.exchange(training, stopping.StopRequest())
+                vote.synchronize(training, stopping.StopRequest())
                 found.append([value.tolist() for value in session.run(tf.global_variables())])
             return found
 

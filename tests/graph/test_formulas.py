@@ -725,7 +725,8 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_micro_batch(tf.constant(part))
         if unequal:
             randomness.mark_unequal_micro_batches()
-        mask = choose(True, tf.float32).formulas.keep_mask(shape, probability, "bert/embeddings/dropout#0")
+        mask = randomness.bernoulli(shape, probability, "bert/embeddings/dropout#0",
+                                    choose(True, tf.float32).mask_op)
         global_step.load(step, session)
         return session.run(mask)
 
@@ -754,8 +755,7 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
         randomness.mark_unequal_micro_batches()
     with made_by("native"):
         kernels = choose(True, tf.float32)
-        draws = [make(shape, probability, "dropout#0") for make in (
-            kernels.formulas.keep_mask, randomness.bernoulli)]
+        draws = [randomness.bernoulli(shape, probability, "dropout#0", op) for op in (kernels.mask_op, None)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):
