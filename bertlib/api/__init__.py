@@ -80,8 +80,8 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     Raises:
       TypeError: a setting is unknown, or an argument has the wrong type.
       ValueError: the data or the settings cannot be used. The text of the exception is the error message of
-        the command. If the data are in memory, the line numbers in the message are row numbers, counted
-        from 1.
+        the command, with arguments of Python instead of flags. If the data are in memory, the message names
+        rows instead of lines, counted from 1.
       ChildProcessError: the training was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the training was interrupted.
 
@@ -202,7 +202,9 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
-      ValueError: the data are empty, a column is missing, a text is empty, or the model cannot be loaded.
+      ValueError: the data are empty, a column is missing, a text is empty or missing, or the model cannot be
+        loaded.
+      FileNotFoundError: the data are the path of a file that does not exist.
 
     Examples:
       >>> from bertlib import api

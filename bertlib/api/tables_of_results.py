@@ -23,7 +23,8 @@ class Result(NamedTuple):
       metrics: the metrics of the evaluation, {name: number, list or dict}, as in eval_results.json; None
         without an evaluation.
       predictions: a table of the evaluated rows with the model's answers. The table is a DataFrame if pandas
-        is installed, otherwise a list of dicts. None without an evaluation.
+        is installed, otherwise a list of dicts. If the evaluated data were passed as a DataFrame, the table
+        has their index and values, and labels that are numbers stay numbers. None without an evaluation.
     """
 
     output_dir: str
