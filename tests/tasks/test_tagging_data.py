@@ -47,6 +47,8 @@ def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"f.txt:2: 'Berlin' is not a tag. .* 4 .* use predict.py"):
         tagged_json_lines.read_tagged(path, tagged=4)
     assert not tagged_json_lines.read_tagged(path, tagged=2).is_tagged
+    path = write_file(tmp_path / "f.txt", "Peter NNP B-NP _\nBlackburn NNP I-NP _\n")  # "_" means no tag
+    assert not tagged_json_lines.read_tagged(path, tagged=4).is_tagged
 
 
 @pytest.mark.parametrize("text, columns, message", [

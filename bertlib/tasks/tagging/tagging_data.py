@@ -196,7 +196,7 @@ def _tag_index(file, line, token, column, tagged, rows):
         if index == token or not 0 <= index < file.width or tagged not in (None, file.width):
             return None
         tags = [row[index] for row in rows if len(row) == file.width]
-        if tagged and not any(map(is_tag, tags)):
+        if tagged and any(map(str.isalnum, "".join(tags))) and not any(map(is_tag, tags)):  # "_" means no tag
             raise file.error(line, f"{tags[0]!r} is not a tag. Column {index + 1} contains the tags in the "
                              "training file, but no tag in this file. For plain sentences, use predict.py. "
                              "For words without tags, remove this column.")
