@@ -293,6 +293,58 @@ class TextRow(NamedTuple):
         return self.bad and self.bad.problem
 
 
+class Alternatives:
+    """The names that the columns of the texts may also have, if a file lacks the columns of its `TextReader`.
+
+    With `Alternatives`, the columns are chosen for each file and, in JSON Lines, for each row. Without, all
+    files of a `TextReader` have the same columns.
+    """
+
+    def __init__(self, names, find_problem):
+        """Stores the names.
+
+        Args:
+          names: lists of names. The texts are read from the columns of the first list whose columns all exist
+            in the file. Empty to read only the columns of the `TextReader`.
+          find_problem: None, or a function that takes the names of all columns, and the chosen columns. It
+            returns a sentence about a problem of these names, or None.
+        """
+        self._names, self._find_problem = names, find_problem
+
+    def choose(self, place, text):
+        """Returns the columns of the texts in a file or row.
+
+        Args:
+          place: the `ColumnIndex` of the file or row.
+          text: see `TextReader`.
+
+        Raises:
+          RowError: the columns do not exist, or their names have a problem.
+        """
+        if text is not None and place.has_all(text):
+            return text
+        columns = next(filter(place.has_all, self._names), text)
+        if columns is None:
+            raise RowError(place.line, self._describe_missing(place))
+        problem = self._find_problem and self._find_problem(place.names, columns)
+        if problem:
+            raise RowError(place.line, problem)
+        return columns
+
+    def _describe_missing(self, place):
+        """Returns the message for a file without any of the columns."""
+        if place.names is None:
+            return ("there is no header row. Pass --text_column with the numbers of the texts' columns, "
+                    "from 1.")
+        missing = next(name for name in self._names[0] if not place.has_all([name]))
+        advice = "the columns of the texts" if place.is_json else (
+            "the columns of the texts; if this row is not a header, with their numbers, from 1")
+        others = self._names[1:]
+        also = f" The columns may also be named {_in_words(others)}." if others else ""
+        return (f"there is no column {missing!r}; the columns are {place.names_in_words()}. Pass "
+                f"--text_column with {advice}.{also}")
+
+
 class TextReader:
     """Reads the texts of files and streams, row by row. `rows` opens a file.
 
@@ -301,22 +353,19 @@ class TextReader:
         in the first file.
     """
 
-    def __init__(self, text=None, label=None, header=None, delimiter=None, choices=None, find_problem=None,
+    def __init__(self, text=None, label=None, header=None, delimiter=None, alternatives=None,
                  takes_lists=False, encoding="utf-8", label_kind=None):
         """Stores the description of the files.
 
         Args:
-          text: the columns of the texts, see `parse_columns`; None if they are not known.
+          text: the columns of the texts, see `parse_columns`; None for columns with usual names, or for those
+            of `alternatives`.
           label: the columns of the labels, or None. They are used only to decide whether the first row is a
             header row.
           header: whether the first row is a header row. None to decide this by the passed columns: the first
             row is a header row if a column was passed by name, or if no columns of texts were passed.
           delimiter: the character between values of .csv files; None to determine it from the first row.
-          choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
-            the first list whose columns all exist in the file. If both `choices` and `text` are None, the
-            texts are read from columns with usual names.
-          find_problem: None, or a function that takes the names of all columns, and the list in `choices`
-            whose columns exist. It returns a sentence about a problem of these names, or None.
+          alternatives: an `Alternatives`; None if all files have the same columns.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
           encoding: name of the encoding of the files.
           label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
@@ -324,8 +373,7 @@ class TextReader:
         self.text, self.label = text, label
         self.header, self.delimiter, self.encoding = header, delimiter, encoding
         self.label_kind = label_kind or header_rows.LabelKind()
-        self.choices, self.find_problem = choices, find_problem
-        self.takes_lists = takes_lists
+        self.alternatives, self.takes_lists = alternatives, takes_lists
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
         """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.
@@ -446,34 +494,17 @@ class TextFile:
         return has_header
 
     def _choose_columns(self):
-        """Returns the columns of the texts in the current file. The attribute `place`, the `ColumnIndex` of
-        this file, says which columns the file has.
+        """Returns the columns of the texts in the current file, whose columns are described by `place`.
 
         Usual names are stored in the reader: its later files must have the same columns, and
         `custom_task.read` records them.
         """
-        if self._reader.choices is None:
-            if self._reader.text is None:
-                self._reader.text = self._usual_texts()
-            return self._reader.text
-        if self._reader.text is not None and self.place.has_all(self._reader.text):
-            return self._reader.text
-        columns = next(filter(self.place.has_all, self._reader.choices), self._reader.text)
-        if columns is None:
-            if self.place.names is None:
-                raise RowError(self.place.line, "there is no header row. Pass --text_column with the numbers "
-                               "of the texts' columns, from 1.")
-            missing = next(name for name in self._reader.choices[0] if not self.place.has_all([name]))
-            advice = "the columns of the texts" if self.place.is_json else (
-                "the columns of the texts; if this row is not a header, with their numbers, from 1")
-            others = self._reader.choices[1:]
-            also = f" The columns may also be named {_in_words(others)}." if others else ""
-            raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
-                           f"{self.place.names_in_words()}. Pass --text_column with {advice}.{also}")
-        problem = self._reader.find_problem and self._reader.find_problem(self.place.names, columns)
-        if problem:
-            raise RowError(self.place.line, problem)
-        return columns
+        reader = self._reader
+        if reader.alternatives:
+            return reader.alternatives.choose(self.place, reader.text)
+        if reader.text is None:
+            reader.text = self._usual_texts()
+        return reader.text
 
     def _usual_texts(self):
         """Returns the columns with usual names for texts. If the file has no such columns, the error names
@@ -541,16 +572,16 @@ class TextFile:
     def _read_object(self, line, row):
         """Returns the `TextRow` for an object of JSON Lines.
 
-        If the constructor got `choices`, the columns of the texts are found again for each row. If not, the
-        texts of all rows must be in the columns that were found in the first row.
+        With `Alternatives`, the columns of the texts are found again for each row. Without, the texts of all
+        rows must be in the columns that were found in the first row.
         """
-        if self.place is None or self._reader.choices is not None:
+        if self.place is None or self._reader.alternatives:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
                 self.text_places = [self.place.find(column, "--text_column")
                                     for column in self._choose_columns()]
             except RowError as error:
-                if self._reader.choices is None:
+                if not self._reader.alternatives:
                     self.place = None
                 return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
         return self._read_texts(line, row)
@@ -573,10 +604,9 @@ class TextFile:
                                              "empty text"))
 
 
-def _in_words(choices):
-    """Returns sets of columns as text, such as "text_a,text_b or text". Each item of `choices` is a list of
-    names."""
-    return " or ".join(",".join(names) for names in choices)
+def _in_words(sets):
+    """Returns sets of columns as text, such as "text_a,text_b or text". Each set is a list of names."""
+    return " or ".join(",".join(names) for names in sets)
 
 
 def _drop_last_blanks(rows):

@@ -92,12 +92,9 @@ class InputReader:
                              f"column{'s' * (number != 1)}, but the texts of the model are "
                              f"{columns.join_names(fields)}. Name one column for each text.")
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
-        processor = model.processor
-        names = [*(processor.names_of_texts() if processor else ()), self._fields,
-                 *(self._fields[:number] for number in range(len(fields) - 1, required - 1, -1)),
-                 *([key] for key in answers.word_keys)]
+        names = [] if has_text_column else _other_names(model, answers)
         self._reader = columns.TextReader(
-            **arguments, choices=() if has_text_column else names, find_problem=answers.find_unread,
+            **arguments, alternatives=columns.Alternatives(names, answers.find_unread),
             takes_lists=answers.takes_words,
             label_kind=header_rows.LabelKind(model.target.is_score, model.target.is_multilabel,
                                              model.setting("label_separator", ",")))
@@ -203,6 +200,15 @@ class InputReader:
                     names[width] = row_fields.field_names(rows.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
             yield Input(row.line, fields, row.texts, row.problem)
+
+
+def _other_names(model, answers):
+    """Returns the names that the columns of the texts may have in a file without the columns of the training:
+    those of the task's own files, then those of the model's fields. Each item is a list of names."""
+    fields, processor = list(answers.fields), model.processor
+    return [*(processor.names_of_texts() if processor else ()), fields,
+            *(fields[:number] for number in range(len(fields) - 1, answers.required - 1, -1)),
+            *([key] for key in answers.word_keys)]
 
 
 def format_answer(item, answer):
