@@ -101,9 +101,8 @@ def column_names(value, name):
         raise TypeError(f"{name}={value!r:.{_MAX_SHOWN}} must be the name of a column, or a list of names.")
     names = tuple(map(str, values))
     for column in names:
-        problem = ("is empty" if not column else "contains a comma" if "," in column else
-                   "begins or ends with a space" if column != column.strip() else None)
-        if problem:
+        if not column or "," in column or column != column.strip():
+            problem = "contains a comma" if "," in column else "is empty, or begins or ends with a space"
             raise ValueError(f"{name}: the name {column!r} {problem}, so it cannot be passed to the command. "
                              "Rename the column in the data.")
     return names

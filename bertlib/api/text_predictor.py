@@ -130,7 +130,7 @@ class TextPredictor:
             if item.problem:
                 where = data_files.row_name(item.line, index) if isinstance(data, list) else (
                     f"{data}:{item.line}")
-                raise ValueError(child_command.explain_flags(f"{where}: {item.problem}", ["text_column"]))
+                raise ValueError(child_command.explain_flags(f"{where}: {item.problem}", {"text_column"}))
         answers = self._predictor.answer([self._predictor.prepare(*item.values) for item in found])
         return [tables_of_results.answer_row(item.fields, answer)
                 for item, answer in zip(found, answers)]

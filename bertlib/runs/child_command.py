@@ -2,7 +2,6 @@
 Python exception."""
 
 import collections
-from collections.abc import Callable, Collection
 import os
 import re
 import signal
@@ -49,7 +48,7 @@ def _text(name, value):
                     "True, False, or a list of these.")
 
 
-def run(script: str, flags: list[str], verbose: bool, explain: Callable[[str], str] = str) -> None:
+def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> None:
     """Runs a command of this project to its end.
 
     The child process belongs to a separate session of the operating system, so Ctrl-C reaches only the
@@ -151,7 +150,7 @@ def describe_signal(script: str, child: child_processes.Child, lines: list[str])
             f"{' / '.join(lines[-3:])}")
 
 
-def explain_flags(message: str, names: Collection[str]) -> str:
+def explain_flags(message: str, names: set[str]) -> str:
     """Returns an error message for a Python program: flags are written as arguments of a function. For
     example, --skip_bad_lines=true becomes skip_bad_lines=True.
 

@@ -222,7 +222,7 @@ def test_flags_in_messages_are_written_as_arguments(message, text):
     (dict(data=[("a", "b")], text=["a", "b"]), ValueError, "has 2 values, but the columns are a, b, label"),
     (dict(data=[("a", "b")], text=1.5), TypeError, "text=1.5 must be the name of a column"),
     (dict(data=[("a", "b")], label="a,b"), ValueError, "label: the name 'a,b' contains a comma, so"),
-    (dict(data=[("a", "b")], text="a "), ValueError, "text: the name 'a ' begins or ends with a space, so"),
+    (dict(data=[("a", "b")], text="a "), ValueError, "text: the name 'a ' is empty, or begins or ends"),
     (dict(data=[("a", "b")], lable="b"), TypeError, "there is no setting 'lable'. Did you mean label?"),
     (dict(data=[("a", "b")], seed={}), TypeError, "seed={} is of the type dict"),
     (dict(data=[("a", "b")], train_file="a"), TypeError, "Pass the argument `data` instead"),
