@@ -80,7 +80,7 @@ def errors_section(heading, order, errors, render, most=50):
 
 def compare(metrics, shown):
     """Returns a list with a sentence for each official metric: its value, its interval, and the values of
-    baselines.
+    baselines. A second sentence says if a baseline is as good. (A higher value of these metrics is better.)
 
     Args:
       metrics: {name: value}. It may contain "baselines" and "intervals", see `classification.baselines`.
@@ -90,9 +90,12 @@ def compare(metrics, shown):
     for metric in filter(metrics.__contains__, shown):
         bounds = metrics.get("intervals", {}).get(metric)
         interval = f" (95 % interval {bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else ""
-        others = "".join(f"; {baseline.replace('_', ' ')} {values[metric]:.3f}"
-                         for baseline, values in metrics.get("baselines", {}).items())
-        found.append(f"{shown[metric]} {metrics[metric]:.3f}{interval}{others}.")
+        baselines = {baseline.replace("_", " "): values[metric]
+                     for baseline, values in metrics.get("baselines", {}).items()}
+        others = "".join(f"; {baseline} {value:.3f}" for baseline, value in baselines.items())
+        best = [f"the {baseline}" for baseline, value in baselines.items() if value >= metrics[metric]]
+        warning = f" The model is not better than {' and '.join(best)}." if best else ""
+        found.append(f"{shown[metric]} {metrics[metric]:.3f}{interval}{others}.{warning}")
     return found
 
 

@@ -56,6 +56,16 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(dam
     assert contents(copy.directory) == before
 
 
+@pytest.mark.parametrize("flags", [dict(), dict(dev_file="data/dev.csv")], ids=str)
+def test_a_training_that_goes_on_leaves_the_development_rows_out(flags, copy):
+    done = copy.train(**{**TRAIN, "dev_fraction": None, **flags}, num_train_epochs=3)
+    done.assert_success()
+    assert "Lengths of train: 0 of 12 examples" in done.err and read_json(copy.output / "run.json")[
+        "train_data"]["examples"] == 12
+    assert bool(flags) == (
+        "The training continues without the rows in dev_rows.txt, also with --dev_file." in done.err)
+
+
 # --- Files of the same name, and of the same rows --------------------------------------------------------
 
 

@@ -96,7 +96,8 @@ def write(path, rows, labels, metrics=None, threshold=None, **facts):
 def test_a_classification(tmp_path):
     labels = ["a", "<b>", "שלום"]
     rows, numbers = classified(300, labels), numbers_of(labels)
-    numbers |= {"baselines": {"bag_of_words": {"eval_f1": 0.25}}, "intervals": {"eval_f1": [0.4, 0.6]}}
+    numbers |= {"baselines": {"bag_of_words": {"eval_f1": 0.25}, "most_frequent_label": {"eval_f1": 0.5}},
+                "intervals": {"eval_f1": [0.4, 0.6]}}
     page = write(tmp_path / "page.html", rows, labels, numbers, curve={"F1": [(0, 0.1), (9, 0.5)]},
                  losses=[(1, 0.7), (2, float("nan")), (3, 0.2)],
                  record={"train_data": {"fingerprint": "f00d"}, "settings": {"seed": 12}, "labels": labels},
@@ -104,8 +105,9 @@ def test_a_classification(tmp_path):
     overall, scores, matrix, lengths, record = page.tables
     assert overall == [["macro F1", 0.5]]
     assert scores[1:] == [[label, *numbers["labels"][label].values()] for label in labels[:-1]]
-    assert page.text.index("F1 0.500 (95 % interval 0.400 to 0.600); bag of words 0.250.") < page.text.index(
-        "300 examples: ")
+    assert page.text.index(
+        "F1 0.500 (95 % interval 0.400 to 0.600); bag of words 0.250; most frequent label 0.500. The model "
+        "is not better than the most frequent label.") < page.text.index("300 examples: ")
     assert page.text.index("Most confident errors") < page.text.index("Accuracy by length")
     assert "all 3 labels. In this mean, the F1 of 1 label without examples is 0." in page.text
     assert matrix[1:] == [["label", *labels], ["a", 1, 0, 0], ["<b>", 0, 2, 0], ["שלום", 0, 0, 3]]

@@ -36,6 +36,7 @@ def read(settings, suffix=""):
         first = next(iter(split_data.list_files(settings).values()))[0]
         settings.set_default("output_dir", sources.default_directory(first, suffix))
     sources.choose_phases(settings, lambda split: _has_file(settings, split))
+    dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
     for split, phase in split_data.PHASES.items():
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""
