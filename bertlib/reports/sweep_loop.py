@@ -74,7 +74,11 @@ def run(sweep, directory, runs):
             _log(sweep, directory, each, row, left)
             _check_metric(sweep, directory)
             _write_results(sweep, directory)
-    failed = {each.name for each, row in directory.ended_rows() if row.status == run_rows.FAILED}
+    ended = list(directory.ended_rows())
+    for best in run_rows.by_rank([row for _, row in ended], sweep.metric)[:1]:
+        path = directory.output_dir(next(each for each, row in ended if row is best))
+        logging.info("The best run by %s: %s.", sweep.metric, path)
+    failed = {each.name for each, row in ended if row.status == run_rows.FAILED}
     return sum(each.name in failed for each in runs)
 
 

@@ -99,6 +99,7 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
     with caplog.at_level("INFO", logger="absl"):
         assert sweep(values) == 1
     assert re.search(r"a 0\.2: eval_accuracy 0\.2, rank \d of \d\. Degenerate: ", caplog.text)
+    assert "The best run by eval_accuracy: sweep/runs/a=0.9." in caplog.text
     rows = table(directory)
     assert statuses(directory) == {
         "0.2": "finished", "0.3": "failed", "0.1": "diverged", "0.9": "finished", "0.6": "finished"}

@@ -11,6 +11,8 @@ import os
 from typing import NamedTuple
 import zipfile
 
+from absl import logging
+
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
@@ -56,7 +58,9 @@ def write_predictions(directory, processor, split, predictions):
         if its_split == split:
             lines = [f"{index}\t{_to_text(value, *processor.score_range)}\n"
                      for index, value in enumerate(predictions)]
-            files.write_text(os.path.join(directory, file), f"{_HEADER}\n{''.join(lines)}")
+            path = os.path.join(directory, file)
+            files.write_text(path, f"{_HEADER}\n{''.join(lines)}")
+            logging.info("File for a GLUE submission: %s.", path)
 
 
 def _to_text(value, lowest, highest):
