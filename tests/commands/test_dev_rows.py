@@ -56,7 +56,9 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(dam
     assert contents(copy.directory) == before
 
 
-@pytest.mark.parametrize("flags", [dict(), dict(dev_file="data/dev.csv")], ids=str)
+@pytest.mark.parametrize("flags", [
+    dict(), dict(dev_file="data/dev.csv"),
+    dict(dev_file="data/dev.csv", do_train=None, do_eval=None, do_predict=None)], ids=str)  # default phases
 def test_a_training_that_goes_on_leaves_the_development_rows_out(flags, copy):
     done = copy.train(**{**TRAIN, "dev_fraction": None, **flags}, num_train_epochs=3)
     done.assert_success()

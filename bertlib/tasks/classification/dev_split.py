@@ -15,7 +15,7 @@ from absl import logging
 
 from bertlib.data import text_keys
 from bertlib.runs import output_files
-from bertlib.system import child_processes, files, fingerprints
+from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import sources
 from bertlib.tasks.classification.row_examples import count_labels, label_names
 from bertlib.tasks.split_data import hash_values, row_digest
@@ -138,11 +138,6 @@ def take_fraction(settings):
     trained, now = record["settings"].get("dev_fraction"), settings.dev_fraction
     if now is None and trained is not None:
         settings.set_default("dev_fraction", trained, "as in the training")
-        if settings.dev_file and settings.do_train:
-            text = (f"The training continues without the rows in {output_files.DEV_ROWS}, also with "
-                    "--dev_file. To train on all rows, train in another --output_dir.")
-            logging.warning("%s", text)
-            child_processes.add_warning(text)
     elif now != trained:
         had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
