@@ -1,4 +1,5 @@
 """Shared fixtures. `scripts` runs scripts as a user does, but in forks that have loaded TensorFlow before."""
+import multiprocessing
 import os
 import signal
 import sys
@@ -47,6 +48,15 @@ def pytest_collection_modifyitems(items):
                 raise pytest.UsageError(f"{item.nodeid} is {mark.name} without a reason: write "
                                         f"@pytest.mark.{mark.name}(reason=\"…\").")
     items.sort(key=lambda item: item.path.parent.name not in ("commands", "conformance", "estimator"))
+
+
+@pytest.fixture(autouse=True)
+def end_children():
+    """Kills the forks that a failed test leaves. They hold the pipes of `scripts` open, so it would not end."""
+    yield
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ directory.
 
 import atexit
 import collections
+import contextlib
 import importlib
 import json
 import os
@@ -79,7 +80,9 @@ class Scripts(object):
         return self
 
     def __exit__(self, *error):
-        self._server.communicate()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._server.kill)  # if a process that a test has left holds its stdin open
+            self._server.communicate(timeout=_TIME_LIMIT_SECONDS)
 
     def start(self, script, *flags, cwd, **changes):
         """Starts a script, and returns a `Running`. The script before it must have ended: call `wait` first.

@@ -282,7 +282,7 @@ def test_a_killed_sweep_goes_on_and_its_children_end(directory):
     process.start()
     # Two runs have ended, and a third one waits.
     wait_for(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2
-             and "\n0.7" in (directory / "starts").read_text())
+             and "0.7" in starts(directory))
     child, = [int(line.split()[1]) for line in (directory / "starts").read_text().splitlines()
               if line.startswith("0.7")]
     with pytest.raises(locks.InUseError):
