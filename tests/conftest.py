@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def end_children():
-    """Kills the forks that a failed test leaves. They hold the pipes of `scripts` open, so it would not end."""
+    """Kills the forks that a failed test leaves: they hold pipes open, so `scripts` would never end."""
     yield
     for child in multiprocessing.active_children():
         child.kill()
