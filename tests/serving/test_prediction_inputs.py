@@ -203,6 +203,8 @@ def test_an_answer_has_the_fields_of_the_input_and_overwrites_none():
 
 
 def test_columns_of_one_name_are_all_in_the_answer():
+    found, = read("text_a,x,x\na,1,2\n", "csv")
+    assert found.fields == {"text_a": "a", "x": "1", "x_2": "2"}
     found, = read("text_a,x,x,,x_2\na,1,2,3,4\n", "csv")
     assert found.fields == {"text_a": "a", "x": "1", "x_3": "2", "column_4": "3", "x_2": "4"}
 

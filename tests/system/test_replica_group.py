@@ -234,14 +234,24 @@ def test_a_slow_program_at_the_address_holds_no_other_replica(meeting, monkeypat
     assert "Replica 0 cannot be reached" in str(found)
 
 
+def connected(run):
+    """Returns a connection that has proved that it knows the key."""
+    return mp_connection.Client(tuple(run.address), authkey=bytes.fromhex("c0ffee"))
+
+
+def introduce(connection, run, index):
+    """Sends the hello of a replica."""
+    connection.send_bytes(value_encoding.encode({
+        "index": index, "count": run.count, "process": 12345, "machine": "lost", "address": "lost:1"}))
+
+
 def introduced(run, index):
     """Returns a connection that has introduced itself as a replica.
 
     A test closes it, as if the process of the replica had ended.
     """
-    connection = mp_connection.Client(tuple(run.address), authkey=bytes.fromhex("c0ffee"))
-    connection.send_bytes(value_encoding.encode({
-        "index": index, "count": run.count, "process": 12345, "machine": "lost", "address": "lost:1"}))
+    connection = connected(run)
+    introduce(connection, run, index)
     return connection
 
 
@@ -255,6 +265,21 @@ def test_a_replica_that_ends_while_others_are_awaited_is_replaced(meeting):
         for one in [first, *(pool.submit(group.meet) for group in groups[1:])]:
             one.result()
     assert "lost" not in groups[0].name(1) and str(os.getpid()) in groups[2].name(1)
+
+
+def test_a_replica_is_replaced_if_it_ends_just_before_the_next_one_introduces_itself(meeting, monkeypatch):
+    monkeypatch.setattr(replica_meeting, "_POLL_SECONDS", 0.4)  # so both events are between two polls
+    run = meeting(3)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        chief = pool.submit(run.group(0).meet)
+        first = introduced(run, 1)
+        second = connected(run)
+        first.close()
+        introduce(second, run, 1)
+        pool.submit(run.group(2).meet).result()
+        chief.result()
+    with second:
+        assert value_encoding.decode(second.recv_bytes())[0] == "welcome"
 
 
 def test_a_replica_that_ended_while_others_are_awaited_counts_as_missing(meeting):

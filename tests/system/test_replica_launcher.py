@@ -290,9 +290,16 @@ def test_without_anybodys_fault_it_is_said_what_replicas_say():
 
 
 def test_a_replica_that_does_not_end_after_a_failure_is_ended(here):
-    code = "signal.signal(signal.SIGTERM, lambda *_: open('asked', 'w').close())\n"
-    end = run(code + "wait() if index else end('no')", patience=0.6)
-    assert end == (1, "error: no", False)
+    code = """
+signal.signal(signal.SIGTERM, lambda *_: open("asked", "w").close())
+if index:
+    wait()
+while not os.path.exists("ready-0-1"):
+    time.sleep(0.01)
+end("no")
+"""
+    assert run(code, patience=0.6) == (1, "error: no", False)
+    assert (here / "asked").exists()  # SIGTERM comes before SIGKILL
 
 
 def test_a_stopped_replica_is_ended_when_another_one_names_it(here):

@@ -118,6 +118,11 @@ def test_texts_that_differ_in_words_are_told_apart():
     assert text_keys.text_key("a") != text_keys.text_key("a", "")
 
 
+@pytest.mark.parametrize("text", ["Stra\u00dfe", "\u0390", "\ufb01n"])
+def test_letter_case_makes_no_other_text(text):
+    assert text != text.upper().lower() and text_keys.text_key(text) == text_keys.text_key(text.upper())
+
+
 def test_a_split_that_would_be_empty_is_refused():
     for labels, fraction, advice in ((["x", "y"] * 4, 0.01, r"csv\. Raise --dev_fraction, or name"),
                                      (["x", "y", "z"], 0.5, "csv, because none .* Name")):
