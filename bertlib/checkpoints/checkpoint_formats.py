@@ -671,10 +671,7 @@ def create_init_fn(init_checkpoint, variables):
     contains.
 
     TensorFlow calls the `init_fn` after random initialization, and only if no checkpoint of this training was
-    restored. The `init_fn` adds no restore ops and no file names to the graph. Each call of `session.run`
-    loads a group of variables, usually of at most `_BYTES_FED_AT_A_TIME` bytes. One call for each variable
-    would be slow, because TensorFlow examines the whole graph in each call. With a single call for all
-    variables, all weights would be in memory twice.
+    restored. The `init_fn` adds no restore ops and no file names to the graph.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
@@ -689,19 +686,28 @@ def create_init_fn(init_checkpoint, variables):
     random_names = [variable.op.name for variable in variables if variable.op.name not in checkpoint.shapes]
 
     def init_fn(scaffold, session):
-        for group in groups_by_size(loaded, _BYTES_FED_AT_A_TIME):
-            # The initializer of a variable is an assignment op, and the second input of this op is the value.
-            # The session feeds this input with the value from the checkpoint.
-            session.run([variable.initializer for variable in group],
-                        {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
-                         for variable in group})
+        load_variables(session, checkpoint, loaded)
         logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(loaded), len(variables),
                      checkpoint.path, ", ".join(random_names) or "none")
 
     return init_fn
 
 
-def groups_by_size(variables, num_bytes):
+def load_variables(session, checkpoint, variables):
+    """Loads variables of a session's graph from a `Checkpoint`.
+
+    Each call of `session.run` loads a group of variables, usually of at most `_BYTES_FED_AT_A_TIME` bytes.
+    One call for each variable would be slow, because TensorFlow examines the whole graph in each call. With a
+    single call for all variables, all weights would be in memory twice.
+    """
+    for group in groups_by_size(variables):
+        # The initializer of a variable is an assignment op, and the second input of this op is the value. The
+        # session feeds this input with the value from the checkpoint.
+        session.run([variable.initializer for variable in group],
+                    {variable.initializer.inputs[1]: checkpoint.read(variable.op.name) for variable in group})
+
+
+def groups_by_size(variables, num_bytes=_BYTES_FED_AT_A_TIME):
     """Yields lists of consecutive variables. The variables of a list have at most `num_bytes` bytes in total.
     A variable with more bytes is alone in its list."""
     group, size = [], 0

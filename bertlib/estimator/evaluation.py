@@ -29,7 +29,7 @@ from bertlib.checkpoints import checkpoint_formats, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import tensorflow_internals
+from bertlib.graph import inference_kernels, tensorflow_internals
 from bertlib.system import stopping
 
 
@@ -141,11 +141,14 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
             replica_sync.shard_input(group)
         spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)
         sharded, tensors = replica_sync.is_sharded(), fetches(spec)
-        spec_hooks = spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks
+        spec_hooks = [*(hooks or []),
+                      *(spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks)]
+        if not spec_hooks:  # a hook could read any weight
+            spec_hooks = [inference_kernels.FreeUnreadWeights(tensors)]
         # The session runs only in this process, even if this process is one of several replicas.
         session = resume.open_session(
             resume.create_checked_scaffold(spec, checkpoint, builder.config), checkpoint, builder.config,
-            [*input_hooks, *(hooks or []), *spec_hooks])
+            [*input_hooks, *spec_hooks])
     with session:
         batches = itertools.islice(_batches(session, tensors, builder.config, group, sharded), steps)
         while True:

@@ -20,7 +20,8 @@ class InferenceKernels(object):
         Prepared weights are copies of the weights that are cast and concatenated only once. Local variables
         contain these copies. So a session must first initialize or restore the weights, and then initialize
         the local variables. In the first run of a session, oneDNN changes the memory layout of the prepared
-        weights. After that, changes of the original weights have no effect.
+        weights. After that, changes of the original weights have no effect. The original weights may be
+        freed when the local variables are initialized, see `FreeUnreadWeights`.
     """
 
     def __init__(self, uses_one_dnn=False):
@@ -123,3 +124,36 @@ class PortableKernels(InferenceKernels):
         centered = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.pow(centered, 2.0), axis=-1, keepdims=True)
         return centered / tf.sqrt(variance + formulas.LAYER_NORM_EPSILON) * gamma + beta
+
+
+# --- Weights that were prepared ----------------------------------------------------------------------------
+
+
+def find_read_weights(ops):
+    """Returns the trainable variables that the ops read, also indirectly, in the order of their creation."""
+    found, waiting = set(), list(ops)
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    return [variable for variable in tf.trainable_variables() if variable.op in found]
+
+
+class FreeUnreadWeights(tf.train.SessionRunHook):
+    """Frees the weights from which other weights were prepared, before the first run of a session."""
+
+    def __init__(self, fetches):
+        """Adds ops to the current graph.
+
+        Args:
+          fetches: tensors or ops, in any nested structure: all that the runs of the session fetch. Weights
+            that they read are kept.
+        """
+        kept = find_read_weights(getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches))
+        sources = find_read_weights(variable.initializer for variable in tf.local_variables())
+        self._free = [tf.raw_ops.DestroyResourceOp(resource=variable.handle)
+                      for variable in sources if variable not in kept]
+
+    def after_create_session(self, session, coord):
+        session.run(self._free)

@@ -10,6 +10,7 @@ from bertlib.data import batches
 from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import StepConfig
+from bertlib.graph import inference_kernels
 from bertlib.tasks import head as task_head
 import modeling
 
@@ -24,15 +25,33 @@ def with_weights(checkpoint):
     """Returns a context manager that yields a session of the current graph, with the weights of a checkpoint.
     The session uses no GPU, because an export computes nothing, and another process may use the GPU."""
     with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as weights:
-        _load_weights(weights, checkpoint)
+        # `tf.train.Scaffold` could do this too, but it writes a message to the log of the calling program.
+        weights.run(tf.global_variables_initializer())
+        checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())(None, weights)
         yield weights
 
 
-def _load_weights(session, checkpoint):
-    """Initializes the variables of the current graph, and loads the weights of a checkpoint."""
-    # `tf.train.Scaffold` could do this too, but it writes a message to the log of the calling program.
-    session.run(tf.global_variables_initializer())
-    checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())(None, session)
+def load_read_weights(session, checkpoint, outputs):
+    """Loads the weights that the outputs of the current graph read.
+
+    Weights that are only read to prepare other weights (see `inference_kernels.InferenceKernels`) are freed
+    at once, group by group. So a model in bfloat16 is never in memory in float32 as a whole.
+
+    Args:
+      session: a session of the current graph.
+      checkpoint: a `checkpoint_formats.Checkpoint`.
+      outputs: list of tensors.
+    """
+    read = inference_kernels.find_read_weights(tensor.op for tensor in outputs)
+    for group in checkpoint_formats.groups_by_size(tf.local_variables()):
+        initializers = [variable.initializer for variable in group]
+        sources = inference_kernels.find_read_weights(initializers)
+        checkpoint_formats.load_variables(session, checkpoint, sources)
+        session.run(initializers)
+        session.run([tf.raw_ops.DestroyResourceOp(resource=variable.handle)
+                     for variable in sources if variable not in read])
+    checkpoint_formats.load_variables(session, checkpoint, read)
+    session.run(tf.tables_initializer())
 
 
 def build(head, bert_config, inputs, step=None):
@@ -96,16 +115,13 @@ class LoadedModel:
         Raises:
           ValueError, OSError: the weights are missing or damaged, or do not fit the model.
         """
-        check_weights(head, bert_config, checkpoint)
+        weights = check_weights(head, bert_config, checkpoint)
         with tf.Graph().as_default() as graph:
             self._feeds = create_inputs((*ENCODER_INPUTS, *extra_inputs))
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
             self._session = tf.Session(graph=graph)
-            _load_weights(self._session, checkpoint)
-            # This op must run after the weights are loaded, because it converts the loaded weights and stores
-            # the result in local variables.
-            self._session.run(tf.group(tf.local_variables_initializer(), tf.tables_initializer()))
+            load_read_weights(self._session, weights, list(self._outputs.values()))
             graph.finalize()
 
     def __call__(self, rows):
