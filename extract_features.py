@@ -12,7 +12,6 @@ vector for each line. Its output file is about a hundred times smaller than the 
 """
 
 import contextlib
-import hashlib
 import os
 
 from absl import flags, logging
@@ -24,7 +23,7 @@ from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
 from bertlib.runs import checks, entries, model_config, run_record, vocabularies
 from bertlib.runs.settings import refuse_directory, require_file
-from bertlib.system import files, locks, replica_group
+from bertlib.system import files, fingerprints, locks, replica_group
 from bertlib.tasks import model_checks, shared_flags
 from bertlib.tasks.classification import feature_extraction
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name
@@ -130,7 +129,7 @@ def survey(settings, config, generate_features):
       ValueError: the input is empty, or it contains a pair of texts although the model has only one segment.
     """
     lines = tokens = num_full = 0
-    digest = hashlib.blake2b(digest_size=16)
+    digest = fingerprints.new_digest()
     for feature in generate_features():
         lines += 1
         digest.update(repr((feature.tokens, feature.input_ids, feature.input_type_ids)).encode())

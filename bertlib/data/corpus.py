@@ -9,14 +9,13 @@ import does not load TensorFlow. TensorFlow is loaded only when a remote file is
 import collections
 import contextlib
 import gzip
-import hashlib
 import itertools
 import os
 import zlib
 
 from absl import logging
 
-from bertlib.system import files
+from bertlib.system import files, fingerprints
 
 # A warning is logged if at least this fraction of the documents in a file have only one sentence.
 _SUSPICIOUS_FRACTION = 0.9
@@ -130,7 +129,7 @@ def survey_file(path, tokenizer):
       ValueError, OSError: the file cannot be read.
     """
     documents = sentences = single = 0
-    digest = hashlib.blake2b(digest_size=16)
+    digest = fingerprints.new_digest()
     for document in read_documents(path, tokenizer):
         documents += 1
         single += len(document) == 1
@@ -166,7 +165,7 @@ def merge_surveys(input_files, surveys):
     # files, the fingerprint of the corpus is a hash of these fingerprints.
     fingerprint, *others = (counts.fingerprint for counts in surveys)
     if others:
-        fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()
+        fingerprint = fingerprints.hash_bytes(" ".join([fingerprint, *others]).encode())
     return Corpus(sum(counts.documents for counts in surveys), sum(counts.sentences for counts in surveys),
                   fingerprint)
 

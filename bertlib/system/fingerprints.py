@@ -21,12 +21,14 @@ _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
-_digest = functools.partial(hashlib.blake2b, digest_size=16)
+# Returns a new digest, for content that is hashed in parts: `update` adds a part, and `hexdigest` returns the
+# fingerprint.
+new_digest = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 def hash_bytes(content):
     """Returns the fingerprint of the whole content of a small file."""
-    return _digest(content).hexdigest()
+    return new_digest(content).hexdigest()
 
 
 def hash_tokens(tokens):
@@ -36,7 +38,7 @@ def hash_tokens(tokens):
 
 def hash_texts(texts):
     """Returns the fingerprint of an iterable of texts. An element may also be None."""
-    digest = _digest()
+    digest = new_digest()
     for text in texts:
         digest.update(repr(text).encode() + b"\n")
     return digest.hexdigest()
@@ -51,7 +53,7 @@ def hash_files(paths):
     Args:
       paths: list of paths.
     """
-    digest, sizes = _digest(), [files.size(path) for path in paths]
+    digest, sizes = new_digest(), [files.size(path) for path in paths]
     blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
     for path, size in zip(paths, sizes):
         digest.update(f"{size}\n".encode())

@@ -7,8 +7,33 @@ test_randomness.py have the recorded values of the development rows and of the r
 
 import random
 
+from helpers import ROOT
+
 from bertlib.reports import sweep_grid
 from bertlib.system import fingerprints
+from bertlib.tasks import split_data
+
+# {module that uses hashlib: what its digests are}. All other modules call `fingerprints`.
+DIGESTS = {
+    "bertlib/system/fingerprints.py": "all that is stored and compared",
+    "bertlib/graph/randomness.py": "the choice of random numbers",
+    "bertlib/tasks/split_data.py": "the choice of rows",
+    "bertlib/reports/sweep_grid.py": "the choice of runs, and names of directories",
+    "bertlib/api/data_files.py": "names of files", "bertlib/system/files.py": "names of files",
+    "bertlib/graph/native.py": "names of compiled libraries", "bertlib/system/cluster.py": "a secret key",
+    "bertlib/checkpoints/hub_module.py": "names of TensorFlow Hub", "bertlib/serving/http_app.py": "a header",
+    "bertlib/runs/model_config.py": "a published SHA-256"}
+
+
+def test_nothing_else_hashes():
+    found = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.py"), *ROOT.glob("bertlib/**/*.py"))
+             if "hashlib" in path.read_text(encoding="utf-8")}
+    assert found == set(DIGESTS)
+
+
+def test_the_drawn_examples_are_the_recorded_ones():
+    texts = [f"text {number}" for number in range(12)]
+    assert split_data.draw(texts, 3, split_data.hash_values) == ["text 6", "text 10", "text 11"]
 
 
 def test_texts_have_their_recorded_fingerprint():
