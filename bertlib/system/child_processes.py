@@ -1,4 +1,4 @@
-"""Starts child processes, and finds out how they ended. This module imports only the standard library.
+"""Starts child processes, and finds out how they ended.
 
 A command writes how it ended, as JSON, if its caller asks for it. To ask, the caller sets the environment
 variable BERT_OUTCOME_FILE to the path of a new file. At its end, the command calls `report`, which writes an
@@ -18,7 +18,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from bertlib.system import terminal
+from bertlib.system import files, terminal
 
 VARIABLE = "BERT_OUTCOME_FILE"
 # The signals that ask a command to end.
@@ -93,17 +93,9 @@ def report(outcome):
     with _reporting, contextlib.suppress(OSError):
         path = os.environ.get(VARIABLE)
         if path:
-            # Functions of `files` are not used, because they write nothing in some replicas.
-            with open(f"{path}.partial", "w", encoding="utf-8") as writer:
-                found = {**outcome._asdict(), "warnings": [*outcome.warnings, *_warnings]}
-                json.dump(found, writer, default=str)
-            os.replace(f"{path}.partial", path)
+            found = {**outcome._asdict(), "warnings": [*outcome.warnings, *_warnings]}
+            files.write_text(path, json.dumps(found, default=str))
             del os.environ[VARIABLE]
-
-
-# Arguments of `subprocess.Popen` for a process without standard input in a new session of the operating
-# system. Because of the new session, Ctrl-C in a terminal reaches only the caller.
-DETACHED = {"start_new_session": True, "stdin": subprocess.DEVNULL}
 
 
 # --- Children --------------------------------------------------------------------------------------------
@@ -150,14 +142,16 @@ class Child:
             even if it was killed. Otherwise, a training would continue after a restart of a notebook's
             kernel, for example. This works only on Linux, if the program `setpriv` is installed. The caller
             must keep the thread alive until the process has ended.
-          **options: arguments of `subprocess.Popen`.
+          **options: arguments of `subprocess.Popen`. By default, the process has no standard input, and it is
+            in a new session of the operating system, so that Ctrl-C in a terminal reaches only the caller.
         """
         self._directory = tempfile.TemporaryDirectory(prefix="bert-outcome-")
         self._file = os.path.join(self._directory.name, "outcome.json")
         self.outcome, self.started, self.ended = None, time.monotonic(), None
         guard = shutil.which("setpriv") if ends_with_caller and sys.platform.startswith("linux") else None
         self.process = subprocess.Popen([*([guard, "--pdeathsig", "TERM", "--"] if guard else []), *command],
-                                        env={**environment, VARIABLE: self._file}, **{**DETACHED, **options})
+                                        env={**environment, VARIABLE: self._file},
+                                        **{"start_new_session": True, "stdin": subprocess.DEVNULL, **options})
 
     def runs(self):
         """Returns whether the process runs. If it has ended, stores its outcome.

@@ -8,7 +8,6 @@ import multiprocessing.connection
 import os
 import pickle
 import queue
-import subprocess
 import sys
 import traceback
 
@@ -65,7 +64,7 @@ def _map_in_processes(function, items, num_workers, chunk_size):
             idle.put(worker)
             # At the end of the `with` block, this callback runs before the threads are joined. A thread may
             # still wait for its worker. The callback kills the worker, so that the thread ends.
-            stack.callback(worker.process.kill)
+            stack.callback(worker.child.process.kill)
         # The number of submitted chunks is one more than the number of workers, so that no worker is idle
         # while the caller uses results.
         running = collections.deque(threads.submit(run, chunk)
@@ -91,10 +90,10 @@ class _Worker:
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
             # Ctrl-C reaches only this process, and this process then kills its workers.
-            self.process = subprocess.Popen(
+            self.child = child_processes.Child(
                 [sys.executable, "-c", f"import sys; sys.path[:] = {list(map(str, sys.path))}; from "
                  f"bertlib.system import workers; workers.serve({worker_end.fileno()})"],
-                pass_fds=[worker_end.fileno()], **child_processes.DETACHED)
+                ends_with_caller=False, pass_fds=[worker_end.fileno()])
         self._unsent = [function]
 
     def __enter__(self):
@@ -102,7 +101,7 @@ class _Worker:
 
     def __exit__(self, *error):
         self._connection.close()
-        self.process.wait()
+        self.child.wait()
 
     def run(self, chunk):
         """Sends a chunk of items to the worker. Returns a triple: the results before the first exception, the
@@ -113,7 +112,7 @@ class _Worker:
             self._connection.send(chunk)
             return self._connection.recv()
         except (EOFError, ConnectionError):
-            ended = child_processes.describe_end(self.process.wait())
+            ended = child_processes.describe_end(self.child.process.wait())
             raise ChildProcessError(
                 f"A worker process {ended}. If memory ran out, use fewer workers.") from None
 
