@@ -30,6 +30,7 @@ import tensorflow as tf
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
 from bertlib.runs import model_config, output_files, tokenizer_files
+from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 import modeling
 
@@ -130,7 +131,9 @@ class BertEncoder(tf.keras.layers.Layer):
                                         "configuration as config_file.")
         config_file = os.fspath(config_file)
         config = _checked_config(checkpoint_formats.read_config(config_file), f" in {config_file}")
-        output_files.check_config(config_file, config)
+        directory, name = os.path.split(config_file)
+        if name == output_files.CONFIG:
+            output_files.check_config(config_file, config, OutputDirectory(directory or os.curdir))
         layer = cls(config, **kwargs)
         layer.load_checkpoint(checkpoint)
         return layer

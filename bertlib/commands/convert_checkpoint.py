@@ -123,22 +123,11 @@ def input_directory(source):
     return checkpoint_formats.directory_of_checkpoint(source.path)
 
 
-def input_record(source):
-    """Returns the content of run.json of the training that wrote the input; None if no training of this
-    project wrote the input.
-
-    Raises:
-      ValueError: run.json is damaged.
-    """
-    opened = output_directory.OutputDirectory(input_directory(source))
-    return opened.record if output_directory.is_training_checkpoint(source) else None
-
-
 def check_config(source, path, content):
     """Raises a ValueError if a value in a configuration, the dict `content`, changes the model's outputs and
     differs from the value in the run.json of the input. Without this record, nothing is checked."""
-    if input_record(source):
-        output_files.check_config(path, modeling.BertConfig.from_dict(content), input_directory(source))
+    if trained := output_directory.find_training(source.path):
+        output_files.check_config(path, modeling.BertConfig.from_dict(content), trained)
 
 
 def find_file(settings, source, flag, *candidates):
@@ -254,9 +243,9 @@ def check_vocabulary(source, path, vocab_size):
     """
     if path is not None:
         tokenization.check_vocab(path, vocab_size)
-    record = input_record(source)
-    if record:
-        output_files.check_vocabulary(input_directory(source), record, path)
+    trained = output_directory.find_training(source.path)
+    if trained and trained.record:
+        output_files.check_vocabulary(trained.path, trained.record, path)
 
 
 def read_tokenizer_settings(settings, source, config, left_out):
@@ -414,9 +403,9 @@ def main(_):
     if not settings.input:
         model_config.use_installed_model(settings, "input")
     source = open_input(settings)
-    record = input_record(source)
-    if record:
-        output_files.check_trained(record, source.path)
+    trained = output_directory.find_training(source.path)
+    if trained and trained.record:
+        output_files.check_trained(trained.record, source.path)
     check_output(settings, source)
     prepare = copy_weights if settings.to == source.kind else translate
     names, contents = prepare(settings, source)

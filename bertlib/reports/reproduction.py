@@ -5,7 +5,7 @@ import os
 import re
 from typing import NamedTuple
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
+from bertlib.checkpoints import checkpoint_files, hugging_face_cache
 from bertlib.reports import recorded_inputs
 from bertlib.runs import child_command, output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
@@ -61,9 +61,9 @@ def plan(directory, output_dir, until=None, overrides=()):
     Raises:
       ValueError, OSError: the training cannot be repeated, or one of its files is missing.
     """
-    record = _read_record(directory)
-    if files.exists(os.path.join(output_dir, output_files.RECORD)) or (
-            files.is_directory(output_dir) and checkpoint_formats.latest_checkpoint(output_dir)):
+    opened, target = OutputDirectory(directory), OutputDirectory(output_dir)
+    record = _read_record(opened)
+    if files.exists(target.record_path) or target.newest:
         raise ValueError(f"--output_dir={output_dir} already contains a training. Remove it, or name another "
                          "directory.")
     try:
@@ -74,7 +74,7 @@ def plan(directory, output_dir, until=None, overrides=()):
     except OSError:
         pass  # a directory that this user cannot write cannot be locked
     notes = []
-    step, is_whole = _last_step(directory, record, until, notes)
+    step, is_whole = _last_step(opened, until, notes)
     notes += [f"The training continued after step {session['step']} in another environment: "
               f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
     given = _parse(overrides)
@@ -103,11 +103,10 @@ def plan(directory, output_dir, until=None, overrides=()):
     return Plan(record["command"], words, step, is_whole, results_dir, changed, list(overrides), notes)
 
 
-def _read_record(directory):
-    opened = OutputDirectory(directory)
+def _read_record(opened):
     record, path = opened.record, opened.record_path
     if record is None:
-        raise ValueError(f"{directory} contains no {output_files.RECORD}. Name the output directory of a "
+        raise ValueError(f"{opened.path} contains no {output_files.RECORD}. Name the output directory of a "
                          "training with this project.")
     commands = [f"{name}.py" for name in targets.COMMANDS]
     if record["command"] not in commands:
@@ -119,8 +118,8 @@ def _read_record(directory):
     return record
 
 
-def _last_step(directory, record, until, notes):
-    """Finds the last step at which the training and its repetition are compared.
+def _last_step(opened, until, notes):
+    """Finds the last step at which the training in an `OutputDirectory` and its repetition are compared.
 
     Adds sentences to the list `notes` if the training is unfinished, or was continued with other settings.
 
@@ -128,10 +127,9 @@ def _last_step(directory, record, until, notes):
       a pair: the step, as an int; and a bool, True if the training ended at this step, saved a checkpoint of
       this step, and its settings were not changed afterwards.
     """
-    newest = checkpoint_formats.latest_checkpoint(directory)
-    steps = [row["step"] for row in OutputDirectory(directory).history.read()
-             if "evaluation" not in row]
-    saved = checkpoint_files.step_in_name(newest) if newest else None
+    directory, record = opened.path, opened.record
+    saved = checkpoint_files.step_in_name(opened.newest) if opened.newest else None
+    steps = [row["step"] for row in opened.history.read() if "evaluation" not in row]
     last = max([saved or 0, *steps])
     if not last:
         raise ValueError(f"{directory} contains no trained step, so there is nothing to compare. Run its "

@@ -46,7 +46,8 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
     """
-    records = [OutputDirectory(directory).record for directory in (original, repeated)]
+    opened = [OutputDirectory(directory) for directory in (original, repeated)]
+    records = [directory.record for directory in opened]
     losses = compare_losses(original, repeated, last_step)
     weights = compare_weights(original, repeated, last_step)
     if not losses["lines"] and not any(entry["step"] for entry in weights):
@@ -59,7 +60,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     data = _compare_dicts(*map(_describe_data, records))
     if None in data.get("dev_data", ()):  # one of the two has evaluated nothing
         del data["dev_data"]
-    newest = checkpoint_formats.latest_checkpoint(repeated)
+    newest = opened[1].newest
     reached = checkpoint_files.step_in_name(newest) if newest else 0
     same = not (reached < last_step or losses["different"] or any(entry["different"] for entry in weights)
                 or any(entry["same"] is False for entry in results or ()))

@@ -114,29 +114,29 @@ class BestWeights:
         """Creates the object; writes nothing.
 
         Args:
-          directory: the output directory of the training.
+          directory: the `OutputDirectory` of the training.
           metric: name of the metric by which the best weights are chosen.
 
         Raises:
           ValueError: best/ belongs to another training, or is damaged.
         """
-        self._directory, self._metric = directory, metric
-        self._path = os.path.join(directory, DIRECTORY)
-        self._record = output_files.read_record(directory) if files.is_directory(directory) else None
-        self._content = self._read_own()
+        self._directory, self._metric, self._record = directory.path, metric, directory.record
+        self._path = directory.join(DIRECTORY)
+        self._content = self._read_own(directory.newest)
         self._first_comparable = _first_comparable_step(self._record)
         is_same = self._content is not None and self._content["metric"] == metric
         self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)
 
-    def _read_own(self):
-        """Returns the content of best.json; None if there is no best/."""
+    def _read_own(self, newest):
+        """Returns the content of best.json; None if there is no best/. `newest` is the prefix of the newest
+        checkpoint of the training, or None."""
         # A training that was killed before it wrote the first best.json leaves best.json.partial. A directory
         # that contains nothing else counts as missing.
         if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
                 f"{FILE}.partial"}:
             return None
         content = _read_description(self._path)
-        has_started = checkpoint_formats.latest_checkpoint(self._directory) and self._record is not None
+        has_started = newest and self._record is not None
         if content is None or not has_started or content.get("training") != self._record["started"]:
             raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
                              "to another place, or use another --output_dir.")
@@ -221,9 +221,11 @@ class BestWeights:
 
     def finish(self):
         """Removes the earlier best weights, which are needed only if the training is killed. Call this method
-        at the end of the training."""
-        if self._content is not None:
-            self._remove_weights([self._content["step"]])
+        at the end of the training. Returns the step of the best weights; None if there are none."""
+        if self._content is None:
+            return None
+        self._remove_weights([self._content["step"]])
+        return self._content["step"]
 
     def _best_kept(self, values):
         """Returns the best (step, value) whose weights are in best/; None if there is none."""

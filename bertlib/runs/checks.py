@@ -62,8 +62,8 @@ def check_output_dir(settings):
 
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *output_files.MORE_NAMES,
-                   metrics_history.FILE, *learning_curve.FILES)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", output_files.RECORD, *output_files.NAMES,
+                   *output_files.MORE_NAMES, metrics_history.FILE, *learning_curve.FILES)
 
 
 def refuse_overwriting(settings, read, written):

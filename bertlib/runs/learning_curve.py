@@ -75,11 +75,11 @@ def _check_flags(settings, needs_do_eval):
     if not is_requested(settings):
         raise ValueError(f"--keep_best={settings.keep_best} needs evaluations during the training. Pass "
                          "--eval_every_steps=N or --eval_each_checkpoint=true.")
-    rows, newest = _restorable_rows(settings.output_dir)
+    rows, newest = _restorable_rows(settings.directory)
     names = {name for row in rows for name in row} - {"global_step"}
     if not settings.keep_best or names and settings.keep_best not in names:
         raise ValueError(_describe_unknown_metric(settings.keep_best, names))
-    best_weights.BestWeights(settings.output_dir, settings.keep_best).plan(
+    best_weights.BestWeights(settings.directory, settings.keep_best).plan(
         _values(rows, settings.keep_best), newest)
 
 
@@ -97,16 +97,16 @@ def find_early_stop(settings):
     Args:
       settings: a `Settings` of a training with --early_stopping_evals.
     """
-    rows, newest = _restorable_rows(settings.output_dir)
-    best = best_weights.BestWeights(settings.output_dir, settings.keep_best)
+    rows, newest = _restorable_rows(settings.directory)
+    best = best_weights.BestWeights(settings.directory, settings.keep_best)
     return newest if _is_early_stop(settings, best, rows) else None
 
 
 def _restorable_rows(directory):
     """Returns (the rows of the table up to the newest checkpoint, the step of this checkpoint). Without a
-    checkpoint, returns ([], None)."""
-    step = OutputDirectory(directory).step
-    rows = [] if step is None else read_rows(directory)
+    checkpoint, returns ([], None). `directory` is an `OutputDirectory`."""
+    step = directory.step
+    rows = [] if step is None else read_rows(directory.path)
     return [row for row in rows if int(row["global_step"]) <= step], step
 
 
@@ -218,11 +218,11 @@ class LearningCurve:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
         """
         self._remove_evaluated()
-        rows, newest = _restorable_rows(self._directory)
+        rows, newest = _restorable_rows(self._settings.directory)
         if rows != self._rows:
             self._write_table(rows)
         if self._metric:
-            self._best = best_weights.BestWeights(self._directory, self._metric)
+            self._best = best_weights.BestWeights(self._settings.directory, self._metric)
             self._best.restore(_values(rows, self._metric), newest)
             self._stops = _is_early_stop(self._settings, self._best, rows)
         is_due = newest is not None and not self._is_done(newest) and (
@@ -240,19 +240,17 @@ class LearningCurve:
             raise ValueError(self._failure)
         if not replica_group.is_first():
             return
-        if self._best:
-            self._best.finish()
+        best_step = self._best.finish() if self._best else None
         rows = self._rows
         if not rows:
             return
-        best = best_weights.read(self._directory) if self._best else None
         losses = [name for name in ("eval_loss", "loss") if name in rows[-1]]
         names = [*([self._metric] if self._metric else []), *self._shown, *losses[:1]]
         took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
             self._seconds) else ""
         logging.info("Evaluations during the training, in %s.%s\n%s",
                      os.path.join(self._directory, TABLE), took,
-                     _format_rows(rows, list(dict.fromkeys(names)), best and best["step"]))
+                     _format_rows(rows, list(dict.fromkeys(names)), best_step))
 
     # --- During the training
 
@@ -319,7 +317,7 @@ class LearningCurve:
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
-        OutputDirectory(self._directory).history.add_evaluation(step, "dev", metrics)
+        self._settings.directory.history.add_evaluation(step, "dev", metrics)
         # Only evaluations load this module.
         from bertlib.runs import charts
         files.write_text(os.path.join(self._directory, PICTURE),

@@ -261,8 +261,9 @@ def read_config(settings):
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     config = bert_config.BertConfig.from_dict(values)
-    if files.exists(os.path.join(os.path.dirname(path), output_files.RECORD)):
-        output_files.check_config(path, config)
+    directory, name = os.path.split(path)
+    if name == output_files.CONFIG and files.exists(os.path.join(directory, output_files.RECORD)):
+        output_files.check_config(path, config, settings.open(directory or os.curdir))
     return config
 
 

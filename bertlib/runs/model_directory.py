@@ -105,9 +105,8 @@ def read(path, weights=best_weights.BEST):
         raise NotADirectoryError(f"{path}: there is no such directory.")
     opened = OutputDirectory(path).used(weights)
     path, checkpoint, record = opened.path, opened.newest, opened.record
-    config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
-               None if files.exists(config) else output_files.CONFIG)
+               None if files.exists(opened.join(output_files.CONFIG)) else output_files.CONFIG)
     if missing:
         raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
                          "this version. Pass another directory, or continue the training in this directory: "
@@ -115,24 +114,23 @@ def read(path, weights=best_weights.BEST):
                          f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
                          "as run_classifier.py.")
     output_files.check_trained(record, checkpoint)
-    return describe(path, record, checkpoint)
+    return describe(opened, checkpoint)
 
 
-def describe(path, record, weights):
+def describe(opened, weights):
     """Returns the `ModelDirectory` of a directory with run.json, bert_config.json and the vocabulary.
 
     Args:
-      path: the directory.
-      record: see `output_files.read_record`.
+      opened: the `OutputDirectory`.
       weights: path of the weights.
 
     Raises:
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
+    path, record, config = opened.path, opened.record, opened.join(output_files.CONFIG)
     output_files.check_vocabulary(path, record)
-    config = os.path.join(path, output_files.CONFIG)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
-    output_files.check_config(config, bert_config)
+    output_files.check_config(config, bert_config, opened)
     return ModelDirectory(path, record["task_type"], bert_config, weights,
                           _tokenizer(path, record, bert_config), record["labels"], record)
 

@@ -127,6 +127,7 @@ class OutputDirectory:
     def write_record(self, record):
         """Writes run.json. If the process is killed, either the old file or the complete new file exists."""
         files.write_json(self.record_path, record)
+        self.record = record
 
 
 def find_training(path):

@@ -233,30 +233,24 @@ def check_vocabulary(directory, record, path=None):
                          "vectors of other tokens. Restore the file.")
 
 
-def check_config(path, config, directory=None):
+def check_config(path, config, directory):
     """Checks that a configuration is the configuration with which the model was trained.
 
     Args:
       path: the configuration's file.
       config: the `modeling.BertConfig` in this file.
-      directory: the output directory of the training. None for the directory of the file. In this case, only
-        a file with the name bert_config.json is checked.
+      directory: the `OutputDirectory` of the training. Without a record, nothing is checked.
 
     Raises:
       ValueError: a value that changes the model's outputs differs from the value in run.json.
     """
-    own_directory, name = os.path.split(path)
-    restore = f"Restore {path}."
-    if directory is None:
-        directory = own_directory if name == CONFIG else None
-    elif os.path.realpath(directory) != os.path.realpath(own_directory):
-        restore = "Pass the configuration of the training."
-    record = None if directory is None else read_record(directory)
-    trained, now = record["bert_config"] if record else {}, config.to_dict()
+    trained, now = directory.record["bert_config"] if directory.record else {}, config.to_dict()
     for name in sorted(CONFIG_KEYS & {*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
         if trained[name] != now[name]:
+            is_own = os.path.realpath(directory.path) == os.path.realpath(os.path.dirname(path))
+            restore = f"Restore {path}." if is_own else "Pass the configuration of the training."
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
-                             f"{os.path.join(directory, RECORD)} the model was trained with "
+                             f"{directory.record_path} the model was trained with "
                              f"{json.dumps(trained[name])}. {restore}")
 
 

@@ -19,7 +19,6 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.runs import entries, environment, learning_curve, output_files, record_comparison
-from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import last_training_step
 from bertlib.system import child_processes, files, fingerprints, replica_group
 
@@ -227,7 +226,7 @@ class RunRecord:
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
-        self._directory, self._trains = settings.output_dir, settings.do_train
+        self._settings, self._directory, self._trains = settings, settings.output_dir, settings.do_train
         self._last_step = last_training_step(settings, last_step)
         if self._trains and settings.early_stopping_evals is not None:
             stopped = learning_curve.find_early_stop(settings)
@@ -341,7 +340,8 @@ class RunRecord:
         """
         if not self._trains:
             return
-        now = OutputDirectory(self._directory)
+        self._settings.reopen()
+        now = self._settings.directory
         if (now.newest, now.record) != (self._seen.newest, self._seen.record):
             self._compare(now)
         changed, stale, kept = self._files
@@ -367,7 +367,7 @@ class RunRecord:
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
         method only if the training was neither killed nor terminated."""
-        directory = OutputDirectory(self._directory)
+        directory = self._settings.directory
         step = directory.step or 0
         if self._written and self._written["finished_step"] != step:
             directory.write_record({**self._written, "finished_step": step})

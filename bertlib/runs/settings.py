@@ -33,7 +33,7 @@ class Settings:
         vars(self).update(values)
         self._entries, self._taken = dict(entries or {}), set()
         self._given = set(given)
-        self._opened = {}  # what `directory` and `start` return
+        self._opened = {}  # what `open` and `start` return
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""
@@ -65,19 +65,32 @@ class Settings:
 
     @property
     def directory(self):
-        """The `OutputDirectory` of --output_dir, as it was when the run first read a file there."""
-        return self._open("output_dir", OutputDirectory)
+        """The `OutputDirectory` of --output_dir, as it was when the run read it; see `reopen`."""
+        return self.open(getattr(self, "output_dir", None))
+
+    @property
+    def results(self):
+        """The `OutputDirectory` of --results_dir. This is `directory` if the paths are equal."""
+        return self.open(self.results_dir)
+
+    def open(self, path):
+        """Returns the `OutputDirectory` with a path. All calls with the same path return the same object."""
+        return self._open(path, OutputDirectory)
 
     @property
     def start(self):
         """The `OutputDirectory` of the training that saved --init_checkpoint; None if no training did."""
-        return self._open("init_checkpoint", find_training)
+        return self._open(getattr(self, "init_checkpoint", None), find_training)
 
-    def _open(self, name, open_directory):
-        key = name, getattr(self, name, None)
-        if key not in self._opened:
-            self._opened[key] = open_directory(key[1])
-        return self._opened[key]
+    def _open(self, path, open_directory):
+        if (open_directory, path) not in self._opened:
+            self._opened[open_directory, path] = open_directory(path)
+        return self._opened[open_directory, path]
+
+    def reopen(self):
+        """Makes `directory`, `results` and `start` read the files again. Call this method when the files may
+        have changed: when the directory was locked, and when a training has ended."""
+        self._opened.clear()
 
     @property
     def trained(self):

@@ -151,8 +151,9 @@ def read(directory, task=None):
     if task not in (None, exported):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
                          f"{exported}. Export the model again, with --task={task}.")
-    record, file_format = OutputDirectory(directory).record, description["file_format"]
-    model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].FILE))
+    file_format = description["file_format"]
+    model = model_directory.describe(OutputDirectory(directory),
+                                     os.path.join(directory, FORMATS[file_format].FILE))
     return Export(model, file_format, exported, description.get("weights"))
 
 

@@ -171,6 +171,7 @@ class _Phases:
                 task.shown, task.full_score)
         training_plan.log_training(settings, task, self._num_train_steps)
         self._estimator.train(self._input_fn("train"), max_steps=self._num_train_steps, curve=curve)
+        settings.reopen()
         if self._writes:
             self._record.mark_finished()
         if self._writes and not (curve or task.splits()):

@@ -8,7 +8,6 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator, run_config, step_config
 from bertlib.runs import run_record
-from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import last_training_step
 from bertlib.system import files, locks, replica_group, stopping
 from bertlib.tasks import model_checks, training_plan
@@ -18,16 +17,15 @@ def evaluated_weights(settings):
     """Returns the prefix of the weights that a run evaluates at its end: the best or the newest weights in
     --output_dir. The result is None if there are none. All replicas use what replica 0 finds.
 
-    Another process may be training in --output_dir. A run without training uses what it has read once (see
+    Another process may be training in --output_dir. The run uses what it has read once (see
     `Settings.directory`), so that all its results belong to the same weights.
 
     Args:
       settings: a `Settings`.
     """
-    directory = OutputDirectory(settings.output_dir) if settings.do_train else settings.directory
     found, group = None, replica_group.current()
     if replica_group.is_first():
-        found = directory.used(settings.weights).newest
+        found = settings.directory.used(settings.weights).newest
     return group.broadcast(found) if group else found
 
 
@@ -123,7 +121,7 @@ def create_estimator(settings, model, num_train_steps):
     step = training_plan.resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():
-        history = OutputDirectory(settings.output_dir).history
+        history = settings.directory.history
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,

@@ -8,7 +8,6 @@ from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
 from bertlib.runs import learning_curve, output_files
-from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
 
@@ -44,11 +43,10 @@ def write_metrics(settings, split, name, metrics, details=None):
       the metrics in NAME.json. If a metric and a further metric have the same name, it is the metric.
     """
     combined = {**metrics, **(details or {}), **metrics}
-    directory = OutputDirectory(settings.results_dir)
-    text = directory.write_results(name, metrics, combined)
-    logging.info("Results, in %s.txt:\n%s", directory.join(name), text)
+    text = settings.results.write_results(name, metrics, combined)
+    logging.info("Results, in %s.txt:\n%s", settings.results.join(name), text)
     if settings.do_train:
-        OutputDirectory(settings.output_dir).history.add_evaluation(metrics["global_step"], split, metrics)
+        settings.directory.history.add_evaluation(metrics["global_step"], split, metrics)
     return combined
 
 
@@ -86,7 +84,7 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
         the report.
     """
     settings = task.settings
-    trained = OutputDirectory(settings.output_dir) if settings.do_train else settings.trained
+    trained = settings.directory if settings.do_train else settings.trained
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
                                   shown=task.shown)

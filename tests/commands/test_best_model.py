@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import types
 
 from helpers import write_json
 import model_directories
@@ -16,6 +15,7 @@ from bertlib.checkpoints import metrics_history
 from bertlib.reports import reproduction
 from bertlib.runs import best_weights, learning_curve
 from bertlib.runs.output_directory import OutputDirectory
+from bertlib.runs.settings import Settings
 from bertlib.system import files
 
 # Eight steps with checkpoints of the steps 0, 3, 6 and 8, and evaluations of the steps 3, 6 and 8.
@@ -149,7 +149,7 @@ class _Simulation:
 
 
 def settings(directory, **changes):
-    return types.SimpleNamespace(**{
+    return Settings({
         "do_train": True, "do_eval": True, "eval_each_checkpoint": False, "eval_every_steps": 3,
         "keep_best": "m", "early_stopping_evals": None, "output_dir": str(directory), **changes})
 

@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 
-from helpers import read_json, write_json
+from helpers import ROOT, read_json, write_json
 from outputs import contents, results
 import pytest
 import tiny
@@ -49,6 +49,18 @@ def test_a_directory_that_is_in_use_is_evaluated_elsewhere(copy):
     assert found["eval_results.txt"] == expected["eval_results.txt"]
     with locks.lock_directory(copy.directory / "results"):
         assert "error: results is in use" in copy.train(**EVALUATE, results_dir="results").err
+
+
+@pytest.mark.parametrize("script, flags, reads", [
+    ("run_classifier.py", dict(do_eval=True, data_dir="data", output_dir="output"), 1),
+    ("predict.py", dict(model_dir="output", input_file="input.tsv"), 1),
+    # A training reads the record again when it has locked the directory, and at its end.
+    ("run_classifier.py", None, 3)])
+def test_how_often_a_record_is_read(script, flags, reads, copy):
+    (copy.directory / "input.tsv").write_text("text_a\ttext_b\nthe cat\tthe dog\n")
+    done = copy.run("tests/conformance/inside.py", "end", "COUNT", ROOT / script,
+                    **(copy.row.training_flags() if flags is None else flags))
+    assert done.code == 0 and f" records={reads} " in done.err.splitlines()[-1], done.err
 
 
 # --- Another run's directory -----------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import re
 from absl import logging
 
 from bertlib.runs import checks, model_config, run_record
-from bertlib.runs.output_directory import OutputDirectory
 from bertlib.tasks import split_data, task
 from bertlib.tasks.classification import (
     class_weights,
@@ -97,7 +96,7 @@ class Classification(task.TaskWithResults):
         the suffix is empty.
         """
         settings = self.settings
-        record = None if settings.do_train else OutputDirectory(settings.results_dir).record
+        record = None if settings.do_train else settings.results.record
         own_task = settings.task_name.lower()
         if record is None or record["task"] == own_task:
             return ""
