@@ -1,16 +1,21 @@
-"""Measures serve.py under load on loopback: answers per second, latency, and the state after malformed
-requests.
+"""Measures serve.py under load on loopback: CPU seconds for each answer, latency, memory, and the state after
+malformed requests.
 
     python benchmarks/server_load.py --model_dir=output/mrpc --results=server_load
+    python benchmarks/server_load.py --model_dir=output/mrpc --engine=onnx --results=server_load_onnx
 
-The model must take pairs of texts, such as the model of `make mrpc`. In each round, a plain loop over the
-predictor answers pairs of the sample: first one pair in each call, then 32 pairs in each call. Then serve.py
-answers the same pairs. Each client sends its next request when it has the answer to the last one. After all
-rounds, 8 clients send malformed requests. The server must answer each of them with 4xx. The memory, threads
-and open files of the server are read before, between and after these requests.
+The model must be a classifier, such as the model of `make mrpc`. The texts have mixed lengths, from a few
+words to more words than the model reads. In each round, a loop over the predictor answers the texts one by
+one. Then serve.py answers the same texts for 1, 8 and 64 clients. A client sends its next request when it has
+the answer to the last one. The CPU seconds of the loop and of the server are compared: those of the clients,
+which run in this process, do not count.
 
-All parts are limited: the rounds by --rounds, each part of a round by --seconds, the malformed requests by
---malformed, and the whole benchmark by --time_limit.
+After the rounds, 64 clients send --requests further texts, and the memory is read at several points. Then 8
+clients send malformed requests. The server must answer each of them with 4xx. The memory, threads and open
+files of the server are read before, between and after these requests.
+
+All parts are limited: the rounds by --rounds, each part of a round by --seconds, the other requests by
+--requests and --malformed, and the whole benchmark by --time_limit.
 """
 
 import argparse
@@ -20,6 +25,7 @@ import itertools
 import json
 import math
 import os
+import random
 import re
 import signal
 import statistics
@@ -40,12 +46,20 @@ MALFORMED = [
     b" " * 1_100_000, '{"text_a": "a"}'.encode("utf-16")]
 
 
-def pairs_of_sample():
-    """Returns the pairs of the sample's development set as a list of dicts."""
+def mixed_inputs(fields):
+    """Returns 1,000 inputs of mixed lengths as a list of dicts, the same list in each call. The number of
+    words in an input is log-uniform between 3 and 120."""
     path = os.path.join(results.ROOT, "samples", "MRPC", "dev.tsv")
     with open(path, encoding="utf-8", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
-    return [{"text_a": row[3], "text_b": row[4]} for row in rows]
+    words = " ".join(row[3] for row in rows).split()
+    random_numbers, found = random.Random(0), []
+    for _ in range(1000):
+        number = round(3 * 40 ** random_numbers.random() / len(fields))
+        starts = [random_numbers.randrange(len(words) - number) for _ in fields]
+        found.append({name: " ".join(words[start:start + max(1, number)])
+                      for name, start in zip(fields, starts)})
+    return found
 
 
 def loop_rounds(predictor, inputs, seconds):
@@ -63,11 +77,11 @@ def loop_rounds(predictor, inputs, seconds):
 
 
 def summary(times, seconds, size=1):
-    """Returns a dict: the number of answers per second ("answers"), and the median ("p50") and the 99th
-    percentile ("p99") of the latency in ms."""
+    """Returns a dict: the number of answers per second ("answers"), the median ("p50") and the 99th
+    percentile ("p99") of the latency in ms, and the ratio of the two ("tail")."""
     ordered = sorted(times)
-    return {"answers": size * len(times) / seconds, "p50": 1000 * statistics.median(times),
-            "p99": 1000 * ordered[math.ceil(0.99 * (len(ordered) - 1))]}
+    p50, p99 = 1000 * statistics.median(times), 1000 * ordered[math.ceil(0.99 * (len(ordered) - 1))]
+    return {"answers": size * len(times) / seconds, "p50": p50, "p99": p99, "tail": p99 / p50}
 
 
 class Server:
@@ -151,7 +165,7 @@ def load_rounds(server, inputs, seconds):
             raise SystemExit(f"{len(wrong)} of {len(found)} requests failed: {sorted(set(wrong))}.")
         yield {"kind": "server", "clients": clients,
                **summary([taken for _, taken in found], time.monotonic() - start),
-               "cpu": 1000 * (server.cpu() - cpu) / len(found)}
+               "cpu": 1000 * (server.cpu() - cpu) / len(found), "memory": server.state()["memory"]}
 
 
 class _Deadline:
@@ -175,6 +189,14 @@ class _Countdown:
         return self._left < 0
 
 
+def memory_rounds(server, inputs, number):
+    """Yields the state of the server after each tenth of further requests by 64 clients."""
+    bodies = (json.dumps(item).encode() for item in inputs)
+    for tenth in range(11):
+        asyncio.run(load(server.port, bodies, CLIENTS[-1], _Countdown(number // 10 if tenth else 0)))
+        yield {"kind": "memory", "sent": tenth * (number // 10), **server.state()}
+
+
 def malformed_rounds(server, number):
     """Yields the state of the server before the malformed requests, and after each quarter of them."""
     bodies, sent = itertools.cycle(MALFORMED), 0
@@ -193,20 +215,23 @@ def main():
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_dir", required=True, help="output directory of a training on pairs")
+    parser.add_argument("--model_dir", required=True, help="output directory of a training")
+    parser.add_argument("--engine", help="program that runs the model in the loop and in serve.py; see the "
+                        "flag --engine of serve.py")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
-    parser.add_argument("--seconds", type=float, default=10, help="seconds that each part of a round takes")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds that each part of a round takes")
+    parser.add_argument("--requests", type=int, default=50_000,
+                        help="number of requests during which the memory is observed")
     parser.add_argument("--malformed", type=int, default=10_000, help="number of malformed requests")
-    parser.add_argument("--time_limit", type=int, default=1800, help="seconds after which the benchmark ends")
+    parser.add_argument("--time_limit", type=int, default=3600, help="seconds after which the benchmark ends")
     parser.add_argument("--flag", action="append", default=[], help="flag that is passed on to "
                         "serve.py. For example, --flag=--batch_wait_ms=0 passes on --batch_wait_ms=0")
     results.add_flag(parser)
     arguments = parser.parse_args()
-    recorder = results.Recorder(arguments.results, {"answers": "1/s", "p50": "ms", "p99": "ms", "cpu": "ms",
-                                                    "memory": "MB", "threads": "", "files": ""},
-                                packages=("fastapi", "uvicorn"))
+    recorder = results.Recorder(
+        arguments.results, {"answers": "1/s", "p50": "ms", "p99": "ms", "tail": "", "cpu": "ms", "ratio": "",
+                            "memory": "MB", "threads": "", "files": ""}, packages=("fastapi", "uvicorn"))
     _end_after(arguments.time_limit)
-    inputs = itertools.cycle(pairs_of_sample())
     sys.path.insert(0, results.ROOT)
     # This import takes seconds, because it loads TensorFlow. So the arguments are checked first.
     from bertlib import serving
@@ -217,14 +242,22 @@ def main():
             print(json.dumps({name: round(value, 3) if isinstance(value, float) else value
                               for name, value in row.items()}), flush=True)
 
-    with (serving.load(arguments.model_dir) as predictor,
-          Server(arguments.model_dir, arguments.flag) as server):
+    flags = [*([f"--engine={arguments.engine}"] if arguments.engine else []), *arguments.flag]
+    with (serving.load(arguments.model_dir, engine=arguments.engine) as predictor,
+          Server(arguments.model_dir, flags) as server):
+        inputs = itertools.cycle(mixed_inputs(predictor.fields[:predictor.required]))
         for _ in range(arguments.rounds):
-            record(loop_rounds(predictor, inputs, arguments.seconds))
-            record(load_rounds(server, inputs, arguments.seconds))
+            record(with_ratio([*loop_rounds(predictor, inputs, arguments.seconds),
+                               *load_rounds(server, inputs, arguments.seconds)]))
+        record(memory_rounds(server, inputs, arguments.requests))
         record(malformed_rounds(server, arguments.malformed))
     print(f"exit code of serve.py after SIGTERM: {server.code}")
     recorder.write()
+
+
+def with_ratio(rows):
+    """Returns the rows of a round, each with the ratio of its CPU time to the CPU time of the first row."""
+    return [{**row, "ratio": row["cpu"] / rows[0]["cpu"]} for row in rows]
 
 
 def _end_after(seconds):

@@ -14,20 +14,21 @@ LIMITS = dict(body_bytes=10_000, texts=20, seconds=20.0, requests=50)
 
 
 class Held:
-    """A predictor whose batches wait until `go` is set. `batches` is the number of inputs of each batch."""
+    """A predictor whose batches wait until `go` is set. `batches` is the number of windows of each batch."""
 
     def __init__(self, predictor, is_open=True):
         self._predictor, self.batches, self.go = predictor, [], threading.Event()
         self.task, self.fields, self.required = predictor.task, predictor.fields, predictor.required
         self.prepare, self.answers = predictor.prepare, predictor.answers
+        self.answer_of = predictor.answer_of
         self.checkpoint = predictor.checkpoint
         if is_open:
             self.go.set()
 
-    def answer(self, prepared):
-        self.batches.append(len(prepared))
+    def compute(self, windows):
+        self.batches.append(len(windows))
         assert self.go.wait(60)
-        return self._predictor.answer(prepared)
+        return self._predictor.compute(windows)
 
 
 class Server:

@@ -45,11 +45,11 @@ ENTRIES = shared_flags.GPUS + predict.PREDICTOR + entries.section("Server", None
                     "Largest number of texts in a request. Each window of a long text counts as one text. "
                     "The server answers larger requests with HTTP status 413.", least=1),
     entries.Integer("max_queue", 1024,
-                    "Largest number of texts that wait for an answer. While the queue is full, the server "
-                    "answers requests with HTTP status 503.", least=1),
+                    "Largest number of texts that wait for an answer. The server answers requests with HTTP "
+                    "status 503 while the queue is full, or if they would wait too long.", least=1),
     entries.Integer("max_requests", 256,
                     "Largest number of requests that the server handles at the same time. Further requests "
-                    "are answered with HTTP status 503.", least=1, most=2 ** 16),
+                    "to /predict are answered with HTTP status 503.", least=1, most=2 ** 16),
     entries.Number("request_timeout", 30.0,
                    "Time limit in seconds, from the arrival of the head of a request to its answer. After "
                    "this time, the answer has HTTP status 408 if the body of the request has not arrived "

@@ -50,7 +50,8 @@ class Limits(NamedTuple):
       body_bytes: largest number of bytes of a body.
       texts: largest number of inputs in a request.
       seconds: largest number of seconds from the arrival of the request to the answer.
-      requests: largest number of requests that the server handles at the same time.
+      requests: largest number of requests that the server handles at the same time. The pages and /health
+        are answered also if more requests are under way.
     """
 
     body_bytes: int
@@ -64,9 +65,9 @@ class Limits(NamedTuple):
 
 class Gate:
     """An ASGI application that passes requests to an inner ASGI application. The gate refuses requests that
-    come from pages of other sites, and requests above the limit of concurrent requests. Some clients send the
-    whole body before they read the answer. So if a request is refused, the gate reads the rest of its body,
-    and such a client still gets the answer.
+    come from pages of other sites, and requests to /predict above the limit of concurrent requests. Some
+    clients send the whole body before they read the answer. So if a request is refused, the gate reads the
+    rest of its body, and such a client still gets the answer.
 
     Attributes:
       is_ending: whether each answer asks the client to close the connection.
@@ -114,7 +115,7 @@ class Gate:
         headers = starlette.requests.Headers(scope=scope)
         # With both headers, this server and a proxy may disagree about the end of the body (RFC 9112, 6.1).
         is_ambiguous = {"content-length", "transfer-encoding"} <= set(headers)
-        refusal = self._refusal(headers)
+        refusal = self._refusal(headers, scope["path"])
         app = responses.JSONResponse({"detail": refusal[1]}, refusal[0], _RETRY if refusal[0] == 503 else None
                                      ) if refusal else self._app
         self._under_way += 1
@@ -134,7 +135,7 @@ class Gate:
                 logging.warning("Answers with an error since the start: %s.", ", ".join(
                     f"status {code}: {count:,}" for code, count in sorted(self._errors.items())))
 
-    def _refusal(self, headers):
+    def _refusal(self, headers, path):
         """Returns (status, message) if a request is refused, otherwise None."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._any_host and not _is_loopback_name(host):
@@ -142,7 +143,7 @@ class Gate:
                          "Use http://localhost, or start serve.py with --token.")
         if origin is not None and _host_of(origin) != host.lower():
             return 403, f"Pages of {origin!r:.80} may not use this server."
-        if self._under_way >= self._limits.requests:
+        if self._under_way >= self._limits.requests and path == "/predict":
             return 503, "Too many requests are under way. Send the request again later."
         return None
 
@@ -259,10 +260,10 @@ async def _answer(request, batches, inputs, seconds):
       HTTPException: there is no answer, or the client has closed the connection.
     """
     try:
-        submitted = batches.submit(inputs)
-    except request_batches.QueueFull:
+        submitted = batches.submit(inputs, seconds)
+    except request_batches.QueueFull as error:
         raise HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
-                            _RETRY) from None
+                            {"Retry-After": str(error.seconds)}) from None
     future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:

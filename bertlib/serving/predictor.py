@@ -215,12 +215,28 @@ class Predictor:
           >>> len(answers)
           2
         """
-        inputs = [window for windows, _ in prepared for window in windows]
-        outputs = iter(replica_sync.map_in_batches(
-            self._group, self._model, inputs, lambda row: len(row["input_ids"]), self._batch_size))
-        return [answers.with_prediction(self.answers.postprocess(
-                    list(itertools.islice(outputs, len(windows))), details))
+        outputs = iter(self.compute([window for windows, _ in prepared for window in windows]))
+        return [self.answer_of(list(itertools.islice(outputs, len(windows))), details)
                 for windows, details in prepared]
+
+    def compute(self, windows: list) -> list:
+        """Returns the outputs of the model for each window, {name: array}. `windows` are windows of one or
+        several results of `prepare`.
+
+        Raises:
+          ValueError: there is not enough memory.
+        """
+        return replica_sync.map_in_batches(self._group, self._model, windows,
+                                           lambda row: len(row["input_ids"]), self._batch_size)
+
+    def answer_of(self, outputs: list, details: Any) -> dict[str, Any]:
+        """Returns the answer to an input: see `Predictor` for its keys.
+
+        Args:
+          outputs: the results of `compute` for the windows of the input.
+          details: the second element of the result of `prepare`.
+        """
+        return answers.with_prediction(self.answers.postprocess(outputs, details))
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""

@@ -1,21 +1,43 @@
 """Answers inputs, for example texts to classify, in batches. A batch may contain inputs of several concurrent
 requests. A single thread computes the batches.
 
-This thread tokenizes the inputs in the order of their requests, until a batch is full. If a batch is not
-full, the thread waits for more inputs, but only for a limited time after the arrival of the first input.
+This thread tokenizes the inputs in the order of their requests, until several batches wait. If less than one
+batch waits, the thread waits for more inputs, but only for a limited time after the arrival of the first one.
+Then it computes the request whose turn was longest ago, in a batch with other texts of similar length. A
+request that needs several batches has its next turn after the requests that arrived during its batch.
 """
 
 import collections
 import concurrent.futures
+import math
 import threading
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
+# The fixed part of a call of the model takes at least as long as this number of tokens. (Measured on 2 cores,
+# with the installed model: 24 with ONNX Runtime, 64 with TensorFlow.)
+_CALL_TOKENS = 24
+# The tokens of a batch, padding included, take at most this number of times as long as the fixed part. Larger
+# batches are hardly cheaper, and other texts would wait longer.
+_MOST_CALLS = 12
+# Texts of this number of batches are tokenized before they are needed, to find texts of similar length.
+_BATCHES_AHEAD = 4
+# Weight of the measurements before the last batch in the mean speed of the model.
+_DECAY = 0.9
+
 
 class QueueFull(Exception):
-    """The queue has no room for the inputs of a request."""
+    """The queue has no room for the inputs of a request, or cannot answer them in time.
+
+    Attributes:
+      seconds: int, number of seconds after which the client may try again.
+    """
+
+    def __init__(self, seconds=1):
+        super().__init__()
+        self.seconds = seconds
 
 
 class BadInput(ValueError):
@@ -30,28 +52,44 @@ class BadInput(ValueError):
         self.is_too_long = is_too_long
 
 
-class _Request(NamedTuple):
-    """A request in the queue. `inputs` contains dicts {name of a field: value}. `answers` has one element for
-    each input: its answer, or None if the input has no answer yet. `arrival` is the time of the request's
-    arrival, from `time.monotonic`.
+class _Request:
+    """A request in the queue.
+
+    Attributes:
+      inputs: list of dicts {name of a field: value}.
+      future: the future of the list of answers.
+      answers: list with the answer of each input, or None if the input has no answer yet.
+      left: number of inputs without an answer.
+      arrival: time of the request's arrival, from `time.monotonic`.
+      turn: time of its arrival, or of the end of the last batch that was computed for this request.
     """
 
-    inputs: list
-    future: concurrent.futures.Future
-    answers: list
-    arrival: float
+    def __init__(self, inputs):
+        self.inputs, self.left = inputs, len(inputs)
+        self.future, self.answers = concurrent.futures.Future(), [None] * len(inputs)
+        self.arrival = self.turn = time.monotonic()
 
 
-class _Waiting(NamedTuple):
-    """A tokenized input that waits for a batch. `number` is the index of the input in its request."""
+class _Input(NamedTuple):
+    """A tokenized input. `number` is the index of the input in its request. `outputs` has the outputs of the
+    model for each window, or None if the window is not computed yet."""
 
     request: _Request
     number: int
-    prepared: tuple
+    outputs: list
+    details: Any
+
+
+class _Window(NamedTuple):
+    """A window that waits for a batch. `place` is its index in its input, and `row` the model's arguments."""
+
+    input: _Input
+    place: int
+    row: dict
 
     @property
-    def windows(self):
-        return len(self.prepared[0])
+    def length(self):
+        return len(self.row["input_ids"])
 
 
 class RequestBatches:
@@ -68,8 +106,8 @@ class RequestBatches:
         Args:
           predictor: a `serving.Predictor`. The caller must not close the predictor before this object is
             closed.
-          batch_size: int, largest number of windows in a batch. A long text consists of several windows. An
-            input with more windows than `batch_size` is answered alone, in several batches.
+          batch_size: int, largest number of windows in a batch. A long text consists of several windows,
+            which may be computed in several batches.
           max_wait: float, largest number of seconds that an input waits for its batch to become full.
           max_queue: int, largest number of inputs that wait for an answer.
           max_windows: int, largest number of windows in a request.
@@ -77,8 +115,11 @@ class RequestBatches:
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
         self._max_queue, self._max_windows = max_queue, max_windows
         self._changed = threading.Condition()  # protects the next three attributes
-        self._requests, self._is_closed, self._unanswered = collections.deque(), False, 0
-        self._waiting = collections.deque()  # contains `_Waiting` objects; only `self._thread` uses it
+        self._requests, self._is_closed = collections.deque(), False
+        self._open = set()  # all requests without an answer, from the queue and from `_waiting`
+        self._waiting = []  # contains `_Window` objects; only `self._thread` uses it
+        # Weighted sums over the last batches; and the seconds of the fastest call of the model.
+        self._seconds, self._inputs, self._tokens, self._fastest = 0.0, 0.0, 0, math.inf
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
@@ -86,11 +127,12 @@ class RequestBatches:
     def is_alive(self):
         return self._thread.is_alive()
 
-    def submit(self, inputs):
+    def submit(self, inputs, seconds=math.inf):
         """Adds a request to the queue.
 
         Args:
           inputs: non-empty list of dicts {name of a field: value}.
+          seconds: float, number of seconds in which the answers are needed.
 
         Returns:
           a `concurrent.futures.Future` of the list of answers, in the order of the inputs. If the request
@@ -98,20 +140,30 @@ class RequestBatches:
           future is cancelled, the inputs are removed from the queue.
 
         Raises:
-          QueueFull: too many inputs wait already.
+          QueueFull: too many inputs wait already, or other requests would delay the answers for too long.
           RuntimeError: the object is closed.
         """
-        request = _Request(list(inputs), concurrent.futures.Future(), [None] * len(inputs), time.monotonic())
+        request = _Request(list(inputs))
         with self._changed:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
-            if self._unanswered + len(inputs) > self._max_queue:
+            if sum(len(other.answers) for other in self._open) + len(inputs) > self._max_queue:
                 raise QueueFull
+            late = self._wait_of(len(inputs)) - seconds
+            if self._open and late > 0:
+                raise QueueFull(math.ceil(late))
             self._requests.append(request)
             self._changed.notify()
-            self._unanswered += len(inputs)
+            self._open.add(request)
             request.future.add_done_callback(lambda _: self._release(request))
         return request.future
+
+    def _wait_of(self, number):
+        """Returns the expected number of seconds until a new request with some inputs is answered. Each other
+        request has as many turns as the new one until then."""
+        most = self._batch_size * math.ceil(number / self._batch_size)
+        inputs = number + sum(min(other.left, most) for other in self._open)
+        return inputs * self._seconds / self._inputs if self._inputs else 0.0
 
     def close(self):
         """Answers the requests in the queue, and ends the thread."""
@@ -128,72 +180,69 @@ class RequestBatches:
 
     def _release(self, request):
         with self._changed:
-            self._unanswered -= len(request.answers)
+            self._open.discard(request)
         request.inputs.clear()  # a cancelled request remains in the queue, but its texts use no memory
 
     # --- The thread ---
 
     def _run(self):
-        while batch := self._next_batch():
-            try:
-                answers = self._predictor.answer([waiting.prepared for waiting in batch])
-            except Exception as error:  # noqa: BLE001 (the requests of the batch get the error)
-                logging.exception("A batch of %d inputs could not be answered.", len(batch))
-                for waiting in batch:
-                    _fail(waiting.request, error)
+        end = time.monotonic()
+        while self._gather():
+            request, batch = self._take_batch()
+            if not batch:
                 continue
-            for waiting, answer in zip(batch, answers):
-                waiting.request.answers[waiting.number] = answer
-            for request in {id(waiting.request): waiting.request for waiting in batch}.values():
-                if (all(answer is not None for answer in request.answers)
-                        and request.future.set_running_or_notify_cancel()):
-                    request.future.set_result(request.answers)
+            start = max(end, request.arrival)
+            self._compute(batch)
+            end = request.turn = time.monotonic()
+            self._seconds = _DECAY * self._seconds + end - start
+            self._tokens = _DECAY * self._tokens + len(batch) * batch[-1].length
+            self._inputs = _DECAY * self._inputs + sum(1 / len(window.input.outputs) for window in batch)
+            self._fastest = min(self._fastest, end - start)
 
-    def _next_batch(self):
-        """Returns the inputs of the next batch as a list of `_Waiting`. The list is empty if the object is
-        closed and the queue is empty."""
-        while True:
-            self._waiting = collections.deque(waiting for waiting in self._waiting
-                                              if not waiting.request.future.done())
-            windows = sum(waiting.windows for waiting in self._waiting)
-            request = None if windows >= self._batch_size else self._next_request()
-            if request is None:
-                break
-            self._waiting.extend(self._prepare(request))
-        batch, windows = [], 0
-        while self._waiting and (not batch or windows + self._waiting[0].windows <= self._batch_size):
-            batch.append(self._waiting.popleft())
-            windows += batch[-1].windows
-        return batch
+    def _gather(self):
+        """Tokenizes requests until enough inputs wait. Returns false if the object is closed and all requests
+        are answered."""
+        requests = collections.Counter(window.input.request for window in self._waiting)
+        number = sum(min(count, self._batch_size) for count in requests.values())
+        while request := self._next_request(number):
+            windows = self._prepare(request)
+            self._waiting.extend(windows)
+            number += min(len(windows), self._batch_size)
+        return bool(self._waiting)
 
-    def _next_request(self):
+    def _next_request(self, number):
         """Takes the next request from the queue. If the queue is empty, waits for a request.
 
         The wait ends when a request arrives or the object is closed. If inputs of earlier requests already
         wait for a batch, the wait also ends when the first of them has waited for the maximum time.
 
+        Args:
+          number: number of windows that wait for a batch. A request counts as at most one batch.
+
         Returns:
-          the request, or None if the wait ended without a request.
+          the request, or None if enough windows wait or the wait ended without a request.
         """
+        if number >= _BATCHES_AHEAD * self._batch_size:
+            return None
         with self._changed:
             while not self._requests:
                 seconds = None
                 if self._waiting:
-                    seconds = self._waiting[0].request.arrival + self._max_wait - time.monotonic()
-                if self._is_closed or seconds is not None and seconds <= 0:
+                    seconds = self._waiting[0].input.request.arrival + self._max_wait - time.monotonic()
+                if self._is_closed or seconds is not None and (seconds <= 0 or number >= self._batch_size):
                     return None
                 self._changed.wait(seconds)
             return self._requests.popleft()
 
     def _prepare(self, request):
-        """Tokenizes the inputs of a request. Returns a list of `_Waiting`, the shortest input first; an
-        empty list if the request has failed or was cancelled."""
-        found, windows = [], 0
+        """Tokenizes the inputs of a request. Returns a list of `_Window`; an empty list if the request has
+        failed or was cancelled."""
+        found = []
         for number, item in enumerate(request.inputs):
             if request.future.done():
                 return []
             try:
-                found.append(_Waiting(request, number, self._predictor.prepare(**item)))
+                rows, details = self._predictor.prepare(**item)
             except Exception as error:  # noqa: BLE001 (the request gets the error)
                 if isinstance(error, ValueError):
                     which = f"input {number + 1}: " * (len(request.inputs) > 1)
@@ -202,16 +251,92 @@ class RequestBatches:
                     logging.exception("An input could not be tokenized.")
                 _fail(request, error)
                 return []
-            windows += found[-1].windows
-            if windows > self._max_windows:
+            one = _Input(request, number, [None] * len(rows), details)
+            found.extend(_Window(one, place, row) for place, row in enumerate(rows))
+            if len(found) > self._max_windows:
                 _fail(request, BadInput(
                     f"the request has more than {self._max_windows} texts; each window of a long text counts "
                     "as one text. Send shorter or fewer texts.", is_too_long=True))
                 return []
-        # The inputs are sorted by length, because texts of similar length need little padding in a batch.
-        # A context without tokens has no window.
-        return sorted(found, key=lambda waiting: max(
-            (len(row["input_ids"]) for row in waiting.prepared[0]), default=0))
+            if not rows:  # a context without tokens has no window
+                self._finish(one)
+        return found
+
+    def _take_batch(self):
+        """Returns the request whose turn it is, and its next batch as a list of `_Window`. Returns (None, [])
+        if all requests are cancelled."""
+        self._waiting = sorted((window for window in self._waiting if not window.input.request.future.done()),
+                               key=lambda window: window.input.request.turn)
+        if not self._waiting:
+            return None, []
+        first = self._waiting[0]
+        # If many texts wait, the last ones do not share this batch. Otherwise, short texts would often
+        # overtake long texts.
+        most = max(self._batch_size, len(self._waiting) * 3 // 4)
+        found = sorted(self._waiting[:most], key=lambda window: window.length)
+        place = next(place for place, window in enumerate(found) if window is first)
+        call_tokens = self._fastest * self._tokens / self._seconds if self._seconds else 0
+        low, high = similar_lengths([window.length for window in found], place, self._batch_size,
+                                    max(_CALL_TOKENS, call_tokens))
+        self._waiting = found[:low] + found[high:] + self._waiting[most:]
+        request, batch = first.input.request, found[low:high]
+        return request, batch
+
+    def _compute(self, batch):
+        """Computes a batch, and answers the requests that are complete."""
+        try:
+            outputs = self._predictor.compute([window.row for window in batch])
+        except Exception as error:  # noqa: BLE001 (the requests of the batch get the error)
+            logging.exception("A batch of %d inputs could not be answered.", len(batch))
+            for window in batch:
+                _fail(window.input.request, error)
+            return
+        for window, output in zip(batch, outputs):
+            window.input.outputs[window.place] = output
+            if all(output is not None for output in window.input.outputs):
+                self._finish(window.input)
+
+    def _finish(self, one):
+        """Stores the answer of an input. Answers its request if this was the last input."""
+        request = one.request
+        try:
+            request.answers[one.number] = self._predictor.answer_of(one.outputs, one.details)
+        except Exception as error:  # noqa: BLE001 (the request gets the error)
+            logging.exception("An input could not be answered.")
+            _fail(request, error)
+            return
+        request.left -= 1
+        if not request.left and request.future.set_running_or_notify_cancel():
+            request.future.set_result(request.answers)
+
+
+def similar_lengths(lengths, first, batch_size, call_tokens):
+    """Chooses texts of similar length for a batch, in which each text is padded to the longest one. The
+    padding of the batch takes at most as long as the additional call of the model for two smaller batches.
+
+    Args:
+      lengths: sorted list with the number of tokens of each text.
+      first: int, index of the text that the batch must contain.
+      batch_size: int, largest number of texts.
+      call_tokens: the fixed part of the time for a call of the model, as a number of tokens.
+
+    Returns:
+      (low, high): the batch contains the texts from `low` to `high` - 1.
+    """
+    def padded(low, high):
+        return (high - low) * lengths[high - 1]
+
+    def padding(span):
+        return padded(*span) - sum(lengths[slice(*span)])
+
+    best, larger = None, [(first, first + 1)]
+    while larger:
+        low, high = best = min(larger, key=padding)
+        larger = [(start, end) for start, end in ((low - 1, high), (low, high + 1))
+                  if start >= 0 and end <= len(lengths) and end - start <= batch_size
+                  and padding((start, end)) <= call_tokens
+                  and padded(start, end) <= _MOST_CALLS * call_tokens]
+    return best
 
 
 def _fail(request, error):

@@ -97,11 +97,9 @@ def test_a_tagger(tiny_model, tmp_path):
 
 
 def test_an_answer_that_is_not_finite_is_an_error(predictor):
-    class Diverged(Held):
-        def answer(self, prepared):
-            return [{"score": float("nan")} for _ in prepared]
-
-    with running(Diverged(predictor)) as server:
+    diverged = Held(predictor)
+    diverged.answer_of = lambda outputs, details: {"score": float("nan")}
+    with running(diverged) as server:
         status, found = server.ask(ASK)
     assert status == 500 and "not finite" in found["detail"]
 
@@ -176,12 +174,10 @@ def test_a_large_body_is_refused_also_if_the_client_sends_all_before_it_reads(he
 
 
 def test_a_client_that_stops_sending_or_does_not_read_its_answer_is_cut_off(predictor):
-    class Long(Held):
-        def answer(self, prepared):
-            return [{"label": "x" * 20_000_000} for _ in prepared]
-
+    long = Held(predictor)
+    long.answer_of = lambda outputs, details: {"label": "x" * 20_000_000}
     requests = b"POST /pre", HEAD + b'Content-Length: 100\r\n\r\n{"text_a"', whole(ASK)
-    with running(Long(predictor), seconds=0.5) as server:
+    with running(long, seconds=0.5) as server:
         clients = [server.connect() for _ in requests]
         start = time.monotonic()
         for client, request in zip(clients, requests):
@@ -231,9 +227,10 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         assert status == 503 and headers["retry-after"] == "1" and b"Too many texts" in text
         waiting.append(pool.submit(server.ask, ASK))
         time.sleep(0.3)
-        status, found = server.ask(ASK)
-        assert status == 503 and "Too many requests" in found["detail"]
-        assert server.request("GET", "/health")[1]["retry-after"] == "1"
+        status, headers, text = server.request("POST", "/predict", json.dumps(ASK), JSON)
+        assert status == 503 and headers["retry-after"] == "1" and b"Too many requests" in text
+        for path in ("/", "/health", "/docs", "/openapi.json"):  # these need no model, so they are answered
+            assert server.request("GET", path)[0] == 200
         held.go.set()
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
         clients = [server.connect() for _ in range(12)]  # more than twice the limit of requests
@@ -241,6 +238,23 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         for client in clients:
             client.close()
         wait_until(lambda: server.ask(ASK)[0] == 200)
+
+
+def test_a_request_that_would_be_late_is_refused_at_once(predictor):
+    slow = Held(predictor)
+    slow.compute = lambda windows: time.sleep(0.2 * len(windows)) or predictor.compute(windows)
+    with running(slow, seconds=2.0) as server, concurrent.futures.ThreadPoolExecutor() as pool:
+        assert server.ask([ASK] * 2)[0] == 200  # 0.2 seconds for each text
+        waiting = [pool.submit(server.ask, ASK) for _ in range(5)]
+        time.sleep(0.1)
+        start = time.monotonic()
+        status, headers, text = server.request("POST", "/predict", json.dumps([ASK] * 16), JSON)
+        assert time.monotonic() - start < 1 and status == 503 and b"Too many texts" in text
+        assert 1 <= int(headers["retry-after"]) <= 4
+        assert server.ask(ASK)[0] == 200  # this request needs less time
+        assert [future.result()[0] for future in waiting] == [200] * 5
+        # Nothing waits: the server tries, and so it would notice that the model has become faster.
+        assert server.ask([ASK] * 16)[0] == 504
 
 
 def test_errors_are_counted_in_the_log_without_the_texts(predictor, caplog):

@@ -1,5 +1,6 @@
 """`request_batches`: which inputs share a batch, and what happens to requests that cannot be answered."""
 
+import itertools
 import threading
 import time
 
@@ -10,7 +11,8 @@ from bertlib.serving import request_batches
 
 
 class Echo:
-    """A fake predictor that answers with the text. A text of n words has n windows.
+    """A fake predictor that answers with the text. A text of n words has n windows, which are as long as the
+    text.
 
     The text "bad" is refused, and the text "lost" breaks the model. Batches wait until `go` is set.
     """
@@ -21,14 +23,18 @@ class Echo:
     def prepare(self, text):
         if text == "bad":
             raise ValueError("text is bad.")
-        return [{"input_ids": [1] * len(text)}] * len(text.split()), text
+        return [{"input_ids": [1] * len(text), "text": text}] * len(text.split()), text
 
-    def answer(self, prepared):
-        self.batches.append([text for _, text in prepared])
+    def compute(self, windows):
+        self.batches.append([window["text"] for window in windows])
         assert self.go.wait(30)
         if "lost" in self.batches[-1]:
             raise ValueError("out of memory.")
-        return [{"said": text} for _, text in prepared]
+        return [window["text"] for window in windows]
+
+    def answer_of(self, outputs, details):
+        assert outputs == [details] * len(details.split())
+        return {"said": details}
 
 
 @pytest.fixture
@@ -63,15 +69,65 @@ def said(*texts):
 
 
 def test_requests_that_wait_share_batches_of_limited_size(echo, batches, first):
-    """The size of a batch counts windows. The inputs of a request are sorted by length, but not its answers.
-    """
-    requests = [["q0"], ["q1"], ["r s", "q"], ["a b c"], ["d e"], ["f g h i j k"], ["l"]]
+    """The size of a batch counts windows. The turn of a request is at the end of its last batch."""
+    requests = [["q0"], ["q1"], ["r s", "q"], ["a b c"], ["d e"], ["f g h i j k"], ["l"], [" "]]
     later = [batches.submit(inputs(*texts)) for texts in requests]
     echo.go.set()
     assert [future.result(30) for future in later] == [said(*texts) for texts in requests]
     assert first.result(30) == said(*"abcdefgh")
-    assert echo.batches == [list("abcd"), list("efgh"), ["q0", "q1", "q"], ["r s"], ["a b c"], ["d e"],
-                            ["f g h i j k"], ["l"]]
+    assert echo.batches[:3] == [list("abcd"), ["q", "q0", "q1", "r s"], ["r s", "d e", "d e", "a b c"]]
+    assert max(map(len, echo.batches)) == 4 and len(echo.batches) == 7
+    windows = [text for texts in [list("abcdefgh"), *requests] for text in texts for _ in text.split()]
+    assert sorted(itertools.chain(*echo.batches)) == sorted(windows)
+
+
+def test_a_long_text_delays_others_by_at_most_one_batch(echo, batches):
+    long = batches.submit(inputs("a b c d e f g h i j"))
+    wait_until(lambda: echo.batches)
+    short = [batches.submit(inputs(*texts)) for texts in (["x"], ["y"] * 3)]
+    echo.go.set()
+    assert [future.result(30) for future in short] == [said("x"), said("y", "y", "y")]
+    assert long.result(30) == said("a b c d e f g h i j")
+    assert echo.batches == [["a b c d e f g h i j"] * 4, ["x", "y", "y", "y"], ["a b c d e f g h i j"] * 4,
+                            ["a b c d e f g h i j"] * 2]
+
+
+def test_the_last_of_many_texts_do_not_overtake_the_others(echo, batches):
+    """Each of the four batches has place for more texts of one letter, but the last ones have to wait."""
+    futures = [batches.submit(inputs("a"))]
+    wait_until(lambda: echo.batches)
+    futures += [batches.submit(inputs(text)) for text in ["b"] + ["x" * 100] * 8 + list("cdef")]
+    echo.go.set()
+    for future in futures:
+        future.result(30)
+    assert echo.batches == [["a"], ["b"], *[["x" * 100] * 2] * 4, list("cdef")]
+
+
+@pytest.mark.parametrize("lengths, first, batch_size, call_tokens, expected", [
+    ([10], 0, 4, 24, (0, 1)), ([10] * 6, 2, 4, 24, (0, 4)),  # no padding: a full batch
+    ([5, 6, 95, 100, 120], 3, 9, 24, (2, 4)),  # 120 would pad both texts
+    ([5, 6, 95, 100, 120], 0, 9, 24, (0, 2)), ([5, 6, 95, 100, 120], 4, 9, 24, (3, 5)),
+    ([5, 6, 95, 100, 120], 4, 9, 1000, (0, 5)),  # a call takes longer than the padding
+    ([100] * 9, 0, 9, 50, (0, 6))])  # 600 tokens are enough
+def test_a_batch_has_texts_of_similar_length(lengths, first, batch_size, call_tokens, expected):
+    assert request_batches.similar_lengths(lengths, first, batch_size, call_tokens) == expected
+
+
+def test_a_request_that_would_be_late_is_refused_but_not_if_nothing_waits(echo, batches, first):
+    with pytest.raises(request_batches.QueueFull):  # more than 20 texts
+        batches.submit(inputs(*"abcdefghijklm"))
+    time.sleep(0.5)
+    echo.go.set()
+    first.result(30)
+    assert batches.submit(inputs("nothing waits"), seconds=0.001).result(30) == said("nothing waits")
+    echo.go.clear()
+    waiting = batches.submit(inputs(*"abcdefgh"))
+    with pytest.raises(request_batches.QueueFull) as caught:  # 12 texts before it, in less than 0.2 seconds
+        batches.submit(inputs(*"abcd"), seconds=0.2)
+    assert caught.value.seconds >= 1
+    patient = batches.submit(inputs(*"abcd"), seconds=30)
+    echo.go.set()
+    assert waiting.result(30) == said(*"abcdefgh") and patient.result(30) == said(*"abcd")
 
 
 def test_a_batch_waits_for_more_inputs_but_only_for_a_limited_time(echo):

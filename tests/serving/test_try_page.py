@@ -97,9 +97,8 @@ class Fixed(Held):
         self.fields = ("question", "context") if task == "questions" else ("text",)
         self.required = len(self.fields)
         self.prepare = lambda **question: ([{"input_ids": [1]}], question)
-
-    def answer(self, prepared):
-        return [self.value] * len(prepared)
+        self.compute = lambda windows: windows
+        self.answer_of = lambda outputs, details: self.value
 
 
 # 🙂 counts as two units in a string of JavaScript, and as one character in Python.
