@@ -10,7 +10,6 @@ import datetime
 import importlib.util
 import json
 import os
-import pathlib
 import platform
 import sys
 
@@ -154,7 +153,7 @@ def describe(settings, description):
         "arguments": sys.argv[1:],
         "working_directory": os.getcwd(),
         "inputs": hash_inputs(inputs),
-        "code": _hash_code(),
+        "code": _hash_code(getattr(sys.modules["__main__"], "__file__", None)),
         "environment": environment.describe(),
         "model_files": {},
         "changes": [],
@@ -190,14 +189,19 @@ def _versions():
             "tensorflow": tf.version.VERSION}
 
 
-def _hash_code():
-    """Returns the fingerprint of the package `bertlib` and of the modules `modeling`, `optimization` and
-    `tokenization`. The scripts are left out: replicas compare their scripts separately, with
-    `fingerprints.check_replicas_agree`."""
-    paths = [pathlib.Path(importlib.util.find_spec(module).origin)
+def _hash_code(script=None):
+    """Returns the fingerprint of the package `bertlib`, of the modules `modeling`, `optimization` and
+    `tokenization`, and of a script.
+
+    Args:
+      script: path of the script; None to leave it out. Replicas compare their scripts separately, with
+        `fingerprints.check_replicas_agree`.
+    """
+    paths = [importlib.util.find_spec(module).origin
              for module in ("modeling", "optimization", "tokenization")]
-    return fingerprints.hash_texts(
-        [fingerprints.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
+    # A console script of pip is left out. It only calls the command.
+    paths += [script] if script and script.endswith(".py") and files.exists(script) else []
+    return fingerprints.hash_texts([fingerprints.hash_package(), *map(files.read_bytes, paths)])
 
 
 def _absolute(path):

@@ -73,6 +73,20 @@ def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machi
     assert found["settings"]["num_replicas"] == 6
 
 
+def test_the_record_knows_the_script(tmp_path, monkeypatch):
+    def code(path):
+        monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__=str(path)))
+        return run_record.describe(settings_of(), {"tokenizer": None, "inputs": {}, "trim_padding": True,
+                                                   "config": modeling.BertConfig(9)})["code"]
+
+    script, console = tmp_path / "run_it.py", tmp_path / "bert-run-it"
+    script.write_bytes(b"# -*- coding: latin-1 -*-\n# \xe9\n")
+    console.write_text("")
+    before, of_console = code(script), code(console)
+    script.write_text("RATE = 1\n")
+    assert len({before, code(script), of_console}) == 3 and code(tmp_path / "missing.py") == of_console
+
+
 def test_replicas_compare_their_flags_modules_and_data(monkeypatch):
     monkeypatch.setattr(fingerprints, "hash_scripts", lambda: {"a module": "1"})
     group = Replicas(["a module"])
