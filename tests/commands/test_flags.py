@@ -1,5 +1,6 @@
 """The flags of the commands: --help and --helpfull, classes, refused values and the page of flags."""
 
+import ast
 import json
 import re
 
@@ -7,7 +8,8 @@ from helpers import ROOT
 import pytest
 from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 
-from bertlib.runs.entries import CLASSES
+from bertlib.runs import targets
+from bertlib.runs.entries import CLASSES, WEIGHTS
 from bertlib.runs.settings import Settings
 
 COMMANDS = sorted(OUR_COMMANDS | PUBLISHED_COMMANDS)
@@ -149,3 +151,13 @@ def test_a_phase_that_is_false_turns_off_the_others():
     settings = Settings(phases)
     settings.choose_phases()
     assert settings.do_train and settings.do_eval and not settings.do_predict
+
+
+def test_each_flag_that_changes_the_weights_is_used():
+    # An entry of the table and a field of `StepConfig` alone have no effect.
+    trees = (ast.parse(path.read_text(encoding="utf-8"))
+             for path in (*ROOT.glob("*.py"), *ROOT.glob("bertlib/**/*.py")))
+    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {entry.name for command in targets.COMMANDS for entry in targets.find_flags(command)
+             if entry.affects == WEIGHTS}
+    assert "clip_norm" in names and names <= read
