@@ -652,20 +652,6 @@ def advice_on_damage(path):
 # --- Initial weights -------------------------------------------------------------------------------------
 
 
-def create_init_checkpoint_scaffold(init_checkpoint):
-    """Returns a `tf.train.Scaffold` that initializes the weights from a checkpoint, for use in a model_fn.
-
-    The weights are all trainable variables that the graph has at the time of the call.
-
-    Args:
-      init_checkpoint: see `open_checkpoint`. If it is None, the weights stay random, and this function
-        returns None.
-    """
-    if not init_checkpoint:
-        return None
-    return tf.train.Scaffold(init_fn=create_init_fn(init_checkpoint, tf.trainable_variables()))
-
-
 def create_init_fn(init_checkpoint, variables):
     """Returns an `init_fn` for `tf.train.Scaffold`. The `init_fn` loads the variables that the checkpoint
     contains.

@@ -27,6 +27,35 @@ class Saver(tensorflow_internals.Saver):
         checkpoint_files.remove(prefix)
 
 
+class Scaffold(tf.train.Scaffold):
+    """TensorFlow's scaffold, but sessions with it start faster.
+
+    With TensorFlow's scaffold, a session first checks twice that all variables have values. This scaffold is
+    only for graphs that need no such check: the initializers of all variables run, or the saver restores all
+    variables.
+    """
+
+    ready_op = ready_for_local_init_op = None
+
+    def __init__(self, init_fn=None):
+        # With these ops, `finalize` does not build the ops of the check.
+        super().__init__(init_fn=init_fn, ready_op=tf.no_op(), ready_for_local_init_op=tf.no_op())
+
+
+def create_init_checkpoint_scaffold(init_checkpoint):
+    """Returns a `Scaffold` that initializes the weights from a checkpoint, for use in a model_fn.
+
+    The weights are all trainable variables that the graph has at the time of the call.
+
+    Args:
+      init_checkpoint: see `checkpoint_formats.open_checkpoint`. If it is None, the weights stay random, and
+        this function returns None.
+    """
+    if not init_checkpoint:
+        return None
+    return Scaffold(checkpoint_formats.create_init_fn(init_checkpoint, tf.trainable_variables()))
+
+
 def create_checked_scaffold(spec, checkpoint, config):
     """Returns the spec's scaffold with a saver, and checks that the checkpoint fits the graph.
 
@@ -44,8 +73,9 @@ def create_checked_scaffold(spec, checkpoint, config):
       ValueError: a variable is missing in the checkpoint, or has a different shape or type in the checkpoint;
         or the checkpoint cannot be read.
     """
-    scaffold = spec.scaffold or tf.train.Scaffold()
-    if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
+    has_saver = tf.get_collection(tf.GraphKeys.SAVERS)
+    scaffold = spec.scaffold or (tf.train.Scaffold() if has_saver else Scaffold())
+    if scaffold.saver is None and not has_saver:
         saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         saver = Saver(
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,

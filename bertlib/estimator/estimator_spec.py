@@ -5,6 +5,8 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import graph_keys
+
 
 class ModeKeys(object):
     """The modes in which a `model_fn` is called: training, evaluation, prediction."""
@@ -56,7 +58,8 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
           training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
           scaffold: tf.train.Scaffold.
           eval_metrics: pair (function, tensors), as in TPUEstimatorSpec. `tensors` is a list or a dict. The
-            function is called with these tensors and returns eval_metric_ops.
+            function is called with these tensors and returns eval_metric_ops. It is not called if
+            `Estimator.evaluate` has the argument `metrics`.
           host_call: pair (function, tensors), as in TPUEstimatorSpec. There is no TPU host here, so the ops
             that the function returns run as a part of each training step.
           scaffold_fn: function that returns the scaffold, as in TPUEstimatorSpec.
@@ -72,7 +75,8 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         if missing:
             raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, "
                              f"which mode {mode!r} needs.")
-        if mode == ModeKeys.EVAL and eval_metrics is not None:
+        is_used = not tf.get_collection(graph_keys.METRICS_OF_PREDICTIONS)
+        if mode == ModeKeys.EVAL and eval_metrics is not None and is_used:
             eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
         if mode == ModeKeys.EVAL:
             _check_metrics(eval_metric_ops or {})

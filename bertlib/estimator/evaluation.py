@@ -29,7 +29,7 @@ from bertlib.checkpoints import checkpoint_formats, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import inference_kernels, tensorflow_internals
+from bertlib.graph import graph_keys, inference_kernels, tensorflow_internals
 from bertlib.system import stopping
 
 
@@ -65,7 +65,8 @@ def _evaluate_predictions(builder, checkpoint, input_fn, steps, hooks, metrics, 
         with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
             for loss, batch in _fetched_batches(
                     builder, checkpoint, input_fn, ModeKeys.EVAL,
-                    lambda spec: [spec.loss, spec.predictions], hooks, group, steps):
+                    lambda spec: [spec.loss, spec.predictions], hooks, group, steps,
+                    (graph_keys.METRICS_OF_PREDICTIONS,)):
                 losses.append(loss)
                 progress.update()
                 yield batch
@@ -123,7 +124,7 @@ def predicted_batches(builder, checkpoint, input_fn, predict_keys=None, hooks=()
         lambda spec: estimator_spec.select_predictions(spec.predictions, predict_keys), hooks, group)
 
 
-def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group, steps=None):
+def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group, steps=None, switches=()):
     """Yields the values of tensors for each batch.
 
     Args:
@@ -132,11 +133,14 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
       fetches: function that takes the `EstimatorSpec` and returns the tensors or ops, in a dict or list. It
         may add hooks to the spec.
       steps: number of batches; None for all.
+      switches: collections of the graph that get a value, see `graph_keys`.
     """
     # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
     # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
+        for name in switches:
+            tf.add_to_collection(name, True)
         if group:
             replica_sync.shard_input(group)
         spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)

@@ -95,7 +95,7 @@ def _watched_scalars(loss):
             **{tensor.op.name: tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)}}
 
 
-class SaveWholeHook(tf.train.CheckpointSaverHook):
+class SaveWholeHook(tensorflow_internals.CheckpointSaverHook):
     """Saves checkpoints at the start, at intervals and at the end.
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest

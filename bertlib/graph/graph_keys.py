@@ -33,6 +33,8 @@ RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
 # Name of the collection that contains at most one integer tensor. Each `session.run` draws a new random value
 # for this tensor. In a graph without a global step, the tensor replaces the global step.
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"
+# Name of the collection that contains at most one int64 scalar tensor: `randomness.zero_when_run`.
+ZERO_WHEN_RUN = "zero_when_run"
 # Name of the collection that contains at most one int: the global step at which the input of a training
 # began.
 INPUT_START = "input_start"
@@ -53,3 +55,6 @@ SHARD = "shard"
 # Name of the collection that is not empty if the input yields only this replica's part of the batches; see
 # `SHARD`.
 SHARDED_INPUT = "sharded_input"
+# Name of a collection that is not empty in a graph whose metrics are computed from its predictions. The
+# `eval_metrics` of the `model_fn` are not built in such a graph.
+METRICS_OF_PREDICTIONS = "metrics_of_predictions"

@@ -271,13 +271,16 @@ def _counter_tensor(low, high):
 
 def zero_when_run():
     """Returns 0 as an int64 scalar tensor that TensorFlow's constant folding cannot replace by a constant: a
-    random integer from 0 to (but not including) 1.
+    random integer from 0 to (but not including) 1. All calls in a graph return the same tensor.
 
     If all arguments of an initializer were constants, constant folding would replace the initial values by
     constants, too. A session keeps its constants in memory, and these constants would need as much memory as
     the model.
     """
-    return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
+    shared = [] if tf.executing_eagerly() else tf.get_collection_ref(graph_keys.ZERO_WHEN_RUN)
+    if not shared:
+        shared.append(tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0))
+    return shared[0]
 
 
 def _seed_and_position():

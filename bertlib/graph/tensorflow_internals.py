@@ -6,12 +6,14 @@ name or reads a private attribute of an object of TensorFlow; `tests/graph/test_
 that. `docs/development/house.md` says what to do for a new release of TensorFlow.
 """
 
+import os
+
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import device_properties_pb2
 from tensorflow.python.framework import meta_graph, op_def_library, op_def_registry
 from tensorflow.python.grappler import cluster, item, tf_optimizer
-from tensorflow.python.lib.io import tf_record
+from tensorflow.python.lib.io import file_io, tf_record
 from tensorflow.python.saved_model import loader_impl
 from tensorflow.python.saved_model.model_utils import export_utils
 
@@ -93,6 +95,24 @@ class Saver(tf.train.Saver):
             self._next_checkpoint_time += self.saver_def.keep_checkpoint_every_n_hours * 3600
         else:
             self.remove(prefix)
+
+
+class CheckpointSaverHook(tf.train.CheckpointSaverHook):
+    """Extends `tf.train.CheckpointSaverHook`: it writes the file graph.pbtxt faster.
+
+    `str(graph_def)` is ten times as fast as the function that TensorFlow calls. With the public argument
+    `save_graph_def=False`, the hook would also write checkpoints without their .meta files.
+    """
+
+    def after_create_session(self, session, coord):
+        file_io.atomic_write_string_to_file(os.path.join(self._checkpoint_dir, "graph.pbtxt"),
+                                            str(session.graph.as_graph_def(add_shapes=True)))
+        self._save_graph_def = False
+        super().after_create_session(session, coord)
+
+    def _save(self, session, step):
+        self._save_graph_def = True
+        return super()._save(session, step)
 
 
 def count_as_saved(hook, step):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import resume
 from bertlib.data import example_encoding, input_pipeline
 from bertlib.data.batches import EXAMPLE_INDEX
 from bertlib.estimator import estimator
@@ -156,7 +156,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             first_token_only=head.first_token_only)
         micro_batches = step.gradient_accumulation_steps * collectives.num_replicas() if is_training else 1
         outputs = head.build(bert_config, model, features, mode, micro_batches)
-        scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint)
+        scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight

@@ -20,6 +20,7 @@ import termios
 import threading
 
 from absl import logging
+from google.protobuf import text_format
 from helpers import events_in, tensors_of
 import numpy as np
 import pytest
@@ -446,6 +447,15 @@ def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
     assert steps_of(trained.model_dir) == [0, 1, 2, 3, 5]
 
 
+def test_the_graph_is_written_as_text_and_with_each_checkpoint(trained_dir):
+    graph = text_format.Parse((trained_dir / "graph.pbtxt").read_text(), tf.GraphDef())
+    for step in range(4):
+        content = (trained_dir / f"model.ckpt-{step}.meta").read_bytes()
+        assert tf.MetaGraphDef.FromString(content).graph_def == graph
+    # Sessions do not check that all variables have values: the saver or `init_op` sets all of them.
+    assert not [node.name for node in graph.node if "report_uninitialized" in node.name]
+
+
 def test_the_last_five_checkpoints_are_kept_across_restarts(counting):
     model = counting(save_checkpoints_steps=1).train(endless, steps=6)
     assert steps_of(model.model_dir) == [2, 3, 4, 5, 6]
@@ -516,7 +526,7 @@ def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batc
 
     def model_fn(features, labels, mode, params):
         return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), predictions={"x": features["x"]},
-                             eval_metric_ops={"mean_x": tf.metrics.mean(features["x"])})
+                             eval_metrics=(lambda x: pytest.fail("It is not used."), [features["x"]]))
 
     def metrics(batches):
         seen.extend(batch["x"].tolist() for batch in batches)

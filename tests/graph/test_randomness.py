@@ -232,6 +232,8 @@ def test_initial_values_depend_on_the_variable_and_the_seed_only():
     np.testing.assert_array_equal(initial_values(["b"], step=9)["b"], alone)
     assert len({values.tobytes() for values in among_others.values()}) == 3
     assert (initial_values(["b"], seed=1)["b"] != alone).any()
+    with tf.Graph().as_default():  # one op for all variables
+        assert randomness.zero_when_run() is randomness.zero_when_run()
 
 
 # --- Permutations -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import zipfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import resume
 from bertlib.data import corpus, input_pipeline, record_files, tables
 from bertlib.estimator import estimator, replica_sync
 from bertlib.system import files
@@ -348,7 +348,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         mask = features["input_mask"]
         model = modeling.BertModel(bert_config, False, features["input_ids"], mask,
                                    features["input_type_ids"], use_one_hot_embeddings, step=step)
-        scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint) or tf.train.Scaffold()
+        scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint) or resume.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}
