@@ -17,7 +17,8 @@ BIN := $(VENV)/bin
 # The tests of one file run in one process, so that its fixtures run only once. There is one process more than
 # cores, because some tests wait. There are at most four processes, because each of them loads TensorFlow.
 # Files start in the order of tests/conftest.py: pytest-xdist would sort them by their number of tests.
-PYTEST := $(BIN)/python -m pytest --numprocesses=$$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist=loadfile \
+# Python keeps its compiled files: without them, each worker and each new interpreter would compile the same code.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=$$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist=loadfile \
   --no-loadscope-reorder
 
 .PHONY: mrpc pretrain gpu test test-slow soak docs lint clean
