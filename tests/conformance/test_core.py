@@ -5,6 +5,7 @@ import os
 import re
 import statistics
 
+from flag_effects import flags_of
 from outputs import history, record, results, scores, table, tensors
 import promises
 import pytest
@@ -44,6 +45,14 @@ WEIGHTS = {"max_seq_length", "train_batch_size", "learning_rate", "optimizer", "
            "adam_bias_correction", "keep_best", "eval_every_steps", "early_stopping_evals",
            "tokens_per_micro_batch", "gradient_dtype", "num_replicas", "tf32", "deterministic"}
 
+# Flags of some commands that change the data, the training or the answers. Their values are recorded, too.
+SETTINGS = {"class_weights", "crf", "delimiter", "dev_fraction", "doc_stride", "encoding", "header",
+            "label_all_pieces", "label_column", "label_separator", "label_smoothing", "marker_tokens",
+            "max_answer_length", "max_predictions_per_seq", "max_query_length", "max_train_examples",
+            "n_best_size", "null_score_diff_threshold", "num_train_epochs", "num_train_steps",
+            "num_warmup_steps", "protect_special_tokens", "skip_bad_lines", "tag_column", "text_column",
+            "threshold", "token_column", "version_2_with_negative", "warmup_proportion", "xnli_language"}
+
 MICRO_BATCHES = {"gradient_accumulation_steps", "num_replicas", "tokens_per_micro_batch"}
 
 
@@ -57,8 +66,10 @@ def test_record(row, trained):
     written = {**found["flags"], **{name: value for name, value in found["settings"].items()
                                     if value is not None}}
     assert {name: value for name, value in given.items() if written.get(name) != value} == {}
+    assert set(given) <= set(found["flags"])
     # Without trimming, the division into micro-batches changes no mask and so no weight.
     assert WEIGHTS - set(found["settings"]) <= (set() if found["settings"]["trim_padding"] else MICRO_BATCHES)
+    assert not SETTINGS & set(flags_of(row.script.removesuffix(".py"))) - set(found["settings"])
     assert found["train_data"]["fingerprint"] and found["code"] and found["versions"]["tensorflow"]
     assert isinstance(found["environment"]["gpus"], list)
     if row.name == "hub module":
