@@ -202,20 +202,22 @@ def trained(trained_dir, tmp_path):
 # --- How long training goes on ------------------------------------------------------------------------
 
 
-def test_training_ends_normally_when_the_input_ends_and_saves(counting):
+def test_training_ends_normally_when_the_input_ends_and_saves(counting, log):
     model = counting()
     assert model.train(batches([1.0], [2.0], [3.0])) is model
+    assert f"Training in {model.model_dir}, from step 0 until the input ends." in log.text
     assert steps_of(model.model_dir) == [0, 3]
     assert model.get_variable_value("total") == 3 and model.get_variable_value("global_step") == 3
 
 
-def test_steps_count_on_top_and_max_steps_do_not(counting):
+def test_steps_count_on_top_and_max_steps_do_not(counting, log):
     model = counting()
     reached = []
     for limit in ({"steps": 2}, {"max_steps": 3}, {"steps": 1}):
         model.train(endless, **limit)
         reached.append(int(model.get_variable_value("total")))
     assert reached == [2, 3, 4]
+    assert log.text.count("step 2 to step 3.") == log.text.count("step 3 to step 4.") == 1
 
 
 def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log):

@@ -224,6 +224,7 @@ def test_a_multiple_choice(tmp_path):
                                                      ["1", 0, 60], ["2", 0, 0]]]
     # The first 50 errors are open, and the accuracy by length comes after all errors.
     assert len(page.articles) == 60 and page.text.count("Further examples") == 1
+    assert re.search(r"0\.400\D", page.articles[0])
     assert page.source.split("Further examples")[0].count("<article") == 50
     assert page.source.rindex("</article>") < page.source.index("Accuracy by length")
 
