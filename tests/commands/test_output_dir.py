@@ -42,6 +42,9 @@ def test_a_directory_that_is_in_use_is_evaluated_elsewhere(copy):
             rf"\nrun_classifier\.py: error: output is in use: process {os.getpid()} on \S+, since "
             r"\d{4}-.* writes there\. Wait until that process has ended, or stop it, or name another path\. "
             r"With --results_dir=DIRECTORY, .*\n$", refused.err), refused.err
+        training = copy.train()
+        training.assert_refused("error: output is in use")
+        assert training.err.endswith("or name another path.\n")  # --results_dir does not help a training
         done = copy.train(**EVALUATE, results_dir="results")
         assert done.code == 0 and not warnings_of(done), done.err
         assert contents(copy.output) == before

@@ -55,6 +55,18 @@ def test_a_model_takes_as_many_texts_as_it_was_trained_on(tiny_model, tmp_path, 
     assert caplog.text.count("the texts: 100 % of the tokens are [UNK], for example in '这部电影很好看'") == 1
 
 
+def test_a_model_with_one_type_of_segments_takes_no_pairs(tiny_model, tmp_path):
+    name = "bert/embeddings/token_type_embeddings"
+    model = types.SimpleNamespace(weights={**tiny_model.weights, name: tiny_model.weights[name][:1]},
+                                  vocab=tiny_model.vocab)
+    path = write(tmp_path / "single", model, "classification", linear(2), ["no", "yes"],
+                 config={**tiny.CONFIG, "type_vocab_size": 1})
+    with serving.load(path) as predictor:
+        assert predictor("a cat")["label"] in ("no", "yes")
+        with pytest.raises(ValueError, match="^text_b: the model cannot distinguish the second text"):
+            predictor("a cat", "a dog")
+
+
 def test_threads_get_their_own_answers(classifier):
     texts = [" ".join(tiny.WORDS[start:start + 3]) for start in range(8)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
