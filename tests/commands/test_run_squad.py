@@ -99,3 +99,29 @@ def test_what_cannot_be_is_refused_before_anything_is_written(untrained, changes
     refused = untrained.train(**changes)
     refused.assert_refused(complaint)
     assert not untrained.output.exists()
+
+
+# A program of 2018 that checks the flags itself.
+PROGRAM = """
+from absl import app
+import modeling
+import run_squad
+
+config = modeling.BertConfig(100, max_position_embeddings=32, type_vocab_size={types})
+app.run(lambda _: print(run_squad.validate_flags_or_throw(config)))
+"""
+
+
+@pytest.mark.parametrize("types, flags, expected", [
+    (2, {}, None), (2, dict(do_train=None), "At least one of --do_train, --do_predict and --do_eval must be"),
+    (2, dict(max_seq_length=40), "--max_seq_length=40 is above max_position_embeddings=32"),
+    (2, dict(max_query_length=29), "--max_seq_length=32 leaves no room for a context"),
+    (1, {}, "type_vocab_size")])
+def test_a_program_checks_the_flags(types, flags, expected, run_script, tmp_path):
+    (tmp_path / "own.py").write_text(PROGRAM.format(types=types))
+    (tmp_path / "train.json").write_text("{}")
+    done = run_script(tmp_path / "own.py", **{
+        "do_train": True, "train_file": "train.json", "output_dir": "output", "max_seq_length": 32,
+        "max_query_length": 8, "doc_stride": 8, **flags})
+    assert done.code == (expected is not None), done.err
+    assert done.out == "None\n" if expected is None else f"ValueError: {expected}" in done.err, done.err
