@@ -246,7 +246,7 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
       >>> sorted(answer)
       ['label', 'prediction', 'probabilities']
     """
-    # The import is here because it loads TensorFlow, and `import bertlib.api` has to be fast.
+    # The import is here because `import bertlib.api` has to be fast.
     from bertlib import serving
 
     return TextPredictor(serving.load(output_dir, **options))

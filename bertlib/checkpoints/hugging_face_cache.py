@@ -8,7 +8,6 @@ import os
 import re
 
 from absl import logging
-import huggingface_hub
 
 PREFIX = "hf:"
 _NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?:@([\w./-]+))?", re.ASCII)
@@ -72,6 +71,9 @@ def _aliases(repository):
 
 def _cached_snapshot(repository, revision):
     """Returns the directory of a snapshot in the cache; None if the cache lacks this snapshot."""
+    # Imported here, because programs that only answer do not need this package.
+    import huggingface_hub
+
     try:
         return huggingface_hub.snapshot_download(repository, revision=revision, local_files_only=True)
     except FileNotFoundError as error:
@@ -87,7 +89,8 @@ def _missing_files(snapshot):
 
 def _download(repository, revision):
     """Downloads the missing files of a model into the cache; returns the directory of the snapshot."""
-    # Imported here, because the import takes 0.4 CPU seconds. The package itself imports its modules lazily.
+    # Imported here, because the import of `constants` takes 0.4 CPU seconds.
+    import huggingface_hub
     from huggingface_hub import constants
 
     place = f"Hugging Face's cache {constants.HF_HUB_CACHE} does not contain all files of this model"

@@ -2,17 +2,19 @@
 `--help`, handles signals and errors, and starts replicas. A module of a command has `ENTRIES`, its flags, and
 `main`.
 
-The import of this package prepares the process for a command: it hides TensorFlow's messages, loads
-TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules, and
-the linter is configured for this order. If TensorFlow was already imported, the command still works, but
-TensorFlow's messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the process with
-a one-line message.
+The import of this package prepares the process for a command: when a module imports TensorFlow, TensorFlow
+prints no messages and is switched to graph mode. This package itself imports no TensorFlow, because
+predict.py and serve.py do not need it for an ONNX file. A command imports this package before its other
+modules, and the linter is configured for this order. If TensorFlow was already imported, the command still
+works, but TensorFlow's messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the
+process with a one-line message.
 """
 
 import os
 import sys
 import traceback
 
+from bertlib.graph import lazy_tensorflow as tf
 from bertlib.system import quiet_tensorflow, replica_group, terminal
 
 
@@ -35,13 +37,16 @@ def _hook(kind, error, trace, before=sys.excepthook):
     os._exit(130)
 
 
+def _set_up():
+    """Switches TensorFlow to graph mode."""
+    if not quiet_tensorflow.shows_all_messages():
+        # At the default verbosity, TensorFlow would warn about features that the commands need, such as graph
+        # mode. So only errors are logged.
+        tf.logging.set_verbosity(tf.logging.ERROR)
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+
+
 sys.excepthook = _hook
 terminal.open_closed_streams()
-
-_tf = quiet_tensorflow.load()
-if not quiet_tensorflow.shows_all_messages():
-    # At the default verbosity, TensorFlow would warn about features that the commands need, such as graph
-    # mode. So only errors are logged.
-    _tf.logging.set_verbosity(_tf.logging.ERROR)
-_tf.disable_v2_behavior()
-_tf.enable_resource_variables()
+quiet_tensorflow.load_on_import(_set_up)

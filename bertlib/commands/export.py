@@ -25,7 +25,7 @@ from bertlib import serving
 from bertlib.reports import answer_differences
 from bertlib.runs import entries, model_directory, targets
 from bertlib.runs.settings import require_file, require_model
-from bertlib.serving import export_text, portable_model
+from bertlib.serving import export_portable, export_text, portable_model
 from bertlib.tasks import export_model, shared_flags, split_data, warmup
 
 TEXT_DIRECTORY = "export_text"
@@ -120,8 +120,8 @@ def _export(settings, model, is_file):
     """Writes the export, and returns its directory."""
     if is_file:
         directory = portable_model.default_directory(settings.model_dir, settings.format)
-        path = portable_model.export(model, settings.output_dir or directory, settings.format, settings.task,
-                                     settings.quantize == "int8")
+        path = export_portable.export(model, settings.output_dir or directory, settings.format, settings.task,
+                                      settings.quantize == "int8")
     else:
         name = TEXT_DIRECTORY if settings.text else export_model.DIRECTORY
         name += targets.find_answers(settings.task).folder_suffix if settings.task else ""

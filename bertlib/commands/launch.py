@@ -11,12 +11,20 @@ import sys
 import traceback
 
 from absl import app, flags, logging
-import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags, signals
 
-from bertlib.estimator import estimator, step_config
-from bertlib.system import child_processes, gpu_libraries, replica_group, stopping, terminal, workers
+from bertlib.estimator import step_config
+from bertlib.graph import lazy_tensorflow as tf
+from bertlib.system import (
+    child_processes,
+    gpu_libraries,
+    quiet_tensorflow,
+    replica_group,
+    stopping,
+    terminal,
+    workers,
+)
 from bertlib.system.child_processes import Outcome, stopped_by
 
 FLAGS = flags.FLAGS
@@ -28,7 +36,8 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 def keep_freed_memory():
     """Makes glibc keep freed memory in the process instead of returning it to the system.
 
-    The next step needs the same memory again. Returning this memory to the system, and clearing it when it is
+    A command calls this function when TensorFlow is imported: without TensorFlow, it needs little memory. The
+    next step needs the same memory again. Returning this memory to the system, and clearing it when it is
     allocated again, takes time. This function does nothing outside of Linux with glibc, or if an environment
     variable MALLOC_… is set.
     """
@@ -85,7 +94,7 @@ def run(main, resumable=False, description=None, takes_paths=False):
     terminal.guard_output()
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
-        keep_freed_memory()
+        quiet_tensorflow.load_on_import(keep_freed_memory)
         # `gc.freeze` excludes the loaded modules from garbage collection. A garbage collection of these
         # modules takes a second. It would find nothing to free while the command runs, and it would be
         # useless at the end of the process.
@@ -128,7 +137,7 @@ def _call(main, argv, resumable, takes_paths):
         _end(outcome)
     signals.handle_termination(
         lambda: _report(stopped_by(signals.first(), _resume_advice(resumable))))
-    _set_up_gpus()
+    quiet_tensorflow.load_on_import(_set_up_gpus)
     with _interruption_wins(), join_replicas():
         main(argv)
         terminal.flush_output()
@@ -203,8 +212,8 @@ def join_replicas():
     group = replica_group.join()
     try:
         yield
-    except tf.errors.OpError as error:
-        if group.failure and group.failure.about != group.index:
+    except Exception as error:
+        if _is_op_error(error) and group.failure and group.failure.about != group.index:
             raise group.failure from error
         raise
     group.leave()
@@ -256,6 +265,11 @@ def _outcome_of_exit(end):
     return Outcome("finished", end.code if isinstance(end.code, int) else int(bool(end.code)))
 
 
+def _is_op_error(error):
+    """Returns whether TensorFlow raised an error. Without TensorFlow in this process, it did not."""
+    return sys.modules.get("tensorflow") is not None and isinstance(error, tf.errors.OpError)
+
+
 def _known_message(error):
     """Returns the message about an error; None if the error is unknown."""
     if isinstance(error, UnicodeEncodeError):
@@ -265,11 +279,11 @@ def _known_message(error):
                 "surrogate pair, correct it. Otherwise, set the environment variable PYTHONIOENCODING=utf-8.")
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError,
-                          replica_group.ReplicaError)):
+    if isinstance(error, (ValueError, OSError, ImportError, replica_group.ReplicaError)) or hasattr(
+            error, "outcome"):
         return str(error)
     # An OpError without an op comes from the file system, not from a graph.
-    if isinstance(error, tf.errors.OpError) and error.op is None:
+    if _is_op_error(error) and error.op is None:
         return error.message
     if isinstance(error, MemoryError):
         by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
@@ -282,8 +296,8 @@ def _known_message(error):
 def _outcome_of(error, resumable):
     """Returns the `Outcome` of a command that ended with an error.
 
-    Any error may have the attributes `filename`, `step`, `about` (a replica) and `has_traceback`; see
-    `Outcome`.
+    Any error may have the attributes `outcome`, `filename`, `step`, `about` (a replica) and `has_traceback`;
+    see `Outcome`.
     """
     if isinstance(error, KeyboardInterrupt):
         return stopped_by(signal.SIGINT, _resume_advice(resumable))
@@ -294,9 +308,8 @@ def _outcome_of(error, resumable):
     if is_request or isinstance(error, ChildProcessError) and stopping.request.is_set:
         return stopped_by(signals.first(), _resume_advice(resumable))
     message, file, group = _known_message(error), getattr(error, "filename", None), replica_group.current()
-    kind = ("diverged" if isinstance(error, estimator.NanLossError) else
-            "failed" if message is None or isinstance(error, tf.errors.OpError)
-            else replica_group.kind_of(error))
+    kind = getattr(error, "outcome", None) or (
+        "failed" if message is None or _is_op_error(error) else replica_group.kind_of(error))
     has_traceback = message is None or getattr(
         error, "has_traceback", FLAGS.traceback and not isinstance(error, replica_group.ReplicaError))
     if has_traceback:
@@ -340,7 +353,7 @@ def _interruption_wins():
     except Exception as error:
         inner = error
         while inner is not None:
-            message = (inner.message if isinstance(inner, tf.errors.OpError) else
+            message = (inner.message if _is_op_error(inner) else
                        str(inner) if isinstance(inner, RuntimeError) else "").partition("Traceback")[0]
             for kind in (KeyboardInterrupt, stopping.Stopped):
                 if isinstance(inner, kind):

@@ -1,8 +1,10 @@
-"""Defines the batch of a training step, and reads the examples of batches of predictions. This module does
-not load TensorFlow."""
+"""Defines the batch of a training step. Makes the batches of predictions, and splits them into examples. This
+module does not load TensorFlow."""
 
 import dataclasses
 import math
+
+import numpy as np
 
 # If a dataset changes the order of the examples, its batches have a feature of this name. The feature
 # contains the index of each example in the file.
@@ -75,6 +77,23 @@ class Batch:
 def divisors(number):
     """Returns all divisors of a positive int, the smallest first."""
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def pad(rows, names):
+    """Returns the arrays of a batch, {name: int32 [B, length of the longest row]}. Shorter rows are padded
+    with zeros.
+
+    Args:
+      rows: list of {name of an input: list of int}.
+      names: names of the inputs.
+    """
+    arrays = {}
+    for name in names:
+        lists = [row[name] for row in rows]
+        arrays[name] = np.zeros([len(lists), max(map(len, lists))], np.int32)
+        for row, values in zip(arrays[name], lists):
+            row[:len(values)] = values
+    return arrays
 
 
 def split_batch(batch):

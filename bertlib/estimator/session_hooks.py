@@ -29,6 +29,8 @@ class NanLossError(RuntimeError):
     """The error for a training step whose loss is NaN or infinite. Its attribute `step` is the number of the
     step."""
 
+    outcome = "diverged"  # see `child_processes.Outcome`
+
     def __init__(self, message, step):
         super().__init__(message)
         self.step = int(step)

@@ -8,17 +8,11 @@
 
 import os
 
-from bertlib.system import quiet_tensorflow
-
-# Hides the messages that TensorFlow would print when the modules below import it.
-quiet_tensorflow.load_in_library()
-
-from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import kernel_choice
 from bertlib.runs import model_directory
 from bertlib.runs.targets import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
-from bertlib.serving import portable_model
+from bertlib.serving import portable_model, tensorflow_model
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
+from bertlib.system import files, quiet_tensorflow
 from bertlib.system.replica_group import Group
 from bertlib.tasks import answers
 
@@ -56,7 +50,8 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         export was changed; the export cannot be used with this `engine` or `precision`; `engine` or
         `weights` has an unknown value.
       OSError: a file cannot be read.
-      ImportError: ONNX Runtime is not installed.
+      ImportError: ONNX Runtime is not installed; or TensorFlow, which reads all models except exported ONNX
+        files, is not installed.
 
     Examples:
       `make mrpc` trains the model that these examples load.
@@ -79,12 +74,13 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     exported = portable_model.find(path)
     if exported:
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
+    if files.is_directory(path):
+        quiet_tensorflow.load_in_library()  # reads the checkpoint
     directory = model_directory.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, directory, engine, answers.resolve(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
-    step = StepConfig(precision=precision,
-                      compile_kernels=kernel_choice.is_faster(directory.bert_config.hidden_size))
+    step = tensorflow_model.choose_step(precision, directory.bert_config.hidden_size)
     return Predictor(directory, task, step, batch_size, group)
 
 

@@ -10,9 +10,8 @@ from absl import logging
 
 from bertlib.data import columns, row_fields, tables
 from bertlib.data.prediction_files import format_csv_header, format_csv_row
-from bertlib.estimator import replica_sync
 from bertlib.serving import prediction_inputs
-from bertlib.system import files, locks, replica_group
+from bertlib.system import files, locks, replica_group, shared_work
 from bertlib.tasks import answers
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
@@ -158,7 +157,7 @@ def _create_table(settings, predictor, input_format, reader):
 def _broadcast(replicas, chunks):
     """Broadcasts the chunks that replica 0 reads. On every replica, yields the same lists of
     `prediction_inputs.Input`."""
-    for chunk in replica_sync.broadcast_items(
+    for chunk in shared_work.broadcast_items(
             replicas, ([tuple(item) for item in chunk] for chunk in chunks)):
         yield [prediction_inputs.Input(*item) for item in chunk]
 

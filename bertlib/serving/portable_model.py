@@ -1,4 +1,4 @@
-"""Exports a trained model as an ONNX or TFLite file, and reads such an export.
+"""Reads the export of a trained model as an ONNX or TFLite file. `export_portable` writes it.
 
     export_onnx/<time>/      one export
       model.onnx             the graph with its weights; its inputs are token ids
@@ -9,20 +9,16 @@
 import os
 from typing import NamedTuple
 
-from bertlib.estimator import saved_model
-from bertlib.runs import model_directory, null_threshold, output_files, targets
+from bertlib.runs import model_directory, output_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.serving import onnx_model, tflite_model
 from bertlib.system import files, fingerprints
-from bertlib.tasks import answers, export_model
+from bertlib.tasks import answers
 
 DESCRIPTION = "export.json"
-_DESCRIPTION_FORMAT = 1
-
-
+DESCRIPTION_FORMAT = 1
 # {name: module}. Each module has the same names: TITLE, the name of the format in messages; FILE, the name of
-# the model's file; `write`, which writes the file; and `Model`, the loaded model, which is used like a
-# `session.LoadedModel`.
+# the model's file; and `Model`, the loaded model, which is used like a `session.LoadedModel`.
 FORMATS = {"onnx": onnx_model, "tflite": tflite_model}
 
 
@@ -44,8 +40,8 @@ class Export(NamedTuple):
 
     def load(self):
         """Loads the model; returns an object that is used like a `session.LoadedModel`."""
-        task = answers.create(self.directory, self.task)
-        return FORMATS[self.format].Model(self.directory.checkpoint, export_model.input_names(task))
+        asked = answers.create(self.directory, self.task)
+        return FORMATS[self.format].Model(self.directory.checkpoint, asked.input_names)
 
 
 def default_directory(model_dir, file_format):
@@ -53,63 +49,19 @@ def default_directory(model_dir, file_format):
     return os.path.join(model_dir, f"export_{file_format}")
 
 
-def export(model, directory, file_format, task=None, quantize=False):
-    """Exports a model as an ONNX or TFLite file. The directory of the new export gets its final name only
-    when it is complete and a prediction with the exported model has succeeded.
+def hash_weights(model):
+    """Returns the fingerprint of the weights of a `model_directory.ModelDirectory`.
 
-    Args:
-      model: a `model_directory.ModelDirectory`.
-      directory: the directory of all exports. The new export is written to a new subdirectory.
-      file_format: a key of `FORMATS`.
-      task: name of the task; None for the task that the model was trained for. See `answers.resolve`.
-      quantize: whether the weights of matrix products are stored in int8.
-
-    Returns:
-      the directory of the new export.
-
-    Raises:
-      ValueError, OSError: the format does not support the task or the graph of the model, the weights are
-        damaged, or the directory cannot be written.
-      ImportError: a package is not installed.
+    Only the index file of the checkpoint is read. It contains the checksum of each tensor, so it changes if
+    the weights change.
     """
-    asked, chosen = answers.create(model, task), FORMATS[file_format]
-    if file_format not in asked.formats:
-        known = ", ".join(name for name in targets.ANSWERS
-                          if file_format in targets.find_answers(name).formats)
-        raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
-                         f"of this export is {asked.task}. Export with --format=saved_model.")
-    files.require_directory(directory, directory)
-    with saved_model.new_export_dir(directory) as (temporary, final):
-        path = os.path.join(temporary, chosen.FILE)
-        chosen.write(model, asked, quantize, path)
-        names = export_model.input_names(asked)
-        loaded = chosen.Model(path, names)
-        loaded(export_model.warmup_rows(model, names, 1))
-        loaded.close()
-        export_model.copy_files(model, temporary)
-        evaluation = null_threshold.find_evaluation(model.path)
-        if evaluation:
-            files.write_bytes(os.path.join(temporary, null_threshold.EVALUATION),
-                              files.read_bytes(evaluation))
-        files.write_json(os.path.join(temporary, DESCRIPTION), {
-            "format": _DESCRIPTION_FORMAT, "file_format": file_format, "task": asked.task, "int8": quantize,
-            "weights": _hash_weights(model), "files": _hash_directory(temporary)})
-    return os.fsdecode(final)
-
-
-def _hash_weights(model):
-    # The index file of a checkpoint contains the checksum of each tensor. So if the weights change, the index
-    # file changes, too.
     return fingerprints.hash_files([f"{model.checkpoint}.index"])["fingerprint"]
 
 
-def _hash_directory(directory):
+def hash_directory(directory):
     """Returns the fingerprints of the files in an export, {name: str}."""
     return {name: fingerprints.hash_files([os.path.join(directory, name)])["fingerprint"]
             for name in sorted(os.listdir(directory)) if name != DESCRIPTION}
-
-
-# --- Reading ---------------------------------------------------------------------------------------------
 
 
 def hash_files(directory):
@@ -142,7 +94,7 @@ def read(directory, task=None):
     """
     description = _read_description(directory)
     path, exported = os.path.join(directory, DESCRIPTION), description["task"]
-    found = _hash_directory(directory)
+    found = hash_directory(directory)
     for name, expected in description["files"].items():
         if found.get(name) != expected:
             problem = "was changed after the export" if name in found else "is missing"
@@ -162,8 +114,8 @@ def _read_description(directory):
     format is unknown."""
     path = os.path.join(directory, DESCRIPTION)
     description = files.read_json_object(path) if files.exists(path) else {}
-    if description.get("format") != _DESCRIPTION_FORMAT:
-        raise ValueError(f"{path} does not exist, or does not have the format {_DESCRIPTION_FORMAT}, which "
+    if description.get("format") != DESCRIPTION_FORMAT:
+        raise ValueError(f"{path} does not exist, or does not have the format {DESCRIPTION_FORMAT}, which "
                          "this version reads. Pass a directory that export.py has written, or export the "
                          "model again.")
     return description
@@ -192,7 +144,7 @@ def newest(model_dir, model, file_format, task):
     if path is None:
         raise ValueError(f"{directory} contains no export{f' for the task {task}' if task else ''}. {to_do}")
     found = read(path, task)
-    if found.weights != _hash_weights(model):
+    if found.weights != hash_weights(model):
         raise ValueError(f"{found.directory.path} does not contain the weights of {model.checkpoint}, "
                          f"because it was exported from other weights. {to_do}")
     return found

@@ -5,12 +5,12 @@ import itertools
 from typing import Any
 
 from bertlib.data import tables, unknown_tokens
-from bertlib.estimator import replica_sync
 from bertlib.estimator.step_config import StepConfig
 from bertlib.runs.model_directory import ModelDirectory
-from bertlib.serving import prediction_inputs
+from bertlib.serving import prediction_inputs, tensorflow_model
+from bertlib.system import shared_work
 from bertlib.system.replica_group import Group
-from bertlib.tasks import answers, session
+from bertlib.tasks import answers
 from bertlib.tasks.answers import Answers
 
 BATCH_SIZE = 32
@@ -92,8 +92,7 @@ class Predictor:
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group = batch_size, group
         self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
-        self._model = model or session.LoadedModel(
-            self.answers.head, directory.bert_config, directory.checkpoint, self.answers.extra_inputs, step)
+        self._model = model or tensorflow_model.load(self.answers, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.
@@ -226,8 +225,8 @@ class Predictor:
         Raises:
           ValueError: there is not enough memory.
         """
-        return replica_sync.map_in_batches(self._group, self._model, windows,
-                                           lambda row: len(row["input_ids"]), self._batch_size)
+        return shared_work.map_in_batches(self._group, self._model, windows,
+                                          lambda row: len(row["input_ids"]), self._batch_size)
 
     def answer_of(self, outputs: list, details: Any) -> dict[str, Any]:
         """Returns the answer to an input: see `Predictor` for its keys.

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import glob
 import importlib
+import importlib.machinery
 import os
 import sys
 
@@ -22,12 +23,64 @@ def load():
 
 def load_in_library():
     """Imports TensorFlow without messages, and changes nothing else in the process of a user. Returns the
-    module `tensorflow.compat.v1`."""
-    # Level 3 also hides errors, such as the error that no GPU driver was found. On a machine with a GPU,
-    # these errors are useful, so the default level is 2.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
-    with contextlib.nullcontext() if shows_all_messages() else _native_messages_hidden():
-        return importlib.import_module("tensorflow.compat.v1")
+    module `tensorflow.compat.v1`.
+
+    Raises:
+      ImportError: TensorFlow is not installed.
+    """
+    with _messages_hidden():
+        try:
+            return importlib.import_module("tensorflow.compat.v1")
+        except ModuleNotFoundError as error:
+            if error.name.partition(".")[0] != "tensorflow":
+                raise
+            raise ImportError(
+                f"TensorFlow cannot be imported ({error}). Install it: pip install -r requirements.txt. To "
+                "answer without TensorFlow, export the model by export.py --format=onnx on a machine with "
+                "TensorFlow, and pass the directory of the export as --model_dir.") from error
+
+
+def load_on_import(then):
+    """Makes the first import of TensorFlow in this process quiet and fast, as `load` does. This also holds
+    for an import statement in any module.
+
+    Args:
+      then: function without arguments. It is called after the import, or at once if TensorFlow is already
+        imported.
+    """
+    if sys.modules.get("tensorflow"):
+        load()
+        then()
+        return
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    _FINDER.waiting.append(then)
+
+
+class _Finder:
+    """Finds TensorFlow for Python's import system, see `load_on_import`."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def find_spec(self, name, path=None, target=None):
+        """Returns the spec of TensorFlow; None for any other module, and if TensorFlow is not installed."""
+        spec = importlib.machinery.PathFinder.find_spec(name) if name == "tensorflow" else None
+        if spec is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: self._execute(execute, module)
+        return spec
+
+    def _execute(self, execute, module):
+        sys.meta_path.remove(self)
+        with _garbage_collection_paused(), _keras_postponed(), _messages_hidden():
+            execute(module)
+            importlib.import_module("tensorflow.compat.v1")
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+_FINDER = _Finder()
 
 
 def shows_all_messages():
@@ -76,7 +129,15 @@ def _keras_postponed():
 
 
 @contextlib.contextmanager
-def _native_messages_hidden():
+def _messages_hidden():
+    """Returns a context manager that hides the messages of TensorFlow's C++ code, unless the user asks for
+    them."""
+    # Level 3 also hides errors, such as the error that no GPU driver was found. On a machine with a GPU,
+    # these errors are useful, so the default level is 2.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
+    if shows_all_messages():
+        yield
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     with open(os.devnull, "w") as devnull:

@@ -5,6 +5,7 @@ the model to answers.
 """
 
 from bertlib.data.columns import is_blank
+from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.runs import targets
 
 _DIGITS = 6
@@ -47,6 +48,11 @@ class Answers:
           model: a `model_directory.ModelDirectory`.
         """
         self.model = model
+
+    @property
+    def input_names(self):
+        """Names of the inputs of the model: those of the encoder, and `extra_inputs`."""
+        return (*ENCODER_INPUTS, *self.extra_inputs)
 
     def windows(self, *values):
         """Converts the texts of an input.

@@ -48,11 +48,6 @@ class Signature(NamedTuple):
 # --- Inputs and outputs ----------------------------------------------------------------------------------
 
 
-def input_names(asked):
-    """Returns the names of the inputs that a `session.LoadedModel` takes. `asked` is an `answers.Answers`."""
-    return (*session.ENCODER_INPUTS, *asked.extra_inputs)
-
-
 def build_outputs(asked, features):
     """Builds the outputs of a model in the current graph. If this function is called several times, all calls
     use the same variables.

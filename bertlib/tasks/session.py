@@ -2,7 +2,6 @@
 
 import contextlib
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
@@ -138,7 +137,7 @@ class LoadedModel:
         Raises:
           ValueError: there is not enough memory.
         """
-        arrays = pad(rows, self.inputs)
+        arrays = batches.pad(rows, self.inputs)
         try:
             outputs = self._session.run(self._outputs,
                                         {self._feeds[name]: array for name, array in arrays.items()})
@@ -149,20 +148,3 @@ class LoadedModel:
     def close(self):
         """Frees the memory of the session."""
         self._session.close()
-
-
-def pad(rows, names):
-    """Returns the arrays of a batch, {name: int32 [B, length of the longest row]}. Shorter rows are padded
-    with zeros.
-
-    Args:
-      rows: see `LoadedModel.__call__`.
-      names: names of the inputs.
-    """
-    arrays = {}
-    for name in names:
-        lists = [row[name] for row in rows]
-        arrays[name] = np.zeros([len(lists), max(map(len, lists))], np.int32)
-        for row, values in zip(arrays[name], lists):
-            row[:len(values)] = values
-    return arrays

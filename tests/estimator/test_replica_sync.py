@@ -101,25 +101,6 @@ def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
     assert len(alone) == 4 and dealt == alone
 
 
-def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
-    computed = []
-
-    def square(item):
-        computed.append(item)
-        return item * item
-
-    def said(own):  # the values of replicas 0 and 2 of three, which replica 1 receives
-        start = len(rounds) * 3
-        rounds.append(own)
-        others = [item * item if item < 7 else None for item in range(start, start + 3)]
-        return [others[0], own, others[2]]
-
-    rounds = []
-    found = list(replica_sync.map_on_replicas(Replica(1, 3, said), square, list(range(7))))
-    assert found == [0, 1, 4, 9, 16, 25, 36] and computed == [1, 4] and rounds == [1, 16, None]
-    assert list(replica_sync.map_on_replicas(None, square, [2, 3])) == [4, 9]
-
-
 def vote_of(said):
     """Returns a vote of replica 0. The other replica answers with `said`, and has the same weights."""
     with tf.Graph().as_default():

@@ -17,7 +17,7 @@ import tiny
 from bertlib import serving
 from bertlib.reports import answer_differences
 from bertlib.runs import model_directory
-from bertlib.serving import portable_model
+from bertlib.serving import export_portable, portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
 INPUTS = {"input_ids", "input_mask", "segment_ids"}  # those of docs/howto/onnx.md
@@ -49,7 +49,8 @@ def exported(wide_model):
 
 
 def export_to(directory, model_dir, file_format, **options):
-    return portable_model.export(model_directory.read(str(model_dir)), str(directory), file_format, **options)
+    model = model_directory.read(str(model_dir))
+    return export_portable.export(model, str(directory), file_format, **options)
 
 
 def differences(model_dir, *exports, name="classification", task=None):
@@ -105,7 +106,7 @@ def test_an_onnx_file_gives_the_answers_of_the_model_also_in_int8(wide_model, ex
                                         ("regression", "vectors")])
 def test_onnx_files_of_other_heads_give_the_answers_of_the_model(name, task, tiny_model, tmp_path):
     model = written(tmp_path / "model", tiny_model, name)
-    export = portable_model.export(model, str(tmp_path / "export"), "onnx", task)
+    export = export_portable.export(model, str(tmp_path / "export"), "onnx", task)
     found, = differences(model.path, export, name=task or name, task=task)
     check_same(found)
     assert found.predictions >= 40 or (task or name) in ("regression", "vectors")
@@ -129,7 +130,7 @@ def test_a_graph_that_onnx_cannot_hold_is_refused_and_nothing_is_left(tiny_model
     model = written(tmp_path / "crf", tiny_model, "tagging_crf")
     message = "ONNX cannot represent the graph of this model: DynamicStitch .*=saved_"
     with pytest.raises(ValueError, match=message):
-        portable_model.export(model, str(tmp_path / "export"), "onnx")
+        export_portable.export(model, str(tmp_path / "export"), "onnx")
     assert not list(tmp_path.glob("export/*"))
 
 
@@ -137,7 +138,7 @@ def test_a_missing_package_is_named_with_its_extra(tiny_model, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     model = written(tmp_path / "model", tiny_model, "classification")
     with pytest.raises(ImportError, match=r"needs the package \w+, .*\[onnx\]"):
-        portable_model.export(model, str(tmp_path / "export"), "onnx")
+        export_portable.export(model, str(tmp_path / "export"), "onnx")
     assert not list(tmp_path.glob("export/*"))
 
 

@@ -17,8 +17,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import resume
 from bertlib.data import corpus, input_pipeline, record_files, tables
-from bertlib.estimator import estimator, replica_sync
-from bertlib.system import files
+from bertlib.estimator import estimator
+from bertlib.system import files, shared_work
 from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_features import _truncate_seq_pair, make_sequences
 import modeling
@@ -181,7 +181,7 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
                 for feature, values in zip(batch, layers)]
 
     for window in _windows(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
-        yield from zip(window, replica_sync.map_in_batches(
+        yield from zip(window, shared_work.map_in_batches(
             group, run_batch, window, lambda feature: len(feature.tokens), batch_size))
 
 

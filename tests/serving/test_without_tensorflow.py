@@ -1,0 +1,114 @@
+"""ONNX files of each task are answered in a process that can import neither TensorFlow nor scikit-learn."""
+
+import http.client
+import importlib.util
+import json
+import random
+import re
+import subprocess
+import sys
+
+from helpers import ROOT
+from http_clients import JSON, wait_until
+import pytest
+from scripts import environment
+from test_export import asked, task_of, written
+
+from bertlib import serving
+from bertlib.serving import export_portable
+
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnx", "tf2onnx", "onnxruntime", "fastapi", "uvicorn"))),
+    reason="the extras [onnx] and [serve] are not installed")
+# {name of a model in `test_export.MODELS`: tasks of its exports; None is the task of its training}.
+TASKS = {"classification": [None, "vectors"], "multilabel": [None], "regression": [None], "tagging": [None],
+         "questions": [None]}
+# The start of a program in which the imports of these packages fail.
+BLOCK = "import json, runpy, sys\nsys.modules.update(tensorflow=None, sklearn=None, keras=None)\n"
+# Runs a script with its arguments.
+SCRIPT = BLOCK + "sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+# Prints the answers to the inputs of each export.
+LOAD = BLOCK + """
+from bertlib import serving
+found = []
+for path, inputs in json.loads(sys.stdin.read()):
+    with serving.load(path) as predictor:
+        found.append(predictor.answer([predictor.prepare(*texts) for texts in inputs]))
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def exports(tiny_model, tmp_path_factory):
+    """List of (directory of an export, inputs, TensorFlow's answers)."""
+    found, directory = [], tmp_path_factory.mktemp("exports")
+    for name, tasks in TASKS.items():
+        model, chance = written(directory / name, tiny_model, name), random.Random(name)
+        inputs = [asked(task_of(name), chance) for _ in range(5)]
+        for task in tasks:
+            path = export_portable.export(model, str(directory / name / "export"), "onnx", task)
+            with serving.load(model.path, task) as predictor:
+                expected = predictor.answer([predictor.prepare(*texts) for texts in inputs])
+            found.append((path, inputs, expected))
+    return found
+
+
+def run_blocked(code, *arguments, text=None):
+    """Returns the output of a program in a fresh process."""
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, input=text,
+                          env=environment(), capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_same(found, expected):
+    """Asserts that two answers, values of JSON, have the same texts, and numbers that are nearly the same."""
+    if isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=2e-5)
+    elif isinstance(expected, dict | list | tuple):
+        assert len(found) == len(expected)
+        for key in expected if isinstance(expected, dict) else range(len(expected)):
+            check_same(found[key], expected[key])
+    else:
+        assert found == expected
+
+
+def test_load_answers_an_export_of_each_task(exports):
+    output = run_blocked(LOAD, text=json.dumps([(path, inputs) for path, inputs, _ in exports]))
+    for found, (_, _, expected) in zip(json.loads(output), exports, strict=True):
+        check_same(found, json.loads(json.dumps(expected)))
+
+
+def test_predict_answers_lines(exports):
+    path, inputs, expected = exports[0]
+    lines = "".join(" ||| ".join(texts) + "\n" for texts in inputs)
+    output = run_blocked(SCRIPT, "predict.py", f"--model_dir={path}", text=lines)
+    for found, answer in zip(map(json.loads, output.splitlines()), expected, strict=True):
+        check_same(found["probabilities"], answer["probabilities"])
+
+
+def test_serve_starts_and_answers(exports, tmp_path):
+    path, inputs, expected = exports[0]
+    with open(tmp_path / "log", "w+b") as log, subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, "serve.py", f"--model_dir={path}", "--port=0"], cwd=ROOT,
+            env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
+        try:
+            wait_until(lambda: "Page: " in (tmp_path / "log").read_text() or process.poll() is not None, 120)
+            text = (tmp_path / "log").read_text()
+            assert process.poll() is None, text
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", int(re.search(r"Page: http://127\.0\.0\.1:(\d+)/", text)[1]), timeout=60)
+            connection.request("POST", "/predict", json.dumps(
+                [dict(zip(("text_a", "text_b"), texts)) for texts in inputs]), JSON)
+            check_same(json.loads(connection.getresponse().read()), expected)
+        finally:
+            process.kill()
+
+
+def test_a_model_that_needs_tensorflow_names_both_ways_out(classifier_dir):
+    """The error names the package to install, and the export that needs none."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT, "predict.py", f"--model_dir={classifier_dir}"],
+                          cwd=ROOT, input="", env=environment(), capture_output=True, encoding="utf-8")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "predict.py: error: TensorFlow cannot be imported" in done.stderr
+    assert "pip install -r requirements.txt" in done.stderr and "--format=onnx" in done.stderr
