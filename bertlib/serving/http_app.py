@@ -350,8 +350,9 @@ def create_app(predictor, batches, limits, token):
     async def health():
         if not batches.is_alive:
             raise HTTPException(503, "The thread of the model has ended. Start the server again.")
-        return {"status": "ok", "checkpoint": os.path.basename(predictor.checkpoint), "task": predictor.task,
-                "fields": predictor.fields,
+        folder, checkpoint = os.path.split(os.path.abspath(predictor.checkpoint))
+        return {"status": "ok", "model": os.path.basename(folder), "checkpoint": checkpoint,
+                "task": predictor.task, "fields": predictor.fields,
                 "required": predictor.required, "needs_token": token is not None}
 
     _add_page(app, "/", "try.html")

@@ -268,6 +268,7 @@ def test_errors_are_counted_in_the_log_without_the_texts(predictor, caplog):
 def test_health_names_the_weights(server, predictor):
     status, _, found = server.request("GET", "/health")
     assert status == 200 and json.loads(found)["checkpoint"] == os.path.basename(predictor.checkpoint)
+    assert json.loads(found)["model"] == "pairs"
     assert server.request("HEAD", "/health")[0] == 200
 
 

@@ -59,6 +59,8 @@ def test_a_pair_is_classified_and_all_texts_are_shown_as_texts(browser, classifi
         for label, value in expected["probabilities"].items():
             assert label in found and f"{value:.3f}" in found
         assert browser.run('return document.querySelectorAll("meter").length') == 3
+        assert browser.text(".chosen th") == expected["label"] and browser.text("#title").endswith(" model")
+        assert browser.run('return document.querySelector("meter").clientWidth') > 300
         # Without the second text.
         browser.type("#text_b", " ")
         assert f"{classifier(ATTACK)['probabilities']['no']:.3f}" in answer(browser)
