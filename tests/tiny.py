@@ -119,8 +119,8 @@ class Model(object):
     """The files of the model in a directory.
 
     The files have the published format. The folder `hugging_face` contains the model in Hugging Face's
-    format. `shallow` is a configuration with only the first layer. It is for tests that do not depend on the
-    depth.
+    format. `config` describes both layers, and `shallow` only the first one. `flags` contains the flags of
+    the shallow model.
     """
 
     def __init__(self, directory):
@@ -141,8 +141,7 @@ class Model(object):
         (self.hugging_face / "tokenizer_config.json").write_text('{"do_lower_case": true}')
         safetensors.save_file(hugging_face(self.weights), self.hugging_face / "model.safetensors",
                               {"format": "pt"})
-        # Flags with the paths of the published files.
-        self.flags = dict(vocab_file=self.vocab, bert_config_file=self.config,
+        self.flags = dict(vocab_file=self.vocab, bert_config_file=self.shallow,
                           init_checkpoint=self.checkpoint, max_seq_length=SEQ_LENGTH)
 
 

@@ -47,8 +47,8 @@ def forked_commands(scripts, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def settings(tiny_model):
-    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,
-                train_batch_size=8, learning_rate=np.float64(1e-3), do_lower_case=True, export_dir=None)
+    return dict(tiny_model.flags, num_train_epochs=1, train_batch_size=8, learning_rate=np.float64(1e-3),
+                do_lower_case=True, export_dir=None)
 
 
 def process_state():

@@ -26,8 +26,7 @@ def test_a_table_of_predictions_has_the_index_of_the_data(tiny_model, tmp_path):
 
 @pytest.mark.slow(reason="commands on further kinds of data")
 def test_data_frames_in_and_out(tiny_model, tmp_path):
-    settings = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,
-                    train_batch_size=8)
+    settings = dict(tiny_model.flags, num_train_epochs=1, train_batch_size=8)
     frame = pandas.DataFrame({"id": range(40), "body": [text for text, _ in rows(40, 4)],
                               "kind": pandas.Categorical([label for _, label in rows(40, 4)])})
     frame.loc[3, "note"] = pandas.Timestamp("2026-01-02")
@@ -61,8 +60,7 @@ def test_a_table_keeps_the_names_of_columns(classifier_dir):
 @pytest.mark.slow(reason="a command that trains")
 def test_the_predictions_of_a_training_have_the_index_the_columns_and_the_labels_of_the_data(
         tiny_model, tmp_path):
-    settings = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,
-                    train_batch_size=8)
+    settings = dict(tiny_model.flags, num_train_epochs=1, train_batch_size=8)
     frame = pandas.DataFrame([(text, int(label == "animal"), 1.5) for text, label in rows(24, 4)],
                              index=[f"id{number}" for number in range(24)])
     frame = frame.assign(day=pandas.Timestamp("2026-01-02"), label="mine")

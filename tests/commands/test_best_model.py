@@ -25,7 +25,7 @@ EVERY = dict(eval_every_steps=3, do_predict=False)
 @pytest.fixture(scope="module")
 def whole(workspaces):
     """The workspace of a training that keeps its best weights."""
-    return workspaces(ROWS["pairs"], eval_every_steps=3, keep_best="eval_f1")
+    return workspaces(ROWS["pairs"], **EVERY, keep_best="eval_f1")
 
 
 @pytest.fixture

@@ -56,8 +56,8 @@ def extracted(scripts, tiny_model, text):
     """A function that runs the script on LINES. It returns the path of the output."""
     def run(name, **changes):
         path = text.parent / "new" / name
-        flags = {**tiny_model.flags, "input_file": text, "output_file": path,
-                 "layers": ",".join(map(str, LAYERS)), "batch_size": 2, **changes}
+        flags = {**tiny_model.flags, "bert_config_file": tiny_model.config, "input_file": text,
+                 "output_file": path, "layers": ",".join(map(str, LAYERS)), "batch_size": 2, **changes}
         done = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=text.parent)
         done.assert_success()
         assert "1 of 9 lines reach --max_seq_length=20" in done.err
@@ -226,7 +226,8 @@ def test_what_cannot_be_is_refused_before_anything_is_written(run_script, tiny_m
                                                               complaint):
     (tmp_path / "good.txt").write_text("a cat\n")
     (tmp_path / "empty.txt").write_text("")
-    flags = {**tiny_model.flags, "input_file": "good.txt", "output_file": "new/x", "layers": "-1", **changes}
+    flags = {**tiny_model.flags, "bert_config_file": tiny_model.config, "input_file": "good.txt",
+             "output_file": "new/x", "layers": "-1", **changes}
     refused = run_script("extract_features.py", **flags)
     refused.assert_refused(complaint)
     assert len(list(tmp_path.iterdir())) == 2

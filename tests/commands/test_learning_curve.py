@@ -6,25 +6,26 @@ import numpy as np
 from outputs import scores, table
 import pytest
 from rows import ROWS
+from runs import EACH_CHECKPOINT
 from test_best_model import settings
 
 from bertlib.runs import learning_curve
 
 
 def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):
-    work = workspaces(ROWS["pairs"], eval_each_checkpoint=True, keep_best="eval_f1")
+    work = workspaces(ROWS["pairs"], **EACH_CHECKPOINT, keep_best="eval_f1")
     rows = table(work.output / "learning_curve.tsv", "excel-tab")
-    assert [row["global_step"] for row in rows] == ["0", "3", "6", "8"]
+    assert [row["global_step"] for row in rows] == ["0", "4", "8"]
     final = scores(work.output, work.row)  # of the best weights
     row, = (row for row in rows if int(row["global_step"]) == final["global_step"])
     del final["eval_confusion_matrix"]
     assert {name: float(value) for name, value in row.items()} == pytest.approx(final)
-    assert len({row["loss"] for row in rows}) == 4
+    assert len({row["loss"] for row in rows}) == 3
 
     root = xml.etree.ElementTree.fromstring((work.output / "learning_curve.svg").read_text())
     lines = [line.get("points").split() for line in root.iter("{http://www.w3.org/2000/svg}polyline")]
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert len(lines) == 2 and all(len(points) == 4 for points in lines)
+    assert len(lines) == 2 and all(len(points) == 3 for points in lines)
     for metric, label in {"eval_f1": "F1", "eval_accuracy": "accuracy"}.items():
         assert f"{label}: {100 * float(rows[-1][metric]):.1f} %" in texts
 

@@ -58,8 +58,8 @@ class Task(DataProcessor):
 """
     (tmp_path / "one.py").write_text(module)
     (tmp_path / "two.py").write_text(f"{module}# the same examples\n")
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, train_batch_size=4,
-                 num_train_epochs=1, do_train=True, output_dir=tmp_path / "output", replica_timeout=30)
+    flags = dict(tiny_model.flags, train_batch_size=4, num_train_epochs=1, do_train=True,
+                 output_dir=tmp_path / "output", replica_timeout=30)
     commands = [[running.ROOT / "run_classifier.py", *tiny.flags(**flags, task_module=f"{name}.py")]
                 for name in ("one", "two")]
     check_refused(run_on_two_machines(port, tmp_path, commands), "task_module is ")

@@ -12,8 +12,8 @@ def command(tiny_model, tmp_path_factory):
     """The flags of a training of three steps."""
     data = tmp_path_factory.mktemp("data")
     return ["--", "python", "run_classifier.py", *tiny.flags(
-        **{**tiny_model.flags, "bert_config_file": tiny_model.shallow}, task_name="mrpc",
-        data_dir=tiny.write_task(data, "mrpc", train=12, dev=5), num_train_epochs=1, train_batch_size=4)]
+        **tiny_model.flags, task_name="mrpc", data_dir=tiny.write_task(data, "mrpc", train=12, dev=5),
+        num_train_epochs=1, train_batch_size=4)]
 
 
 def rows_of(directory):

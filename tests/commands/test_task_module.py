@@ -53,8 +53,7 @@ def trained(scripts, tiny_model, tmp_path_factory):
     here = tmp_path_factory.mktemp("reviews")
     write_reviews(here / "reviews")
     (here / "my_task.py").write_text(example_of_the_page(), encoding="utf-8")
-    flags = [*command_of_the_page(), *tiny.flags(**{
-        **tiny_model.flags, "bert_config_file": tiny_model.shallow}, train_batch_size=4, num_train_epochs=1)]
+    flags = [*command_of_the_page(), *tiny.flags(**tiny_model.flags, train_batch_size=4, num_train_epochs=1)]
     return here, scripts.run("run_classifier.py", *flags, cwd=here), flags
 
 
@@ -176,7 +175,7 @@ class Scores(DataProcessor):
 
 def test_scores_of_pairs_and_a_metric_that_fails(run_script, tiny_model, tmp_path):
     (tmp_path / "scores.py").write_text(SCORES)
-    flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "output_dir": "output"}
+    flags = {**tiny_model.flags, "output_dir": "output"}
     done = run_script("run_classifier.py", task_module="scores.py", do_eval=True, do_predict=True, **flags)
     # All other results are written, then the run ends with the error and its traceback.
     assert done.code == 1 and re.search(

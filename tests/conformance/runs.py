@@ -2,11 +2,14 @@
 
 import json
 
-from outputs import different_tensors, history, results
+from outputs import different_tensors, history, results, table
+import pytest
 from scripts import ROOT
 
 KILL_MOMENT = "step 4/"  # after the checkpoint of step 3
 EVALUATION = "Weights for "  # the training has ended
+# A training with evaluations of the steps 0, 4 and 8.
+EACH_CHECKPOINT = dict(eval_each_checkpoint=True, save_checkpoints_steps=4, do_predict=False)
 _VOLATILE = {"time", "steps_per_second", "examples_per_second", "peak_memory_gb"}
 
 
@@ -57,3 +60,35 @@ def predict(workspace, **flags):
         "input_file": write_inputs(workspace.row, workspace), "model_dir": "output", **flags})
     assert done.code == 0, done.err
     return [json.loads(line) for line in done.out.splitlines()]
+
+
+def _answers_of(row, lines):
+    """Returns a list of (answer, numbers) of each example, from the lines that predict.py printed."""
+    if row.task == "tagging":
+        return [(tag, []) for line in lines for tag in line["tags"]]
+    if row.task == "regression":
+        return [(None, [line["score"]]) for line in lines]
+    if row.task == "questions":
+        return [(line["answer"], []) for line in lines]
+    return [(sorted(line["labels"]) if "labels" in line else line["label"],
+             [value for _, value in sorted(line["probabilities"].items())]) for line in lines]
+
+
+def _evaluated(row, rows):
+    """Returns the same list from the table of an evaluation."""
+    if row.task == "regression":
+        return [(None, [float(line["prediction"])]) for line in rows]
+    if row.task in ("questions", "tagging"):
+        return [(line["prediction"], []) for line in rows]
+    columns = sorted(name for name in rows[0] if name.startswith("probability_"))
+    return [(sorted(filter(None, line["prediction"].split(","))) if row.task == "multilabel"
+             else line["prediction"], [float(line[name]) for name in columns]) for line in rows]
+
+
+def assert_predicts_as_evaluated(workspace, trained, **flags):
+    """Asserts that predict.py answers in `workspace` as the evaluation did in `trained`."""
+    found = _answers_of(workspace.row, predict(workspace, **flags))
+    expected = _evaluated(workspace.row, table(trained.output / "eval_predictions.csv"))
+    assert [answer for answer, _ in found] == [answer for answer, _ in expected]
+    for (_, numbers), (_, wanted) in zip(found, expected):
+        assert numbers == pytest.approx(wanted, abs=2e-6)

@@ -10,7 +10,7 @@ from outputs import contents, different_tensors, history, losses, record, result
 import promises
 import pytest
 from rows import SIZES, STEPS
-from runs import interrupt, predict
+from runs import EACH_CHECKPOINT, assert_predicts_as_evaluated, interrupt
 import tensorflow.compat.v1 as tf
 
 ODD = "a [1], (\\ b*? ü 文"
@@ -39,7 +39,7 @@ def assert_best_weights(found, trained, row):
 
 @promises.of("best weights by steps")
 def test_best_weights_by_steps(row, trained, workspaces):
-    found = workspaces(row, eval_every_steps=3, keep_best=row.metric)
+    found = workspaces(row, eval_every_steps=3, do_predict=False, keep_best=row.metric)
     steps = [line["step"] for line in history(found.output) if line.get("evaluation") == "dev"]
     assert set(steps) - {0} == {3, 6, STEPS}
     assert_best_weights(found, trained, row)
@@ -47,7 +47,7 @@ def test_best_weights_by_steps(row, trained, workspaces):
 
 @promises.of("best weights by checkpoints")
 def test_best_weights_by_checkpoints(row, trained, workspaces):
-    found = workspaces(row, eval_each_checkpoint=True, keep_best=row.metric)
+    found = workspaces(row, **EACH_CHECKPOINT, keep_best=row.metric)
     assert_best_weights(found, trained, row)
 
 
@@ -200,7 +200,7 @@ def test_odd_paths(row, trained, tmp_path):
     kept = {path.name for path in odd.output.glob("model.ckpt-*.index")}
     assert kept == {"model.ckpt-6.index", f"model.ckpt-{STEPS}.index"}
     if row.name not in promises.PROMISES["prediction"].without:
-        assert predict(odd, weights="last") == predict(trained.copy(tmp_path / "plain"))
+        assert_predicts_as_evaluated(odd, trained, weights="last")
     odd.directory.rename(tmp_path / "renamed")  # TensorFlow's reader takes the odd name for a pattern
     assert different_tensors(tmp_path / "renamed" / "output", trained.output) == []
 

@@ -10,7 +10,7 @@ from outputs import history, record, results, scores, table, tensors
 import promises
 import pytest
 from rows import STEPS
-from runs import assert_same_training, predict
+from runs import assert_predicts_as_evaluated, assert_same_training
 from seqeval import metrics as seqeval_metrics
 from sklearn import metrics as sklearn_metrics
 
@@ -146,36 +146,9 @@ def test_scores(row, trained):
     SCORES[row.task](rows, scores(trained.output, row), labels)
 
 
-def answers_of(row, lines):
-    """Returns a list of (answer, numbers) of each example, from the lines that predict.py printed."""
-    if row.task == "tagging":
-        return [(tag, []) for line in lines for tag in line["tags"]]
-    if row.task == "regression":
-        return [(None, [line["score"]]) for line in lines]
-    if row.task == "questions":
-        return [(line["answer"], []) for line in lines]
-    return [(sorted(line["labels"]) if "labels" in line else line["label"],
-             [value for _, value in sorted(line["probabilities"].items())]) for line in lines]
-
-
-def evaluated(row, rows):
-    """Returns the same list from the table of an evaluation."""
-    if row.task == "regression":
-        return [(None, [float(line["prediction"])]) for line in rows]
-    if row.task in ("questions", "tagging"):
-        return [(line["prediction"], []) for line in rows]
-    columns = sorted(name for name in rows[0] if name.startswith("probability_"))
-    return [(sorted(filter(None, line["prediction"].split(","))) if row.task == "multilabel"
-             else line["prediction"], [float(line[name]) for name in columns]) for line in rows]
-
-
 @promises.of("prediction")
-def test_prediction(row, copy):
-    found = answers_of(row, predict(copy))
-    expected = evaluated(row, table(copy.output / "eval_predictions.csv"))
-    assert [answer for answer, _ in found] == [answer for answer, _ in expected]
-    for (_, numbers), (_, wanted) in zip(found, expected):
-        assert numbers == pytest.approx(wanted, abs=2e-6)
+def test_prediction(copy):
+    assert_predicts_as_evaluated(copy, copy)
 
 
 @promises.of("killed at a checkpoint")

@@ -20,9 +20,9 @@ def test_killed_between_checkpoints(trained, untrained):
     for moment in (f"step 1/{STEPS}", f"step 8/{STEPS}"):
         killed = interrupt(untrained, moment)
         assert killed.code == -signal.SIGKILL and f"step 1/{STEPS}" in killed.err, killed.err
-    done = untrained.train()
+    done = untrained.train(**TRAIN)
     assert done.code == 0, done.err
-    assert_same_run(untrained, trained)
+    assert_same_training(untrained, trained)
 
 
 @promises.of("killed in the evaluation")

@@ -279,9 +279,8 @@ def train(scripts, tiny_model, tmp_path_factory):
     It returns the losses, the log and the graph.
     """
     data = tiny.write_task(tmp_path_factory.mktemp("data"), "mrpc", train=16)
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
-                 do_train=True, train_batch_size=4, num_train_epochs=1, learning_rate=0.01, log_steps=1,
-                 trim_padding=False)
+    flags = dict(tiny_model.flags, task_name="mrpc", data_dir=data, do_train=True, train_batch_size=4,
+                 num_train_epochs=1, learning_rate=0.01, log_steps=1, trim_padding=False)
 
     def train(environment, **changes):
         here = tmp_path_factory.mktemp("run")

@@ -50,8 +50,8 @@ class Run(object):
                    do_export=True).wait().assert_success()
 
     def start(self, output, **changes):
-        flags = {**self.model.flags, "bert_config_file": self.model.shallow, "data_dir": self.directory,
-                 "output_dir": output, "learning_rate": 0.003, "train_batch_size": BATCH_SIZE,
+        flags = {**self.model.flags, "data_dir": self.directory, "output_dir": output, "learning_rate": 0.003,
+                 "train_batch_size": BATCH_SIZE,
                  "eval_batch_size": BATCH_SIZE, "num_train_steps": LAST_STEP, "num_warmup_steps": 2,
                  "save_checkpoints_steps": SAVE_STEPS, **changes}
         return self._scripts.start("tests/tf1/forks/start.py", "fork_optimizer/run_pairs.py",
