@@ -34,22 +34,24 @@ def test_ctrl_c_saves_the_last_whole_step(untrained):
     assert "Traceback" not in finished.err and not list(untrained.output.glob("*.partial"))
 
 
-def test_a_second_ctrl_c_ends_a_training_that_cannot_clean_up(run_script, tmp_path):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_second_signal_ends_a_training_that_cannot_clean_up(name, run_script, tmp_path):
     """The second signal can interrupt a change of a queue of TensorFlow, so that its cleanup never ends."""
-    (tmp_path / "train.py").write_text("""
+    (tmp_path / "train.py").write_text(f"""
 import os, signal, threading
 from bertlib.commands import signals
 from bertlib.system import stopping
 signals.handle_termination(lambda: os.write(2, b"interrupted.\\n"))
 with stopping.request.being_awaited():
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.{name})
     try:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.{name})
     finally:
-        threading.Event().wait()
+        threading.Event().wait(20)
 """)
     finished = run_script(tmp_path / "train.py")
-    assert finished.code == 130 and finished.err.endswith("interrupted.\n"), finished
+    assert finished.code == 128 + getattr(signal, name), finished
+    assert finished.err.endswith("interrupted.\n"), finished
 
 
 @pytest.mark.parametrize("phase, moment, name", [
