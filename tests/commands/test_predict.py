@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -40,6 +41,14 @@ def test_json_lines_into_a_file(predict, tmp_path):
     assert [answer["id"] for answer in found] == [7, 8]
     assert found[0]["input_label"] == "gold" and found[0]["label"] == found[0]["prediction"]
     assert found[0]["prediction"] in ("no", "yes")
+
+
+def test_another_sort_of_table_is_refused_before_the_model_is_read(predict, classifier_dir, tmp_path):
+    shutil.copytree(classifier_dir, tmp_path / "damaged")
+    for path in (tmp_path / "damaged").glob("model.ckpt-*.data*"):
+        path.write_bytes(b"")
+    done, _ = predict("a cat\n", model_dir="damaged", output_file="answers.TSV.gz")
+    done.assert_refused("--output_file=answers.TSV.gz: answers are written as CSV or JSON Lines.")
 
 
 def test_a_bad_line_stops_it_after_the_answers_before_it(predict):
