@@ -41,6 +41,13 @@ def test_files_are_enough_to_train_evaluate_and_predict(trained):
     assert f'<data value="{found["eval_f1"]!r}">' in report
 
 
+def test_a_bag_of_words_answers_the_development_set(copy):
+    done = copy.train(baseline=True, do_predict=None)
+    assert done.code == 0 and "Nothing to train" in done.err, done.err
+    found = read_json(copy.output / "eval_results.json")["baselines"]["bag_of_words"]
+    assert 0 <= found["eval_accuracy"] <= 1 and f"bag of words {found['eval_accuracy']:.3f}" in done.err
+
+
 def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):
     assert "train, data/train.csv: 16 examples, scores from " in workspaces(ROWS["regression"]).finished.err
     refused = untrained.train(max_train_examples=9, max_eval_examples=5, train_batch_size=99)
