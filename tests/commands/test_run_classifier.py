@@ -161,6 +161,12 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(untraine
     assert "--gradient_accumulation_steps=2: a micro-batch of 1" in done.err
 
 
+def test_a_precision_without_instructions_is_announced(copy):
+    flags = copy.row.training_flags(do_train=None, do_predict=None, precision="bf16")
+    done = copy.run(copy.row.script, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}, **flags)
+    assert done.code == 0 and "--precision=bf16: this CPU has no instructions for" in done.err, done.err
+
+
 def test_a_training_does_not_go_on_with_another_optimizer(copy):
     refused = copy.train(num_train_epochs=5, optimizer="lamb")
     refused.assert_refused("/lamb_m: not in the checkpoint")
