@@ -17,7 +17,7 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices, launch
 
 from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
@@ -147,7 +147,7 @@ def survey(settings, config, generate_features):
 
 def main(_):
     """Extracts the vectors and writes the output file."""
-    launch.log_devices()
+    devices.log_devices()
     settings = common_flags.read_settings()
     resolve_flags(settings)
     config = model_config.load_config(settings)

@@ -18,7 +18,7 @@ The next command uses a GLUE task and a published model:
 
 from absl import flags
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices, launch
 
 from bertlib.runs import targets
 from bertlib.tasks import driver
@@ -60,7 +60,7 @@ common_flags.define(ENTRIES)
 
 def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
-    launch.log_devices()
+    devices.log_devices()
     settings = common_flags.read_settings()
     task = task_module.find_task(settings)
     if task:

@@ -11,7 +11,7 @@ import functools
 
 from absl import flags
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices, launch
 
 from bertlib.checkpoints import hub_module
 from bertlib.runs import targets
@@ -77,7 +77,7 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
 
 def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
-    launch.log_devices()
+    devices.log_devices()
     settings = common_flags.read_settings()
     with task_module.name_line_in_errors(settings):
         driver.run(hub_classification.HubClassification(settings))

@@ -15,7 +15,7 @@ Leave --init_checkpoint out to start from random weights.
 
 from absl import flags
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices, launch
 
 from bertlib.runs import targets
 from bertlib.tasks import driver
@@ -40,7 +40,7 @@ common_flags.define(ENTRIES)
 
 def main(_):
     """Runs the phases that the flags name: training, evaluation."""
-    launch.log_devices()
+    devices.log_devices()
     driver.run(pretraining.Pretraining(common_flags.read_settings()))
 
 

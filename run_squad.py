@@ -14,7 +14,7 @@ published model:
 
 from absl import flags
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices, launch
 
 from bertlib.runs import checks, model_config, targets
 from bertlib.tasks import driver
@@ -70,7 +70,7 @@ def validate_flags_or_throw(bert_config):
 
 def main(_):
     """Runs the phases that the flags name: training, prediction, evaluation."""
-    launch.log_devices()
+    devices.log_devices()
     driver.run(question_answering.QuestionAnswering(common_flags.read_settings()))
 
 

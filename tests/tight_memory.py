@@ -6,7 +6,7 @@ With --fake_gpu, it is the memory of a simulated GPU.
 from absl import flags
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import launch
+from bertlib.commands import devices, launch
 
 import modeling
 import run_classifier
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 
     def main(argv):
         if FLAGS.fake_gpu:
-            launch.log_devices = lambda: None
+            devices.log_devices = lambda: None
             tf.config.list_physical_devices = lambda kind: [tf.config.PhysicalDevice("simulated", kind)]
             tf.config.experimental.get_device_details = lambda device: {}
         run_classifier.main(argv)

@@ -10,7 +10,7 @@ in CoNLL columns:
       --init_checkpoint=$BERT_DIR/bert_model.ckpt --do_lower_case=false --output_dir=/tmp/ner_output/
 """
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices
 
 from bertlib.runs import targets
 from bertlib.tasks import driver
@@ -21,5 +21,5 @@ ENTRIES = targets.find_flags("run_ner")
 
 def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
-    launch.log_devices()
+    devices.log_devices()
     driver.run(Tagging(common_flags.read_settings()))

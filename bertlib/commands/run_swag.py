@@ -10,7 +10,7 @@ This command trains and evaluates the installed model on the sample data. The ne
       --learning_rate=2e-5 --num_train_epochs=3 --output_dir=/tmp/swag_output/
 """
 
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices
 
 from bertlib.runs import targets
 from bertlib.tasks import driver
@@ -21,5 +21,5 @@ ENTRIES = targets.find_flags("run_swag")
 
 def main(_):
     """Runs the phases that the flags name: training, evaluation, prediction."""
-    launch.log_devices()
+    devices.log_devices()
     driver.run(MultipleChoice(common_flags.read_settings()))

@@ -19,7 +19,7 @@ COMMAND = """
 import json, os, signal, sys, time
 sys.path.insert(0, {root!r})
 from absl import flags
-from bertlib.commands import common_flags, launch
+from bertlib.commands import common_flags, devices, launch
 from bertlib.tasks import shared_flags
 from bertlib.system import replica_group
 
@@ -63,7 +63,7 @@ def machine(index, port, count=2, task="worker"):
 @pytest.mark.slow(reason="starts four interpreters; test_replica_launcher.py starts small processes again")
 def test_replicas_are_started_again_after_one_was_killed(command, run_script, tmp_path):
     act = """
-launch.log_devices()
+devices.log_devices()
 if group.index and not group.attempt: os.kill(os.getpid(), signal.SIGKILL)
 if group.index: group.keep_log('.')
 print(group.index, group.all_gather(group.index ** 2))

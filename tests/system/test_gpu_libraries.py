@@ -9,7 +9,7 @@ from absl import flags
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import launch
+from bertlib.commands import devices, launch
 
 from bertlib.system import gpu_libraries, replica_launcher
 import tf1.__main__ as tf1_command
@@ -62,7 +62,7 @@ def test_a_hidden_card_is_not_explained(hidden, monkeypatch):
 def test_a_command_warns_once(has_card, monkeypatch, caplog):
     monkeypatch.setattr(gpu_libraries, "has_card", lambda: has_card)
     with caplog.at_level(logging.WARNING):
-        launch.log_devices()
+        devices.log_devices()
     assert [record.message.startswith("This machine has an NVIDIA card, which TensorFlow does not use.")
             for record in caplog.records if record.levelname == "WARNING"] == [True] * has_card
 
@@ -117,14 +117,14 @@ def test_a_script_is_warned_of_an_unused_card_before_tensorflow_looks_for_gpus(
 
 @pytest.fixture
 def command_flags(monkeypatch):
-    """Flags of a command, in the form that `launch` gets. TensorFlow's settings are restored after the test.
+    """Flags of a command, in the form that `devices` gets. TensorFlow's settings are restored after the test.
     """
     found = flags.FlagValues()
     flags.DEFINE_bool("tf32", True, "", flag_values=found)
     flags.DEFINE_bool("gpu_allow_growth", False, "", flag_values=found)
     flags.DEFINE_bool("deterministic", False, "", flag_values=found)
     found.mark_as_parsed()
-    monkeypatch.setattr(launch, "FLAGS", found)
+    monkeypatch.setattr(devices, "FLAGS", found)
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     yield found
     tf.config.experimental.enable_tensor_float_32_execution(True)
@@ -133,7 +133,7 @@ def command_flags(monkeypatch):
 @pytest.mark.parametrize("tf32, grows", [(True, False), (False, True)])
 def test_flags_set_tensorflow_up_for_gpus(tf32, grows, command_flags):
     command_flags.tf32, command_flags.gpu_allow_growth = tf32, grows
-    launch._set_up_gpus()
+    devices.set_up_gpus()
     assert tf.config.experimental.tensor_float_32_execution_enabled() == tf32
     assert os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None) == ("true" if grows else None)
 
@@ -146,7 +146,7 @@ def test_a_single_process_sees_one_gpu(named, is_replica, missing, seen, command
     monkeypatch.setenv("BERT_REPLICA", "{}" if is_replica else "")
     monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
     with caplog.at_level(logging.INFO):
-        launch._set_up_gpus()
+        devices.set_up_gpus()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
     assert caplog.messages == (["Using GPU 2, the first of 2."] if seen != named else [])
 
@@ -156,7 +156,7 @@ def test_the_log_says_how_all_gpus_are_used(command_flags, monkeypatch, caplog):
     monkeypatch.setattr(gpu_libraries, "missing_libraries", list)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     with caplog.at_level(logging.INFO):
-        launch._set_up_gpus()
+        devices.set_up_gpus()
     assert caplog.messages == ["Using GPU 0, the first of 3; --num_replicas=0 uses all."]
 
 
@@ -164,10 +164,10 @@ def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
     calls = []
     monkeypatch.setattr(tf.compat.v2.config.experimental, "enable_op_determinism", lambda: calls.append(True))
     monkeypatch.setenv("TF_DETERMINISTIC_OPS", "0")
-    launch._set_up_gpus()
+    devices.set_up_gpus()
     assert not calls and os.environ["TF_DETERMINISTIC_OPS"] == "0"
     command_flags.deterministic = True
-    launch._set_up_gpus()
+    devices.set_up_gpus()
     assert calls and os.environ["TF_DETERMINISTIC_OPS"] == "1"
 
 
@@ -175,11 +175,11 @@ def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
                                                       ((8, 6), False, False)])
 def test_the_log_says_that_float32_is_tf32(capability, tf32, logged, command_flags, monkeypatch, caplog):
     command_flags.tf32 = tf32
-    launch._set_up_gpus()
+    devices.set_up_gpus()
     card = types.SimpleNamespace(name="GPU:0")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [card])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {
         "device_name": "a card", "compute_capability": capability})
     with caplog.at_level(logging.INFO):
-        launch.log_devices()
+        devices.log_devices()
     assert " on a card." in caplog.text and ("computed in TF32" in caplog.text) == logged
