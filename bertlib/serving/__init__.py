@@ -36,10 +36,9 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         by one replica. `Predictor` describes predictions with replicas.
       weights: "last" for the weights of the newest checkpoint; "best" for the best weights. If the training
         did not keep its best weights (--keep_best), "best" has the same meaning as "last".
-      engine: the program that runs the model: "tensorflow", "onnx" (ONNX Runtime) or "tflite" (TFLite). If
-        `model_dir` is the output directory of a training, ONNX Runtime loads the newest export in
-        export_onnx/, and TFLite loads the newest export in export_tflite/. None: a model in an output
-        directory is run by TensorFlow, and an exported model by the program for its format.
+      engine: the program that runs the model: "tensorflow", "onnx" (ONNX Runtime) or "tflite" (TFLite). In
+        the output directory of a training, the newest export for this program is loaded. None: TensorFlow
+        for an output directory, and the program for the format of an export.
 
     Returns:
       the model, ready to predict. To free its memory, call `close`, or use it in a `with` statement.
@@ -50,8 +49,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         export was changed; the export cannot be used with this `engine` or `precision`; `engine` or
         `weights` has an unknown value.
       OSError: a file cannot be read.
-      ImportError: ONNX Runtime is not installed; or TensorFlow, which reads all models except exported ONNX
-        files, is not installed.
+      ImportError: ONNX Runtime is not installed, or TensorFlow, which all other models need.
 
     Examples:
       `make mrpc` trains the model that these examples load.
