@@ -8,12 +8,15 @@ import types
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from test_step_config import FLAGS, Simulation
 import tiny
 
 from bertlib.commands import plan_memory
 
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
+from bertlib.runs.settings import Settings
+from bertlib.tasks import training_plan
 import modeling
 import optimization
 
@@ -219,3 +222,17 @@ def test_the_script_refuses(scripts, tmp_path, changes, complaint):
                        *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
                        cwd=tmp_path)
     done.assert_refused(complaint)
+
+def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches(monkeypatch, caplog):
+    """test_run_classifier.py has such a run, as a soak test."""
+    monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(memory_planner, "fits_in_practice",
+                        lambda build, step: step.gradient_accumulation_steps >= 4)
+    head = types.SimpleNamespace(padding_is_removable=False, sequences_per_example=1)
+    model = types.SimpleNamespace(trims=False, head=head, bert_config=modeling.BertConfig(9), build=None,
+                                  memory_need=Simulation(), upper_bound=lambda step: 1)
+    settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000,
+                         "gradient_accumulation_steps": 0})
+    assert training_plan.resolve_step_config(settings, model).gradient_accumulation_steps == 4
+    found = re.findall("ran out of memory: using --gradient_accumulation_steps=(.*)\\.", caplog.text)
+    assert found == ["2 instead of 1", "4 instead of 2"]
