@@ -32,8 +32,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
-      group: the `replica_group.Group` of the replicas; None if there are no replicas. Each batch is computed
-        by one replica. `Predictor` describes predictions with replicas.
+      group: the `replica_group.Group` of the replicas, see `Predictor`; None if there are no replicas.
       weights: "last" for the weights of the newest checkpoint; "best" for the best weights. If the training
         did not keep its best weights (--keep_best), "best" has the same meaning as "last".
       engine: the program that runs the model: "tensorflow", "onnx" (ONNX Runtime) or "tflite" (TFLite). In
