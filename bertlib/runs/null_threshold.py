@@ -13,7 +13,8 @@ EVALUATION = "eval_results.json"
 
 
 def find_evaluation(directory):
-    """Returns the path of the results of the last evaluation of a model; None if there are no results.
+    """Returns the `OutputDirectory` with the results of the last evaluation of a model; None if there are no
+    results.
 
     An evaluation of the best weights writes its results into the output directory that contains best/. So
     if best/ contains no results, the results in that output directory are returned.
@@ -21,12 +22,12 @@ def find_evaluation(directory):
     Args:
       directory: the directory of the model's weights: an output directory, its folder best/, or an export.
     """
-    directories = [directory]
+    found = [OutputDirectory(directory)]
     parent, name = os.path.split(directory.rstrip("/"))
-    if name == best_weights.DIRECTORY and OutputDirectory(parent or os.curdir).best:
-        directories.append(parent or os.curdir)
-    paths = [os.path.join(path, EVALUATION) for path in directories]
-    return next(filter(files.exists, paths), None)
+    outer = OutputDirectory(parent or os.curdir)
+    if name == best_weights.DIRECTORY and outer.best:
+        found.append(outer)
+    return next((opened for opened in found if files.exists(opened.join(EVALUATION))), None)
 
 
 def read(checkpoint, directory=None):
@@ -44,11 +45,12 @@ def read(checkpoint, directory=None):
     Raises:
       ValueError: the threshold in the file is not a number.
     """
-    path = find_evaluation(directory or checkpoint_formats.directory_of_checkpoint(checkpoint))
-    results = files.read_json_object(path) if path else {}
+    opened = find_evaluation(directory or checkpoint_formats.directory_of_checkpoint(checkpoint))
+    results = opened.results() if opened else {}
     threshold = results.get("null_score_diff_threshold")
     if threshold is None:
         return None, None
+    path = opened.join(EVALUATION)
     entry, = targets.find_flag("null_score_diff_threshold")
     if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "

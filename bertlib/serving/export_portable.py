@@ -49,7 +49,7 @@ def export(model, directory, file_format, task=None, quantize=False):
         evaluation = null_threshold.find_evaluation(model.path)
         if evaluation:
             files.write_bytes(os.path.join(temporary, null_threshold.EVALUATION),
-                              files.read_bytes(evaluation))
+                              files.read_bytes(evaluation.join(null_threshold.EVALUATION)))
         files.write_json(os.path.join(temporary, portable_model.DESCRIPTION), {
             "format": portable_model.DESCRIPTION_FORMAT, "file_format": file_format, "task": asked.task,
             "int8": quantize, "weights": portable_model.hash_weights(model),
