@@ -6,8 +6,8 @@ The import of this package prepares the process for a command: when a module imp
 prints no messages and is switched to graph mode. This package itself imports no TensorFlow, because
 predict.py and serve.py do not need it for an ONNX file. A command imports this package before its other
 modules, and the linter is configured for this order. If TensorFlow was already imported, the command still
-works, but TensorFlow's messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the
-process with a one-line message.
+works, but TensorFlow's messages appear. Loading the modules takes seconds. If Ctrl-C is pressed during this
+time, or TensorFlow is not installed, the process ends with a one-line message.
 """
 
 import os
@@ -19,8 +19,9 @@ from bertlib.system import quiet_tensorflow, replica_group, terminal
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
-    """Ends the process with a one-line message if Ctrl-C interrupted an import. Passes every other uncaught
-    error to `before`, the `sys.excepthook` that this function replaces."""
+    """Ends the process with a one-line message if Ctrl-C interrupted an import, or if TensorFlow is not
+    installed. Passes every other uncaught error to `before`, the `sys.excepthook` that this function
+    replaces."""
     chain, inner = [], error
     # C++ code may raise its own error in place of a KeyboardInterrupt. In this case, Python stores the
     # KeyboardInterrupt in the attribute `__cause__` or `__context__` of the new error.
@@ -30,11 +31,14 @@ def _hook(kind, error, trace, before=sys.excepthook):
     codes = [frame.f_code for frame, _ in traceback.walk_tb(trace)]
     loading = any(code.co_name == "<module>" or code.co_filename.startswith("<frozen importlib")
                   for code in codes[1:])
-    if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
+    is_interrupted = any(isinstance(link, KeyboardInterrupt) for link in chain)
+    lacks_tensorflow = isinstance(error, ImportError) and error.name == "tensorflow"
+    if not loading or not (is_interrupted or lacks_tensorflow):
         return before(kind, error, error.__traceback__)
     if not replica_group.is_replica():  # for a replica, its launcher prints the message
-        print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
-    os._exit(130)
+        message = "interrupted." if is_interrupted else f"error: {error}"
+        print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+    os._exit(130 if is_interrupted else 1)
 
 
 def _set_up():

@@ -69,9 +69,8 @@ def _load_server():
         from bertlib.serving import http_app, http_server
     except ImportError as error:
         raise ImportError("The server needs the packages fastapi and uvicorn, which cannot be imported "
-                          f"({error}). Install them with `pip install -r requirements-serve.txt`. If you "
-                          "installed this project as a package, install the package with the extra "
-                          "[serve].") from error
+                          f"({error}). Install the extra [serve]: pip install -r requirements-serve.txt, or, "
+                          "without TensorFlow, requirements-answers.txt") from error
     return http_app, http_server
 
 

@@ -34,7 +34,8 @@ _SAME_SECONDS = 2
 _interrupted_at = []
 # The numbers that the separate thread has received for Ctrl-C.
 _interrupts = []
-_ADVICE = b"Ctrl-C: the command saves its progress and ends. Press Ctrl-C again to end it at once.\n"
+_ADVICE = (b"Ctrl-C: the command ends soon; a training saves its progress first. Press Ctrl-C again to end "
+           b"it at once.\n")
 
 
 def first():

@@ -72,13 +72,25 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     if exported:
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     if files.is_directory(path):
-        quiet_tensorflow.load_in_library()  # reads the checkpoint
+        _load_tensorflow(path)  # it reads the checkpoint
     directory = model_directory.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, directory, engine, answers.resolve(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
     step = tensorflow_model.choose_step(precision, directory.bert_config.hidden_size)
     return Predictor(directory, task, step, batch_size, group)
+
+
+def _load_tensorflow(path):
+    """Imports TensorFlow. If it is not installed, the error names an ONNX file in the directory `path`."""
+    try:
+        quiet_tensorflow.load_in_library()
+    except ImportError as error:
+        exports = [*portable_model.list_versions(path),
+                   *portable_model.list_versions(portable_model.default_directory(path, "onnx"))]
+        found = f" {path} contains such an export: --model_dir={exports[0]}" if exports else ""
+        raise ImportError(f"{path} is no ONNX export: it has no {portable_model.DESCRIPTION}. "
+                          f"{error}{found}") from error
 
 
 def _load_export(export, precision, batch_size, group, engine):

@@ -23,7 +23,8 @@ def import_package(name):
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"ONNX needs the package {name.split('.')[0]}, which cannot be imported ({error}). "
-                          "Install the extra [onnx]: pip install -r requirements-onnx.txt") from error
+                          "Install the extra [onnx]: pip install -r requirements-onnx.txt, or, without "
+                          "TensorFlow, requirements-answers.txt") from error
 
 
 class Model:

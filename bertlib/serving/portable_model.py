@@ -81,6 +81,13 @@ def find(path):
     return os.path.dirname(path) or "." if is_export else None
 
 
+def list_versions(directory):
+    """Returns the paths of the exports in a directory, the newest one first."""
+    versions = sorted((name for name in (os.listdir(directory) if files.is_directory(directory) else ())
+                       if name.isdecimal() and find(os.path.join(directory, name))), key=int, reverse=True)
+    return [os.path.join(directory, name) for name in versions]
+
+
 def read(directory, task=None):
     """Returns the `Export` in a directory. Checks that none of its files was changed.
 
@@ -135,9 +142,7 @@ def newest(model_dir, model, file_format, task):
         weights of the model; see also `read`.
     """
     directory = default_directory(model_dir, file_format)
-    versions = sorted((name for name in (os.listdir(directory) if files.is_directory(directory) else ())
-                       if name.isdecimal() and find(os.path.join(directory, name))), key=int, reverse=True)
-    paths = [os.path.join(directory, name) for name in versions]
+    paths = list_versions(directory)
     to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}, and with the same --task "
              "and --weights.")
     path = next((path for path in paths if task in (None, _read_description(path)["task"])), None)

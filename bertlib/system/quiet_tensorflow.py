@@ -5,7 +5,6 @@ import contextlib
 import gc
 import glob
 import importlib
-import importlib.machinery
 import os
 import sys
 
@@ -34,10 +33,13 @@ def load_in_library():
         except ModuleNotFoundError as error:
             if error.name.partition(".")[0] != "tensorflow":
                 raise
-            raise ImportError(
-                f"TensorFlow cannot be imported ({error}). Install it: pip install -r requirements.txt. To "
-                "answer without TensorFlow, export the model by export.py --format=onnx on a machine with "
-                "TensorFlow, and pass the directory of the export as --model_dir.") from error
+            raise _not_installed() from error
+
+
+def _not_installed():
+    return ImportError("TensorFlow is not installed. Install it: pip install -r requirements.txt. To answer "
+                       "without TensorFlow, export the model by export.py --format=onnx on a machine with "
+                       "TensorFlow, and pass the directory of the export as --model_dir.", name="tensorflow")
 
 
 def load_on_import(then):
@@ -64,11 +66,19 @@ class _Finder:
         self.waiting = []
 
     def find_spec(self, name, path=None, target=None):
-        """Returns the spec of TensorFlow; None for any other module, and if TensorFlow is not installed."""
-        spec = importlib.machinery.PathFinder.find_spec(name) if name == "tensorflow" else None
-        if spec is not None:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: self._execute(execute, module)
+        """Returns the spec of TensorFlow; None for any other module.
+
+        Raises:
+          ImportError: TensorFlow is not installed.
+        """
+        if name != "tensorflow":
+            return None
+        specs = (finder.find_spec(name, None) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, specs), None)
+        if spec is None:
+            raise _not_installed()
+        execute = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: self._execute(execute, module)
         return spec
 
     def _execute(self, execute, module):

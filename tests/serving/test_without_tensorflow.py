@@ -3,6 +3,7 @@
 import http.client
 import importlib.util
 import json
+import os
 import random
 import re
 import subprocess
@@ -27,6 +28,12 @@ TASKS = {"classification": [None, "vectors"], "multilabel": [None], "regression"
 BLOCK = "import json, runpy, sys\nsys.modules.update(tensorflow=None, sklearn=None, keras=None)\n"
 # Runs a script with its arguments.
 SCRIPT = BLOCK + "sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+# Hides TensorFlow like a machine on which it is not installed.
+HIDE = """
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name == "tensorflow" else find(name, *more)
+"""
 # Prints the answers to the inputs of each export.
 LOAD = BLOCK + """
 from bertlib import serving
@@ -105,10 +112,28 @@ def test_serve_starts_and_answers(exports, tmp_path):
             process.kill()
 
 
+def refused(script, *flags):
+    """Returns the error message, one line, of a script on a machine without TensorFlow."""
+    hidden = SCRIPT.replace("sys.modules.update(tensorflow=None, sklearn=None, keras=None)", HIDE)
+    done = subprocess.run([sys.executable, "-c", hidden, script, *flags], cwd=ROOT, input="",
+                          env=environment(), capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
 def test_a_model_that_needs_tensorflow_names_both_ways_out(classifier_dir):
     """The error names the package to install, and the export that needs none."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, "predict.py", f"--model_dir={classifier_dir}"],
-                          cwd=ROOT, input="", env=environment(), capture_output=True, encoding="utf-8")
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert "predict.py: error: TensorFlow cannot be imported" in done.stderr
-    assert "pip install -r requirements.txt" in done.stderr and "--format=onnx" in done.stderr
+    message = refused("predict.py", f"--model_dir={classifier_dir}")
+    assert "is no ONNX export: it has no export.json. TensorFlow is not installed." in message
+    assert "pip install -r requirements.txt" in message and "--format=onnx" in message
+
+
+def test_an_export_in_the_given_directory_is_named(exports):
+    path, _, _ = exports[-1]
+    assert f"contains such an export: --model_dir={path}\n" in refused(
+        "predict.py", f"--model_dir={os.path.dirname(path)}")
+
+
+def test_a_command_that_needs_tensorflow_says_so():
+    assert refused("run_classifier.py", "--help").startswith(
+        "run_classifier.py: error: TensorFlow is not installed. Install it: pip install")
