@@ -686,7 +686,7 @@ def load_variables(session, checkpoint, variables):
     One call for each variable would be slow, because TensorFlow examines the whole graph in each call. With a
     single call for all variables, all weights would be in memory twice.
     """
-    for group in groups_by_size(variables):
+    for group in groups_by_size(variables, _BYTES_FED_AT_A_TIME):
         # The initializer of a variable is an assignment op, and the second input of this op is the value. The
         # session feeds this input with the value from the checkpoint.
         session.run([variable.initializer for variable in group],

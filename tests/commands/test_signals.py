@@ -38,12 +38,13 @@ def test_ctrl_c_saves_the_last_whole_step(untrained):
 def test_a_second_signal_ends_a_training_that_cannot_clean_up(name, run_script, tmp_path):
     """The second signal can interrupt a change of a queue of TensorFlow, so that its cleanup never ends."""
     (tmp_path / "train.py").write_text(f"""
-import os, signal, threading
+import os, signal, threading, time
 from bertlib.commands import signals
 from bertlib.system import stopping
 signals.handle_termination(lambda: os.write(2, b"interrupted.\\n"))
 with stopping.request.being_awaited():
     os.kill(os.getpid(), signal.{name})
+    time.sleep(0.5)  # signals that are read together count as one
     try:
         os.kill(os.getpid(), signal.{name})
     finally:
