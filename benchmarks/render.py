@@ -442,7 +442,7 @@ def server_table():
               "CPU ms for each answer", "ratio of CPU time"]
     return f"""{table(titles, rows)}
 
-Medians of {len(ratios)} rounds on a busy machine. The last column is relative to the first row. With an
+Medians of {len(ratios)} rounds. The last column is relative to the first row. With an
 ONNX file, 64 clients have the ratio {onnx:.2f}: one text in a call is already cheap there.
 
 The server had {states[0]}; after {last["sent"]:,} requests of 64 clients, {states[1]}; after
