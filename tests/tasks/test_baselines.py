@@ -131,7 +131,9 @@ def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
     assert "needs samples of at least 2 classes" in problem([one for one in dev if one.label == "1"])
     monkeypatch.setattr(baselines, "_LEAST_SECONDS", 0)
     monkeypatch.setattr(baselines.time, "process_time", lambda: 50)
-    assert too_long in problem(dev, baseline="auto") and len(started) == 2
+    monkeypatch.setattr(baselines, "_MAX_ROWS", 60_000)
+    many = dev * (60_000 // len(dev))  # they take more than the limit of one second on any machine
+    assert too_long in problem(many, baseline="auto") and len(started) == 2
     monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
     assert "pip install -r requirements-baseline.txt" in problem(dev)
 
