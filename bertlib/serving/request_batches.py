@@ -279,8 +279,7 @@ class RequestBatches:
         low, high = similar_lengths([window.length for window in found], place, self._batch_size,
                                     max(_CALL_TOKENS, call_tokens))
         self._waiting = found[:low] + found[high:] + self._waiting[most:]
-        request, batch = first.input.request, found[low:high]
-        return request, batch
+        return first.input.request, found[low:high]
 
     def _compute(self, batch):
         """Computes a batch, and answers the requests that are complete."""
