@@ -192,8 +192,10 @@ class TrainingSession:
         """Returns all hooks of the session.
 
         After a step, the hooks run in the order of the list. This order is the same as in `tf.estimator`,
-        with one exception: the check of the loss is the first hook. If a checkpoint were saved before the
-        check, the checkpoint could contain broken weights.
+        with two exceptions: the check of the loss is the first hook, because otherwise a checkpoint could
+        contain broken weights. The hook that logs is the second one: if the process is killed right after
+        a checkpoint is saved, the history already contains the line of its step. A training that continues
+        from an earlier checkpoint removes this line.
 
         Args:
           built: the `BuiltStep`.
@@ -213,7 +215,7 @@ class TrainingSession:
             save_steps=config.save_summary_steps, output_dir=config.model_dir, scaffold=scaffold,
         )] if config.save_summary_steps else []
         savers = self.make_saving_hooks(built, scaffold, [*self.saving_listeners, *listeners])
-        return [check, *savers, *spec.training_chief_hooks, *summaries, progress, *others]
+        return [check, progress, *savers, *spec.training_chief_hooks, *summaries, *others]
 
     def make_saving_hooks(self, built, scaffold, listeners):
         """Returns the hooks that save checkpoints and call the listeners; see `make_hooks`."""
