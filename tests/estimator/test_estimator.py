@@ -28,7 +28,7 @@ import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_output
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.estimator.estimator import (
     Estimator,
     EstimatorSpec,
@@ -415,6 +415,20 @@ def test_listeners_hear_of_each_save_and_can_stop_training(counting):
                      "listener.after_save 2", "listener.before_save 4", "listener.after_save 4",
                      "listener.end 4"]
     assert steps_of(model.model_dir) == [0, 2, 4] and model.get_variable_value("total") == 4
+
+
+def test_the_history_has_the_line_of_a_step_before_its_checkpoint(counting, tmp_path):
+    """If the process is killed right after a checkpoint, no later training writes the line of its step."""
+    history = metrics_history.MetricsHistory(str(tmp_path))
+
+    class ReadHistory(tf.train.CheckpointSaverListener):
+        def before_save(self, session, global_step_value):
+            lines[int(global_step_value)] = [row["step"] for row in history.read()]
+
+    lines = {}
+    counting(save_checkpoints_steps=2, log_step_count_steps=1, metrics_history=history).train(
+        endless, steps=4, saving_listeners=[ReadHistory()])
+    assert lines == {0: [], 2: [1, 2], 4: [1, 2, 3, 4]}
 
 
 def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
