@@ -45,7 +45,13 @@ def test_a_bag_of_words_answers_the_development_set(copy):
     done = copy.train(baseline=True, do_predict=None)
     assert done.code == 0 and "Nothing to train" in done.err, done.err
     found = read_json(copy.output / "eval_results.json")["baselines"]["bag_of_words"]
-    assert 0 <= found["eval_accuracy"] <= 1 and f"bag of words {found['eval_accuracy']:.3f}" in done.err
+    shown = f"bag of words {found['eval_accuracy']:.3f}"
+    assert 0 <= found["eval_accuracy"] <= 1 and shown in done.err
+    alone = copy.train(baseline=True, do_train=None, do_predict=None)
+    assert alone.code == 0 and shown in alone.err, alone.err
+    without = copy.train(baseline=True, do_train=None, do_predict=None, train_file=None)
+    assert without.code == 0 and "this run has no --train_file." in without.err, without.err
+    assert "bag of words 0" not in without.err
 
 
 def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):

@@ -125,7 +125,7 @@ def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
 
     monkeypatch.setattr(baselines.time, "process_time", lambda: 99)
     assert not problem(dev, baseline="false")
-    assert "reads no training examples." in problem(None)
+    assert "has no training examples." in problem(None)
     too_long = "it would take more than 2 % of the CPU time of this run."
     assert too_long in problem(dev, baseline="auto") and not started
     assert "needs samples of at least 2 classes" in problem([one for one in dev if one.label == "1"])

@@ -75,7 +75,8 @@ def bag_of_words(settings, target, train, splits):
     if settings.baseline == "false":
         return {}
     if not train:
-        problem = "this run reads no training examples."
+        problem = ("this run has no training examples. To read them without a training, pass "
+                   "--baseline=true and the flags of the training data.")
     elif settings.baseline == "auto" and limit < _LEAST_SECONDS:
         problem = _TOO_LONG
     elif importlib.util.find_spec("sklearn") is None:

@@ -14,6 +14,7 @@ from bertlib.system import files
 from bertlib.tasks import results, window_pooling
 from bertlib.tasks.classification import (
     baselines,
+    classification_run,
     classification_task,
     glue_submission_files,
 )
@@ -35,8 +36,11 @@ class ClassificationResults(results.Results):
     @functools.cached_property
     def _bag_of_words(self):
         """The answers of the bag of words, see `baselines.bag_of_words`."""
+        train = self.data.get("train")
+        if train is None and self.settings.baseline == "true":
+            train = classification_run.read_baseline_examples(self.settings, self.task.processor, self.target)
         return baselines.bag_of_words(
-            self.settings, self.target, self.data.get("train"),
+            self.settings, self.target, train,
             {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)})
 
     def assist(self, split, inference):

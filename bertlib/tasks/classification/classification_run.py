@@ -179,6 +179,18 @@ def read_examples(settings, processor, target):
     return examples, labels is not None
 
 
+def read_baseline_examples(settings, processor, target):
+    """Returns the training examples for the baseline of a run without training, as a list of `InputExample`.
+    The list is empty if the run has no training data. For the arguments, see `read_examples`."""
+    try:
+        examples = processor.get_train_examples(settings.data_dir)
+    except (NotImplementedError, OSError) as error:
+        logging.info("Baseline: the training examples cannot be read: %s", error)
+        return []
+    check_examples(examples, target)
+    return split_data.draw_examples(settings, "train", examples, split_data.row_digest)
+
+
 def _with_label(example, label):
     """Returns a copy of an example with another label. The example itself is not changed, because a user's
     processor may return the same object in several sets."""

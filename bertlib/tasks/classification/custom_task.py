@@ -165,7 +165,8 @@ def _read(settings, kind, reader, record):
     splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
     labels, source = (None, None) if kind.is_score else _labels_before_reading(settings, record, reader)
-    if settings.do_train or settings.do_eval and takes_out:
+    for_baseline = settings.do_eval and settings.baseline == "true" and settings.train_file
+    if settings.do_train or for_baseline or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
     train = splits.get("train")
     if labels is None and not kind.is_score:
@@ -189,7 +190,7 @@ def _read(settings, kind, reader, record):
         splits["train"] = parts.train
         if settings.do_eval and takes_out:
             splits["dev"] = parts.dev
-    if not settings.do_train:
+    if not (settings.do_train or for_baseline):
         splits.pop("train", None)
     elif train is not None:
         # Only tables of predictions need the values of all columns. A table of predictions contains no

@@ -522,6 +522,8 @@ class CustomProcessor(DataProcessor):
         return [row.label for row in split.rows] if split.is_labelled else None
 
     def load_examples(self, data_dir, split, set_type=None):
+        if split not in self._parts:
+            raise NotImplementedError(f"this run has no --{split}_file.")
         part = self._parts[split]
         fields_of, examples = row_fields.FieldReader(part.names), []
         for row in part.rows:
