@@ -136,17 +136,17 @@ def find_training(path):
     Args:
       path: value of --init_checkpoint; None or "" without this flag.
     """
-    if not path or not is_training_checkpoint(path):
+    try:
+        checkpoint = checkpoint_formats.open_checkpoint(path) if path else None
+    except (OSError, ValueError):
+        checkpoint = None  # other checks report the unreadable checkpoint
+    if not checkpoint or not is_training_checkpoint(checkpoint):
         return None
     return OutputDirectory(checkpoint_formats.directory_of_checkpoint(path))
 
 
-def is_training_checkpoint(path):
-    """Returns whether a path names a checkpoint that a training saved. If so, the run.json in the same
+def is_training_checkpoint(checkpoint):
+    """Returns whether a training saved a `checkpoint_formats.Checkpoint`. If so, the run.json in the same
     directory describes this checkpoint."""
-    try:
-        checkpoint = checkpoint_formats.open_checkpoint(path)
-    except (OSError, ValueError):
-        return False  # other checks report the unreadable checkpoint
     # The directory may also contain a published or converted checkpoint, which run.json does not describe.
     return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"

@@ -16,8 +16,8 @@ _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 
 
-class Head(NamedTuple):
-    """Describes a head.
+class HeadDescription(NamedTuple):
+    """The kind and the labels of a head, in a checkpoint or of a task.
 
     Attributes:
       kind: name of the target, see `bertlib.runs.targets`; None if it is unknown.
@@ -75,7 +75,7 @@ def kind_from_config(config):
 
 
 def read_head(checkpoint, wanted_kind=None):
-    """Returns the `Head` in a checkpoint, or None if the checkpoint has no head.
+    """Returns the `HeadDescription` in a checkpoint, or None if the checkpoint has no head.
 
     The tensors do not contain the labels, and do not always show the kind of the head. For the checkpoint of
     a training, labels and kind are read from run.json and labels.txt in the same directory. For any other
@@ -92,10 +92,10 @@ def read_head(checkpoint, wanted_kind=None):
     """
     kinds = [target.name for target in targets.find_all() if set(target.variables) & set(checkpoint.shapes)]
     if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
-        return Head(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
+        return HeadDescription(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
     directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
     shape = checkpoint.shapes[_LINEAR[0]]
-    bare = Head(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
+    bare = HeadDescription(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
     record = None if checkpoint.kind == "hugging_face" else OutputDirectory(directory).record
     if is_training_checkpoint(checkpoint):
         labels = record["labels"] if record else output_files.read_labels(directory)
@@ -116,8 +116,8 @@ def read_head(checkpoint, wanted_kind=None):
 
 
 def has_trained_names(head):
-    """Returns whether the labels of a `Head` were read from a file that a training wrote, not from a
-    configuration."""
+    """Returns whether the labels of a `HeadDescription` were read from a file that a training wrote, not from
+    a configuration."""
     return os.path.basename(head.source) in (output_files.RECORD, output_files.LABELS)
 
 
@@ -143,7 +143,7 @@ def starting_checkpoint(settings, wanted):
 
     Args:
       settings: a `Settings` with --init_checkpoint. The run must load no weights from --output_dir.
-      wanted: the task's `Head`.
+      wanted: the task's `HeadDescription`.
 
     Returns:
       the path, or a `checkpoint_formats.Checkpoint`.
@@ -220,8 +220,8 @@ def _reorder_head(path, checkpoint, head, wanted, target):
     Args:
       path: the checkpoint's path.
       checkpoint: the open `checkpoint_formats.Checkpoint`.
-      head: the `Head` in the checkpoint.
-      wanted: the task's `Head`.
+      head: the `HeadDescription` in the checkpoint.
+      wanted: the task's `HeadDescription`.
       target: its target.
 
     Returns:

@@ -23,10 +23,6 @@ class Results:
     def __init__(self, task):
         self.task, self.settings, self.data, self.target = task, task.settings, task.data, task.target
 
-    def assist(self, split, inference):
-        for _ in inference.rows():
-            pass
-
 
 def write_metrics(settings, split, name, metrics, details=None):
     """Logs the metrics of a split, and writes them into NAME.txt and NAME.json of --results_dir. A run that

@@ -157,10 +157,10 @@ class Task(abc.ABC):
         raise NotImplementedError
 
     def describe_head(self):
-        """Returns the `head_labels.Head` that the model needs."""
+        """Returns the `head_labels.HeadDescription` that the model needs."""
         # Only a run that starts from other weights compares heads.
         from bertlib.tasks import head_labels
-        return head_labels.Head(self.target.name, self.target.labels, self.target.size)
+        return head_labels.HeadDescription(self.target.name, self.target.labels, self.target.size)
 
     def create_head(self):
         """Returns the head, a `bertlib.tasks.head.Head`."""
@@ -197,6 +197,10 @@ class Task(abc.ABC):
     def num_examples(self):
         """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
         return len(self.data.get("train", ()))
+
+    def training_size(self):
+        """Returns the size of the training data in words, such as "3,668 examples"."""
+        return terminal.counted(self.num_examples(), self.noun)
 
     def num_train_steps(self):
         """Returns the number of steps of the schedule."""
@@ -290,9 +294,6 @@ class TaskWithResults(Task):
 
     def predict(self, split, inference):
         return self.results.predict(split, inference)
-
-    def assist(self, split, inference):
-        self.results.assist(split, inference)
 
     def write(self, split, inference):
         self.results.write(split, inference)

@@ -228,8 +228,8 @@ def log_training(settings, task, num_train_steps):
         return
     epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
               if "num_train_epochs" in settings else "")
-    logging.info("Training on %s: %s%s with a batch size of %d.", terminal.counted(task.num_examples(),
-                 task.noun), epochs, terminal.counted(num_train_steps, "step"), settings.train_batch_size)
+    logging.info("Training on %s: %s%s with a batch size of %d.", task.training_size(), epochs,
+                 terminal.counted(num_train_steps, "step"), settings.train_batch_size)
     if epochs and num_train_steps < _FEW_STEPS and settings.train_batch_size > 8:
         logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
                      "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)

@@ -185,11 +185,11 @@ def test_a_taggers_directory_there_and_back_and_its_crf(convert, tiny_model, tmp
     convert(input=tmp_path / "theirs", output=tmp_path / "back")
     back = checkpoint_formats.open_checkpoint(tmp_path / "back")
     path = str(tmp_path / "back" / "bert_config.json")
-    assert head_labels.read_head(back) == head_labels.Head("tagging", ["B-X", "O"], 2, False, path)
+    assert head_labels.read_head(back) == head_labels.HeadDescription("tagging", ["B-X", "O"], 2, False, path)
     convert(input=directory, output=tmp_path / "alone", weights_only=True)
     alone = head_labels.read_head(checkpoint_formats.open_checkpoint(tmp_path / "alone"))
     path = str(tmp_path / "alone" / "labels.txt")
-    assert alone == head_labels.Head("tagging", ["B-X", "O"], 2, True, path)
+    assert alone == head_labels.HeadDescription("tagging", ["B-X", "O"], 2, True, path)
 
 
 def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):

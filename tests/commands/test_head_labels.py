@@ -19,10 +19,11 @@ HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 
 CRF = {"crf/transitions": np.arange(9, dtype=np.float32).reshape(3, 3)}
 SQUAD = {"cls/squad/output_weights": np.zeros((2, 16), np.float32),
          "cls/squad/output_bias": np.zeros(2, np.float32)}
-WANTED = {"classification": head_labels.Head("classification", LABELS, 3),
-          "tagging": head_labels.Head("tagging", TAGS, 3), "CRF": head_labels.Head("tagging", TAGS, 3, True),
-          "regression": head_labels.Head("regression", None, 1),
-          "multiple choice": head_labels.Head("multiple_choice")}
+WANTED = {"classification": head_labels.HeadDescription("classification", LABELS, 3),
+          "tagging": head_labels.HeadDescription("tagging", TAGS, 3),
+          "CRF": head_labels.HeadDescription("tagging", TAGS, 3, True),
+          "regression": head_labels.HeadDescription("regression", None, 1),
+          "multiple choice": head_labels.HeadDescription("multiple_choice")}
 
 
 @pytest.fixture
@@ -174,4 +175,4 @@ def test_a_crf_is_no_other_head_for_a_training(train, has_crf):
 def test_the_kind_of_a_hugging_face_head(model, config, kind):
     configure(model, **{"architectures": None, **config, "id2label": by_id(*TAGS)})
     head = head_labels.read_head(checkpoint_formats.open_checkpoint(model))
-    assert head == head_labels.Head(kind, TAGS, 3, False, str(model / "config.json"))
+    assert head == head_labels.HeadDescription(kind, TAGS, 3, False, str(model / "config.json"))

@@ -43,11 +43,9 @@ class ClassificationResults(results.Results):
             self.settings, self.target, train,
             {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)})
 
-    def assist(self, split, inference):
-        if self.task.has_labels(split):
-            self._evaluate(split, inference, _read_all)
-        else:
-            super().assist(split, inference)
+    def assist_evaluation(self, split, inference):
+        """Takes part in the evaluation of a split with labels; see `task.Task.assist`."""
+        self._evaluate(split, inference, _read_all)
 
     def _evaluate(self, split, inference, metrics):
         """Returns the result of `Inference.evaluate` for a split with labels."""

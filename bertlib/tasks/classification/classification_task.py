@@ -207,6 +207,12 @@ class Classification(task.TaskWithResults):
             sum(records.windows) if settings.doc_stride else None,
             "raise --max_seq_length, or pass --doc_stride to split them into windows"))
 
+    def assist(self, split, inference):
+        if self.has_labels(split):
+            self.results.assist_evaluation(split, inference)
+        else:
+            super().assist(split, inference)
+
 
 def part_of(split):
     """Returns the part of the data to which a split belongs, such as "dev" for "dev_mismatched"."""

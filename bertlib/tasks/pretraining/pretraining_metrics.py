@@ -1,26 +1,6 @@
 """Metrics of the pre-training, computed from NumPy arrays."""
 
-import functools
-
 import numpy as np
-
-from bertlib.tasks import results
-
-
-class PretrainingResults(results.Results):
-    """The results of a `task.Pretraining`."""
-
-    def predict(self, split, inference):
-        """Returns (None, metrics). The predictions would need too much memory."""
-        return None, inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
-            evaluate, vocab_size=self.task.config.vocab_size))
-
-    # All replicas take part in an evaluation.
-    assist = predict
-
-    def write(self, split, inference):
-        _, metrics = self.predict(split, inference)
-        results.write_metrics(self.settings, "dev", "eval_results", metrics)
 
 
 def evaluate(batches, vocab_size):

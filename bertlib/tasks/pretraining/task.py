@@ -7,6 +7,7 @@ from absl import logging
 
 from bertlib.runs import checks, inheritance, model_config, vocabularies
 from bertlib.runs.settings import sample_path
+from bertlib.system import terminal
 from bertlib.tasks import split_data, task
 from bertlib.tasks.pretraining import (
     pretraining_data,
@@ -28,8 +29,8 @@ class Pretraining(task.TaskWithResults):
       paths: {split: list of the paths of its records}, after `read`.
     """
 
-    command, noun = "run_pretraining.py", "file"
-    results_class = "pretraining.pretraining_metrics.PretrainingResults"
+    command = "run_pretraining.py"
+    results_class = "pretraining.pretraining_results.PretrainingResults"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     records, inferred = {}, ("dev",)  # the data are features already
@@ -124,8 +125,8 @@ class Pretraining(task.TaskWithResults):
         return pretraining_data.feature_fields(seq_length, self.settings.max_predictions_per_seq,
                                                self.config.vocab_size, self.config.type_vocab_size)
 
-    def num_examples(self):
-        return len(self.paths["train"])
+    def training_size(self):
+        return terminal.counted(len(self.paths["train"]), "file")
 
     def num_train_steps(self):
         return self.settings.num_train_steps
@@ -149,3 +150,6 @@ class Pretraining(task.TaskWithResults):
 
     def record_paths(self, split):
         return self.paths[split]
+
+    def assist(self, split, inference):
+        self.results.predict(split, inference)  # all replicas take part in an evaluation

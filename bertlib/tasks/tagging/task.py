@@ -126,7 +126,7 @@ class Tagging(task.TaskWithResults):
     target, sequences = tagging_target.Tags, tagging_data.SEQUENCES
 
     def describe_head(self):
-        return head_labels.Head(self.target.name, self.labels, len(self.labels), self.settings.crf)
+        return head_labels.HeadDescription(self.target.name, self.labels, len(self.labels), self.settings.crf)
 
     def create_head(self):
         return self.target.create_head(len(self.labels), self.settings.crf)
