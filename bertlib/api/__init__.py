@@ -333,7 +333,7 @@ def _result(output_dir, results_dir, data, label):
         table = tables_of_results.restore_columns(table, data.iloc[table["line"] - 1], 1)
         label = label or _trained_columns(_record(output_dir)).label
         tables_of_results.restore_labels(table, data, label)
-    return Result(output_dir, results_dir, OutputDirectory(results_dir).results(), table)
+    return Result(output_dir, results_dir, OutputDirectory(results_dir).read_results(), table)
 
 
 def _record(directory):

@@ -127,7 +127,7 @@ def _keep_results(step):
       int, the evaluated step.
     """
     results = OutputDirectory(os.path.join(FLAGS.output_dir, "evaluator"))
-    step = int((results.results() or {}).get("global_step", step))
+    step = int((results.read_results() or {}).get("global_step", step))
     for name in _RESULTS:
         if files.exists(results.join(name)):
             stem, extension = os.path.splitext(results.join(name))

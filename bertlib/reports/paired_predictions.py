@@ -178,7 +178,7 @@ def _check_results(table, scored):
     if not match:
         return
     name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
-    stored = OutputDirectory(os.path.dirname(table.path) or ".").results(name) or {}
+    stored = OutputDirectory(os.path.dirname(table.path) or ".").read_results(name) or {}
     unit = 1 if table.target.fractions is None else 100  # the scores of SQuAD are already in percent
     for metric, function in scored.metrics.items():
         expected = stored.get(metric)

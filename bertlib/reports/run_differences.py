@@ -208,7 +208,7 @@ def compare_results(original, repeated, training):
                 entry["same"] = contents[0] == contents[1]
         stem, ending = os.path.splitext(name)
         if entry["same"] is False and stem.startswith("eval_results") and ending == ".json":
-            values = [OutputDirectory(path).results(stem) or {} for path in (original, repeated)]
+            values = [OutputDirectory(path).read_results(stem) or {} for path in (original, repeated)]
             for value in values:
                 # It is left out if the run takes too little CPU time, see `classification.baselines`.
                 value.get("baselines", {}).pop("bag_of_words", None)
@@ -233,7 +233,7 @@ def _is_overwritten(name, original, repeated, lines):
         return all(map(files.exists, paths)) and len(
             {fingerprints.hash_files([path])["fingerprint"] for path in paths}) == 2
     stem = os.path.splitext(name)[0] if name.startswith("eval_") else "eval_results"
-    values = OutputDirectory(original).results(stem) or {}
+    values = OutputDirectory(original).read_results(stem) or {}
     return bool(lines) and not any(_agree(values, line) for line in lines)
 
 

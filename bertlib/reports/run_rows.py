@@ -48,7 +48,7 @@ def of_ended_run(row, outcome, results, metric):
     Args:
       row: the `Row`.
       outcome: the `child_processes.Outcome` of the run.
-      results: see `bertlib.runs.output_directory.OutputDirectory.results`.
+      results: see `bertlib.runs.output_directory.OutputDirectory.read_results`.
       metric: name of the metric of the sweep.
     """
     if outcome.exit_code:

@@ -107,7 +107,7 @@ def _record(sweep, directory, ended, child, log_start):
         if outcome.exit_code:
             outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
-            results = OutputDirectory(directory.output_dir(ended)).results()
+            results = OutputDirectory(directory.output_dir(ended)).read_results()
             complete = [directory.output_dir(each) for each, other in directory.ended_rows()
                         if other.status in run_rows.NOT_REPEATED]
             recorded_inputs.check_equal([*complete, directory.output_dir(ended)])

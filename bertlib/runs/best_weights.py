@@ -120,7 +120,7 @@ class BestWeights:
         Raises:
           ValueError: best/ belongs to another training, or is damaged.
         """
-        self._directory, self._metric, self._record = directory.path, metric, directory.record
+        self._output_dir, self._metric, self._record = directory.path, metric, directory.record
         self._path = directory.join(DIRECTORY)
         self._content = self._read_own(directory.newest)
         self._first_comparable = _first_comparable_step(self._record)
@@ -165,7 +165,7 @@ class BestWeights:
           ValueError: best/ contains weights of a different evaluation than the best one in the table, whose
             weights are no longer kept; or the table has no best evaluation.
         """
-        best, published = self.choose(values), os.path.join(self._directory, "model.ckpt-{}")
+        best, published = self.choose(values), os.path.join(self._output_dir, "model.ckpt-{}")
         if best and checkpoint_files.exists(self._weights(best[0])):
             return *best, None
         if best and checkpoint_files.exists(published.format(best[0])):
@@ -273,7 +273,7 @@ class BestWeights:
     def _write_model_files(self):
         """Copies the files that describe the model and the training into best/."""
         for name in (*output_files.NAMES, *output_files.MORE_NAMES):
-            source = os.path.join(self._directory, name)
+            source = os.path.join(self._output_dir, name)
             if files.exists(source):
                 files.write_bytes(os.path.join(self._path, name), files.read_bytes(source))
         if self._record is not None:

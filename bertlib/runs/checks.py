@@ -117,7 +117,7 @@ def list_overwritten_files(settings, result_names, training_names):
     if settings.do_train:
         names = (*_TRAINING_FILES, *training_names)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
-        if not settings.directory.newest:
+        if not settings.output_directory.newest:
             # A new training writes checkpoints from step 0 on, and overwrites existing files with the same
             # names.
             overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))

@@ -40,7 +40,7 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     Raises:
       ValueError: the model was trained on other data.
     """
-    directory = settings.directory if settings.directory.newest else settings.trained
+    directory = settings.output_directory if settings.output_directory.newest else settings.trained
     recorded = directory.record["files"] if directory and directory.record else {}
     trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.
@@ -70,7 +70,7 @@ def inherit_settings(settings, *kinds, without=()):
     if record is not None and record["task_type"] in kinds:
         inherit_record(settings, trained, without)
         output_files.check_trained(
-            record, trained.newest if trained is settings.directory else settings.init_checkpoint)
+            record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
 
 
 def inherit_record(settings, trained, without):

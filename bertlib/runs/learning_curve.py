@@ -75,11 +75,11 @@ def _check_flags(settings, needs_do_eval):
     if not is_requested(settings):
         raise ValueError(f"--keep_best={settings.keep_best} needs evaluations during the training. Pass "
                          "--eval_every_steps=N or --eval_each_checkpoint=true.")
-    rows, newest = _restorable_rows(settings.directory)
+    rows, newest = _restorable_rows(settings.output_directory)
     names = {name for row in rows for name in row} - {"global_step"}
     if not settings.keep_best or names and settings.keep_best not in names:
         raise ValueError(_describe_unknown_metric(settings.keep_best, names))
-    best_weights.BestWeights(settings.directory, settings.keep_best).plan(
+    best_weights.BestWeights(settings.output_directory, settings.keep_best).plan(
         _values(rows, settings.keep_best), newest)
 
 
@@ -97,8 +97,8 @@ def find_early_stop(settings):
     Args:
       settings: a `Settings` of a training with --early_stopping_evals.
     """
-    rows, newest = _restorable_rows(settings.directory)
-    best = best_weights.BestWeights(settings.directory, settings.keep_best)
+    rows, newest = _restorable_rows(settings.output_directory)
+    best = best_weights.BestWeights(settings.output_directory, settings.keep_best)
     return newest if _is_early_stop(settings, best, rows) else None
 
 
@@ -178,11 +178,11 @@ class LearningCurve:
           full_score: the best possible value of the shown metrics, such as 1.0 or 100.0. The picture shows
             this value as 100 %.
         """
-        self._settings, self._directory, self._evaluate = settings, settings.output_dir, evaluate
+        self._settings, self._output_dir, self._evaluate = settings, settings.output_dir, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
         self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
-        self._rows = read_rows(self._directory)
+        self._rows = read_rows(self._output_dir)
         self._seconds = []  # of each evaluation in this run
         self._stops = False
 
@@ -249,7 +249,7 @@ class LearningCurve:
         took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
             self._seconds) else ""
         logging.info("Evaluations during the training, in %s.%s\n%s",
-                     os.path.join(self._directory, TABLE), took,
+                     os.path.join(self._output_dir, TABLE), took,
                      _format_rows(rows, list(dict.fromkeys(names)), best_step))
 
     # --- During the training
@@ -288,14 +288,14 @@ class LearningCurve:
           weights: the `bertlib.estimator.evaluation.SessionWeights` of the session.
           session: the session.
         """
-        directory = os.path.join(self._directory, _EVALUATED)
+        directory = os.path.join(self._output_dir, _EVALUATED)
         try:
             self.evaluate_and_add(step, weights.save(session, directory, step))
         finally:
             self._remove_evaluated()
 
     def _remove_evaluated(self):
-        directory = os.path.join(self._directory, _EVALUATED)
+        directory = os.path.join(self._output_dir, _EVALUATED)
         if files.is_directory(directory):
             tf.gfile.DeleteRecursively(directory)
 
@@ -307,7 +307,7 @@ class LearningCurve:
           step: the step of the weights.
           checkpoint: prefix of the weights; None for the checkpoint that the training saved at this step.
         """
-        checkpoint = checkpoint or os.path.join(self._directory, f"model.ckpt-{step}")
+        checkpoint = checkpoint or os.path.join(self._output_dir, f"model.ckpt-{step}")
         started = time.monotonic()
         metrics = self._evaluate(checkpoint)
         self._seconds.append(time.monotonic() - started)
@@ -320,7 +320,7 @@ class LearningCurve:
         self._settings.directory.history.add_evaluation(step, "dev", metrics)
         # Only evaluations load this module.
         from bertlib.runs import charts
-        files.write_text(os.path.join(self._directory, PICTURE),
+        files.write_text(os.path.join(self._output_dir, PICTURE),
                          charts.line_chart(self._title, points(rows, self._shown, self._full_score)))
         if self._best:
             self._update_best(step, rows, checkpoint)
@@ -334,7 +334,7 @@ class LearningCurve:
         writer.writeheader()
         writer.writerows(rows)
         self._rows = rows
-        files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
+        files.write_text(os.path.join(self._output_dir, TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
         """Keeps the weights of the newest evaluation if their value of the --keep_best metric is the best so
@@ -352,7 +352,7 @@ class LearningCurve:
         values = _values(rows, metric)
         best_step, best_value = self._best.choose(values)
         if best_step == step:
-            newest = OutputDirectory(self._directory).step or 0
+            newest = OutputDirectory(self._output_dir).step or 0
             self._best.replace(step, best_value, checkpoint, values, newest)
         self._stops = _is_early_stop(self._settings, self._best, rows)
         if self._stops:

@@ -144,7 +144,8 @@ def _trained_directory(settings):
     """Returns --output_dir if the run does not train and the directory contains both a checkpoint and the
     model's configuration; else None."""
     directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
-    if directory and settings.directory.newest and files.exists(os.path.join(directory, output_files.CONFIG)):
+    has_config = directory and files.exists(os.path.join(directory, output_files.CONFIG))
+    if has_config and settings.output_directory.newest:
         return directory
     return None
 
@@ -180,7 +181,7 @@ def without_reinitialized(settings, config, start):
       `start`, or a `checkpoint_formats.Checkpoint`.
     """
     count = settings.reinit_layers
-    if settings.directory.newest:
+    if settings.output_directory.newest:
         logging.info("--reinit_layers=%d has an effect at step 0 only. The training in %s has started, and "
                      "continues with its own weights.", count, settings.output_dir)
         return start

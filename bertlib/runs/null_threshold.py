@@ -46,7 +46,7 @@ def read(checkpoint, directory=None):
       ValueError: the threshold in the file is not a number.
     """
     opened = find_evaluation(directory or checkpoint_formats.directory_of_checkpoint(checkpoint))
-    results = opened.results() if opened else {}
+    results = opened.read_results() if opened else {}
     threshold = results.get("null_score_diff_threshold")
     if threshold is None:
         return None, None

@@ -78,7 +78,7 @@ class OutputDirectory:
         """The `metrics_history.MetricsHistory` of the training."""
         return metrics_history.MetricsHistory(self.path)
 
-    def results(self, name="eval_results"):
+    def read_results(self, name="eval_results"):
         """Returns the results of an evaluation in NAME.json, {metric: value}; None if there are none."""
         path = self.join(f"{name}.json")
         return files.read_json_object(path) if files.exists(path) else None

@@ -230,7 +230,7 @@ class RunRecord:
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
-        self._settings, self._directory, self._trains = settings, settings.output_dir, settings.do_train
+        self._settings, self._output_dir, self._trains = settings, settings.output_dir, settings.do_train
         self._last_step = last_training_step(settings, last_step)
         if self._trains and settings.early_stopping_evals is not None:
             stopped = learning_curve.find_early_stop(settings)
@@ -240,7 +240,7 @@ class RunRecord:
             settings, description["config"], description.get("labels")), **more_files}
         self._warnings = []  # see `warn_about_results`
         self._written = None  # the content of run.json, after `write`
-        self._compare(settings.trained or settings.directory)
+        self._compare(settings.trained or settings.output_directory)
 
     def warn_about_results(self):
         """Logs warnings if the results of this run could be mistaken for other results, as the last lines of
@@ -278,10 +278,10 @@ class RunRecord:
         before = stored or {}
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
-            changed, stale = output_files.list_changed_files(self._directory, self._contents, recorded)
+            changed, stale = output_files.list_changed_files(self._output_dir, self._contents, recorded)
         elif before:  # a user may have removed some of the files
             changed = [name for name in self._contents
-                       if not files.exists(os.path.join(self._directory, name))]
+                       if not files.exists(os.path.join(self._output_dir, name))]
         fingerprints = output_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in recorded.items() if name not in stale}
         self._files = changed, stale, {**kept, **fingerprints}
@@ -296,20 +296,20 @@ class RunRecord:
         describe, stored, step = record_comparison.describe, trained.record, trained.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
         # Other checks compare a head or a vocabulary with --init_checkpoint.
-        if decision.refused and trained.path == self._directory:
+        if decision.refused and trained.path == self._output_dir:
             raise ValueError(
-                f"--output_dir={self._directory} contains a training that this run cannot continue. "
+                f"--output_dir={self._output_dir} contains a training that this run cannot continue. "
                 f"According to {output_files.RECORD} there ({name}), these values differ: "
                 f"{describe(decision.refused)}. Use another --output_dir, or remove the checkpoints in "
                 "this directory.")
         if self._trains and not decision.trains:
-            logging.info("%s was trained to step %d by %s.", self._directory, step, name)
+            logging.info("%s was trained to step %d by %s.", self._output_dir, step, name)
         if decision.evaluations:
             effect = ("Later commands use the last weights"
                       if decision.record["settings"]["keep_best"] is None else
                       "The best weights are chosen again among the earlier evaluations")
             logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
-                            self._directory, effect, describe(decision.evaluations))
+                            self._output_dir, effect, describe(decision.evaluations))
         if decision.dev_data:
             text = (f"The development data differ from those of the training in {trained.path}: "
                     f"{' -> '.join(decision.dev_data)}. So the metrics of this evaluation cannot be compared "
@@ -349,8 +349,8 @@ class RunRecord:
         if (now.newest, now.record) != (self._seen.newest, self._seen.record):
             self._compare(now)
         changed, stale, kept = self._files
-        output_files.write(self._directory, self._contents, changed)
-        output_files.remove(self._directory, stale if now.newest else [*stale, *learning_curve.FILES])
+        output_files.write(self._output_dir, self._contents, changed)
+        output_files.remove(self._output_dir, stale if now.newest else [*stale, *learning_curve.FILES])
         record = self._new or now.record
         if record is None:
             return

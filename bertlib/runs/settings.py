@@ -64,13 +64,13 @@ class Settings:
         self._taken.update(values)
 
     @property
-    def directory(self):
+    def output_directory(self):
         """The `OutputDirectory` of --output_dir, as it was when the run read it; see `reopen`."""
         return self.open(getattr(self, "output_dir", None))
 
     @property
-    def results(self):
-        """The `OutputDirectory` of --results_dir. This is `directory` if the paths are equal."""
+    def results_directory(self):
+        """The `OutputDirectory` of --results_dir. This is `output_directory` if the paths are equal."""
         return self.open(self.results_dir)
 
     def open(self, path):
@@ -88,8 +88,8 @@ class Settings:
         return self._opened[open_directory, path]
 
     def reopen(self):
-        """Makes `directory`, `results` and `start` read the files again. Call this method when the files may
-        have changed: when the directory was locked, and when a training has ended."""
+        """Makes `output_directory`, `results_directory` and `start` read the files again. Call this method if
+        the files may have changed: when the directory was locked, and when a training has ended."""
         self._opened.clear()
 
     @property
@@ -101,7 +101,7 @@ class Settings:
         """
         if getattr(self, "do_train", False):
             return None
-        return self.directory if self.directory.newest else self.start
+        return self.output_directory if self.output_directory.newest else self.start
 
     def choose_phases(self):
         """Sets --do_train and --do_eval to true if none of the flags in `PHASES` was given.

@@ -28,7 +28,7 @@ def check_against_start(settings, path, flag):
     Raises:
       ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
-    start = None if settings.directory.newest else settings.start
+    start = None if settings.output_directory.newest else settings.start
     recorded = start.record["vocabulary"] if start and start.record else None
     # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
     accepted = [output_files.hash_vocabulary(path, flag, markers)

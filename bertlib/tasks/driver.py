@@ -103,7 +103,7 @@ def _find_starting_weights(task):
     start = settings.init_checkpoint
     # If --output_dir contains a checkpoint, the run loads that checkpoint, so the head in --init_checkpoint
     # does not matter.
-    if start and not settings.directory.newest:
+    if start and not settings.output_directory.newest:
         # Only a run that starts from other weights compares heads.
         from bertlib.tasks import head_labels
         start = head_labels.starting_checkpoint(settings, task.describe_head())

@@ -18,14 +18,14 @@ def evaluated_weights(settings):
     --output_dir. The result is None if there are none. All replicas use what replica 0 finds.
 
     Another process may be training in --output_dir. The run uses what it has read once (see
-    `Settings.directory`), so that all its results belong to the same weights.
+    `Settings.output_directory`), so that all its results belong to the same weights.
 
     Args:
       settings: a `Settings`.
     """
     found, group = None, replica_group.current()
     if replica_group.is_first():
-        found = settings.directory.used(settings.weights).newest
+        found = settings.output_directory.used(settings.weights).newest
     return group.broadcast(found) if group else found
 
 
@@ -121,7 +121,7 @@ def create_estimator(settings, model, num_train_steps):
     step = training_plan.resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():
-        history = settings.directory.history
+        history = settings.output_directory.history
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,

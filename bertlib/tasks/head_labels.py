@@ -124,8 +124,8 @@ def has_trained_names(head):
 def labels_of_weights(settings):
     """Returns a list of str, the labels of the head that a run without training uses; None if the labels are
     unknown."""
-    if settings.directory.newest or not settings.init_checkpoint:
-        return settings.directory.labels
+    if settings.output_directory.newest or not settings.init_checkpoint:
+        return settings.output_directory.labels
     head = read_head(model_config.open_starting_weights(settings))
     return head and head.labels
 

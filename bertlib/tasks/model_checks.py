@@ -54,7 +54,7 @@ def check_starting_weights(settings, config, head_shapes, start):
     """
     if config and (settings.freeze_layers or settings.reinit_layers):
         check_layers(settings, config)
-    if settings.directory.newest:
+    if settings.output_directory.newest:
         check_output_checkpoint(settings, {**(variable_shapes(config) if config else {}), **head_shapes})
     elif start:
         check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
@@ -91,7 +91,7 @@ def check_layers(settings, config):
         raise ValueError(f"--freeze_layers={frozen} and --reinit_layers={random}: the model has {layers} "
                          "layers, so a layer with random weights would never be trained. Pass "
                          f"--reinit_layers={layers - frozen} or less, or freeze fewer layers.")
-    if random and not (settings.init_checkpoint or settings.directory.newest):
+    if random and not (settings.init_checkpoint or settings.output_directory.newest):
         raise ValueError(f"--reinit_layers={random}: there is nothing to re-initialize, because all weights "
                          "start at random. Pass --init_checkpoint, or leave --reinit_layers out.")
 
@@ -140,13 +140,13 @@ def check_output_checkpoint(settings, model):
     Raises:
       ValueError: the checkpoint does not fit or is damaged, or was trained with other markers.
     """
-    record, now = settings.directory.record, settings.marker_tokens
+    record, now = settings.output_directory.record, settings.marker_tokens
     before = record["settings"].get("marker_tokens") if record else now
     if before != now:
         raise ValueError(f"--marker_tokens={now or 'nothing'}, but the training in --output_dir="
                          f"{settings.output_dir} has --marker_tokens={before or 'nothing'}. Pass the value "
                          "of the training, or pass another --output_dir.")
-    checkpoint = checkpoint_formats.open_checkpoint(settings.directory.newest)
+    checkpoint = checkpoint_formats.open_checkpoint(settings.output_directory.newest)
     checkpoint_formats.check_types(checkpoint, model)
     state = {"global_step": ()}
     if settings.do_train:
@@ -199,7 +199,7 @@ def check_disk(settings, num_train_steps, shapes, config):
         return
     last_step = last_training_step(settings, num_train_steps)
     existing = checkpoint_files.list_training_checkpoints(settings.output_dir)
-    newest, start = settings.directory.newest, settings.directory.step or 0
+    newest, start = settings.output_directory.newest, settings.output_directory.step or 0
     if start >= last_step:
         return
     # A new training also saves its initial weights, as step 0.

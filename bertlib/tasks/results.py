@@ -39,10 +39,10 @@ def write_metrics(settings, split, name, metrics, details=None):
       the metrics in NAME.json. If a metric and a further metric have the same name, it is the metric.
     """
     combined = {**metrics, **(details or {}), **metrics}
-    text = settings.results.write_results(name, metrics, combined)
-    logging.info("Results, in %s.txt:\n%s", settings.results.join(name), text)
+    text = settings.results_directory.write_results(name, metrics, combined)
+    logging.info("Results, in %s.txt:\n%s", settings.results_directory.join(name), text)
     if settings.do_train:
-        settings.directory.history.add_evaluation(metrics["global_step"], split, metrics)
+        settings.output_directory.history.add_evaluation(metrics["global_step"], split, metrics)
     return combined
 
 
@@ -80,7 +80,7 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
         the report.
     """
     settings = task.settings
-    trained = settings.directory if settings.do_train else settings.trained
+    trained = settings.output_directory if settings.do_train else settings.trained
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
                                   shown=task.shown)

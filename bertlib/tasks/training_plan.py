@@ -224,7 +224,7 @@ def log_training(settings, task, num_train_steps):
       num_train_steps: number of steps of the schedule.
     """
     last_step = last_training_step(settings, num_train_steps)
-    if settings.directory.newest and settings.directory.step >= last_step:
+    if settings.output_directory.newest and settings.output_directory.step >= last_step:
         return
     epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
               if "num_train_epochs" in settings else "")

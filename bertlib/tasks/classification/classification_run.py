@@ -84,7 +84,7 @@ def _known_task(settings, suffix):
     if not settings.task_name:
         why = ""
         if not settings.do_train and settings.output_dir is not None:
-            record = settings.directory.record
+            record = settings.output_directory.record
             found = f"a training by {record['command']}" if record else (
                 f"no training of a classifier with a {output_files.RECORD}")
             why = f", because --output_dir={settings.output_dir} contains {found}"

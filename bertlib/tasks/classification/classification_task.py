@@ -96,7 +96,7 @@ class Classification(task.TaskWithResults):
         the suffix is empty.
         """
         settings = self.settings
-        record = None if settings.do_train else settings.results.record
+        record = None if settings.do_train else settings.results_directory.record
         own_task = settings.task_name.lower()
         if record is None or record["task"] == own_task:
             return ""

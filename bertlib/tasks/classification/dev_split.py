@@ -174,7 +174,7 @@ def _find_earlier_training(settings):
     """Returns (directory, record) of the training that the run continues, or of the training whose weights
     the run uses. The record is None if there is no such training, or if that training did not use the user's
     own data."""
-    directory = settings.directory if settings.directory.newest else settings.trained
+    directory = settings.output_directory if settings.output_directory.newest else settings.trained
     record = directory and directory.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.

@@ -113,7 +113,7 @@ def refuse_other_file(settings, flag, is_same):
     Raises:
       ValueError: the default --output_dir contains a training on a different file.
     """
-    record, path = settings.directory.trained_record, getattr(settings, flag)
+    record, path = settings.output_directory.trained_record, getattr(settings, flag)
     trained = settings.do_train and record and record.get("files", {}).get(flag)
     if trained and trained != os.path.abspath(path) and not is_same(record):
         raise ValueError(f"--{flag}={path}: the default output directory, {settings.output_dir}, already "

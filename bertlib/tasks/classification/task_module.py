@@ -42,7 +42,7 @@ def is_given(settings):
     if settings.task_module:
         _refuse(settings, others)
         return True
-    record = None if others else settings.directory.trained_record
+    record = None if others else settings.output_directory.trained_record
     if not record or not record.get("task_module"):
         return False
     name = record["task_module"]["name"]
@@ -81,7 +81,7 @@ def load(settings):
     content = files.read_bytes(require_file(settings, "task_module"))
     fingerprint = fingerprints.hash_bytes(content)
     if not settings.is_given("task_module"):
-        recorded = settings.directory.trained_record["task_module"]
+        recorded = settings.output_directory.trained_record["task_module"]
         name = recorded["name"]
         if fingerprint != recorded["fingerprint"]:
             raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
