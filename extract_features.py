@@ -22,7 +22,7 @@ from bertlib.commands import common_flags, devices, launch
 from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
 from bertlib.runs import checks, entries, model_config, run_record, vocabularies
-from bertlib.runs.settings import refuse_directory, require_file
+from bertlib.runs.input_paths import refuse_directory, require_file
 from bertlib.system import files, fingerprints, locks, replica_group
 from bertlib.tasks import model_checks, shared_flags
 from bertlib.tasks.classification import feature_extraction

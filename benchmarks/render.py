@@ -18,8 +18,10 @@ import results
 
 sys.path.insert(0, results.ROOT)
 
-from bertlib.reports import paired_tests  # noqa: E402 (needs the path above)
-from bertlib.runs import charts  # noqa: E402
+from bertlib.reports import (
+    charts,  # noqa: E402
+    paired_tests,  # noqa: E402 (needs the path above)
+)
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
 OURS, PEER = "this project", "Hugging Face"

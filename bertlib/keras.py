@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.runs import model_config, output_files, tokenizer_files
+from bertlib.runs import model_config, model_directory, model_files, output_files, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 import modeling
@@ -133,7 +133,7 @@ class BertEncoder(tf.keras.layers.Layer):
         config = _checked_config(checkpoint_formats.read_config(config_file), f" in {config_file}")
         directory, name = os.path.split(config_file)
         if name == output_files.CONFIG:
-            output_files.check_config(config_file, config, OutputDirectory(directory or os.curdir))
+            model_directory.check_trained_config(config_file, config, OutputDirectory(directory or os.curdir))
         layer = cls(config, **kwargs)
         layer.load_checkpoint(checkpoint)
         return layer
@@ -185,13 +185,13 @@ class BertEncoder(tf.keras.layers.Layer):
             contents[output_files.VOCABULARY] = files.read_bytes(os.fspath(vocab_file))
             settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
             if settings:
-                contents[tokenizer_files.CONFIG] = output_files.format_json(settings)
+                contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
         _refuse_other_files(directory, contents)
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
             checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
                                                 self._names)
-            output_files.write(temporary, contents, contents)
+            model_files.write(temporary, contents, contents)
             # The names are sorted, so the data file is moved before the index file. For this reason, an index
             # file never exists without its data file.
             for name in sorted(os.listdir(temporary)):
@@ -313,7 +313,7 @@ def _checked_config(config, where=""):
     # In Hugging Face's configurations, some names of activations have a different meaning than in published
     # configurations. `from_dict` has translated these names, and must not translate them again when the layer
     # is loaded. So the fields by which `from_dict` recognizes Hugging Face's configurations are removed.
-    return modeling.BertConfig.from_dict(output_files.published_settings(config))
+    return modeling.BertConfig.from_dict(model_files.published_settings(config))
 
 
 def _integers(name, value, limit):

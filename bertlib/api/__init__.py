@@ -23,9 +23,9 @@ from bertlib.api.data_files import Columns, DataFile
 from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
 from bertlib.data.columns import parse_columns
-from bertlib.runs import child_command, output_files, targets
+from bertlib.runs import output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.system import files
+from bertlib.system import child_command, files
 
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 
@@ -273,9 +273,9 @@ def _settings(settings, function, ours):
     """
     names, parameters = _flag_names(), [*inspect.signature(function).parameters][:-1]
     for name in settings:
-        if name in child_command.ARGUMENTS:
+        if name in data_files.ARGUMENTS:
             raise TypeError(f"{function.__name__}() got the setting {name!r}. Pass the argument "
-                            f"`{child_command.ARGUMENTS[name]}` instead.")
+                            f"`{data_files.ARGUMENTS[name]}` instead.")
         if name in _REFUSED:
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
@@ -308,7 +308,7 @@ def _run(flags, named, result, verbose):
     def explain(message):
         for file in named.values():
             message = message if file.content is None else data_files.name_rows(message, file)
-        return child_command.explain_flags(message, _flag_names())
+        return data_files.explain_flags(message, _flag_names())
 
     try:
         for file in named.values():

@@ -15,6 +15,8 @@ _TEXTS_OF_TUPLES = {2: ("text",), 3: ("text_a", "text_b")}
 _LABEL_OF_TUPLES = "label"
 _FORMS = ("a pandas DataFrame, a list of dicts, a list of tuples (text, label) or (text_a, text_b, label), "
           "or the path of a file")
+# Maps flags of the commands to the arguments of the functions in `bertlib.api` that set these flags.
+ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 _MAX_SHOWN = 80
 # Names of the classes that pandas uses for a missing value.
 _MISSING = {"NAType", "NaTType"}
@@ -74,6 +76,21 @@ def name_rows(message, file):
         return row_name(int(found[1]), file.index, file.argument) if found[1] else file.argument
 
     return re.sub(rf"(?:--\w+=)?{re.escape(file.path)}(?::(\d+))?", name, message)
+
+
+def explain_flags(message: str, names: set[str]) -> str:
+    """Returns an error message for a Python program: flags are written as arguments of a function. For
+    example, --skip_bad_lines=true becomes skip_bad_lines=True.
+
+    Args:
+      message: the message of a command.
+      names: the flags that the function takes as arguments. All other flags are left unchanged.
+    """
+    def in_python(found):
+        name, value = ARGUMENTS.get(found[1], found[1]), found[2].title()
+        return found[0] if found[1] not in names else f"{name}{value}" if value else f"`{name}`"
+
+    return re.sub(r"--(\w+)(=true\b|=false\b|=|)", in_python, message)
 
 
 def is_path(data):

@@ -6,7 +6,6 @@ from typing import Any
 
 from bertlib.api import data_files, tables_of_results
 from bertlib.data import columns
-from bertlib.runs import child_command
 from bertlib.system import terminal
 
 _FORMS = ("Pass a text (str), a list of texts, a pair (tuple of two str), or a list of pairs. A list is "
@@ -130,7 +129,7 @@ class TextPredictor:
             if item.problem:
                 where = data_files.row_name(item.line, index) if isinstance(data, list) else (
                     f"{data}:{item.line}")
-                raise ValueError(child_command.explain_flags(f"{where}: {item.problem}", {"text_column"}))
+                raise ValueError(data_files.explain_flags(f"{where}: {item.problem}", {"text_column"}))
         answers = self._predictor.answer([self._predictor.prepare(*item.values) for item in found])
         return [tables_of_results.answer_row(item.fields, answer)
                 for item, answer in zip(found, answers)]

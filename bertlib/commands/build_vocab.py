@@ -26,15 +26,8 @@ from bertlib.commands import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import corpus
-from bertlib.runs import (
-    checks,
-    entries,
-    model_config,
-    model_writer,
-    output_files,
-    vocabularies,
-)
-from bertlib.runs.settings import refuse_directory
+from bertlib.runs import checks, entries, model_config, model_files, model_writer, output_files, vocabularies
+from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, locks
 from bertlib.tasks.pretraining import pretraining_head
 import modeling
@@ -311,11 +304,11 @@ def write_model(settings, model, tokenizer, old, new):
             for word in new]
     source = checkpoint_formats.append_mean_rows(source, len(old), rows)
     contents = {
-        output_files.CONFIG: output_files.format_json(
-            {**output_files.published_settings(config), "vocab_size": len(old) + len(new)}),
+        output_files.CONFIG: model_files.format_json(
+            {**model_files.published_settings(config), "vocab_size": len(old) + len(new)}),
         output_files.VOCABULARY: format_vocab(old + new).encode(),
-        model_writer.TOKENIZER_CONFIG: output_files.format_json(
-            output_files.tokenizer_content(settings, config, "extend"))}
+        model_writer.TOKENIZER_CONFIG: model_files.format_json(
+            model_files.tokenizer_content(settings, config, "extend"))}
     model_writer.write(os.path.dirname(settings.output_file) or ".", "tensorflow", source, names, contents)
 
 

@@ -22,13 +22,15 @@ from bertlib.runs import (
     checks,
     entries,
     model_config,
+    model_directory,
+    model_files,
     model_writer,
     output_directory,
     output_files,
     targets,
     tokenizer_files,
 )
-from bertlib.runs.settings import require_file
+from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import head_labels
 import modeling
@@ -127,7 +129,7 @@ def check_config(source, path, content):
     """Raises a ValueError if a value in a configuration, the dict `content`, changes the model's outputs and
     differs from the value in the run.json of the input. Without this record, nothing is checked."""
     if trained := output_directory.find_training(source.path):
-        output_files.check_config(path, modeling.BertConfig.from_dict(content), trained)
+        model_directory.check_trained_config(path, modeling.BertConfig.from_dict(content), trained)
 
 
 def find_file(settings, source, flag, *candidates):
@@ -245,7 +247,7 @@ def check_vocabulary(source, path, vocab_size):
         tokenization.check_vocab(path, vocab_size)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:
-        output_files.check_vocabulary(trained.path, trained.record, path)
+        model_directory.check_trained_vocabulary(trained.path, trained.record, path)
 
 
 def read_tokenizer_settings(settings, source, config, left_out):
@@ -362,7 +364,7 @@ def translate(settings, source):
         config = hugging_face_config(config, source, names)
     for name, content in ((_CONFIG[settings.to], config), (_TOKENIZER_CONFIG, tokenizer)):
         if content is not None:
-            contents[name] = output_files.format_json(content)
+            contents[name] = model_files.format_json(content)
     return names, contents
 
 
@@ -385,12 +387,12 @@ def copy_weights(settings, source):
                     check_config(source, path, content)
             contents[name] = files.read_bytes(path)
     if settings.do_lower_case is not None:
-        contents[_TOKENIZER_CONFIG] = output_files.format_json({
+        contents[_TOKENIZER_CONFIG] = model_files.format_json({
             **tokenizer_files.merge_settings(input_directory(source)),
             "do_lower_case": settings.do_lower_case})
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
-        contents[output_files.LABELS] = output_files.format_labels(head.labels)
+        contents[output_files.LABELS] = model_files.format_labels(head.labels)
     # A tensor that is not of a float type counts as state of the training and is left out. In the encoder,
     # such a tensor is an error.
     checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
@@ -405,7 +407,7 @@ def main(_):
     source = open_input(settings)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:
-        output_files.check_trained(trained.record, source.path)
+        model_directory.check_trained_weights(trained.record, source.path)
     check_output(settings, source)
     prepare = copy_weights if settings.to == source.kind else translate
     names, contents = prepare(settings, source)

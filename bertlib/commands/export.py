@@ -24,7 +24,7 @@ from bertlib.commands import common_flags
 from bertlib import serving
 from bertlib.reports import answer_differences
 from bertlib.runs import entries, model_directory, targets
-from bertlib.runs.settings import require_file, require_model
+from bertlib.runs.input_paths import require_file, require_model
 from bertlib.serving import export_portable, export_text, portable_model
 from bertlib.tasks import export_model, shared_flags, split_data, warmup
 

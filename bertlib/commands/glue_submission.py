@@ -15,7 +15,7 @@ from absl import logging
 from bertlib.commands import common_flags
 
 from bertlib.runs import entries
-from bertlib.runs.settings import refuse_directory
+from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files
 

@@ -22,8 +22,9 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner, step_config
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
-from bertlib.runs import charts, checks, entries, model_config, targets
-from bertlib.runs.settings import refuse_directory
+from bertlib.reports import charts
+from bertlib.runs import checks, entries, model_config, targets
+from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, model_checks, shared_flags, training_plan
 import modeling

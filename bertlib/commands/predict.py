@@ -16,7 +16,7 @@ from bertlib.commands import common_flags
 from bertlib import serving
 from bertlib.data import prediction_files
 from bertlib.runs import checks, entries, run_record
-from bertlib.runs.settings import refuse_directory, require_file, require_model
+from bertlib.runs.input_paths import refuse_directory, require_file, require_model
 from bertlib.serving import line_answers, portable_model, prediction_inputs
 from bertlib.system import replica_group, terminal
 from bertlib.tasks import shared_flags

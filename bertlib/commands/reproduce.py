@@ -23,8 +23,8 @@ from absl import logging
 from bertlib.commands import common_flags
 
 from bertlib.reports import reproduction, run_differences
-from bertlib.runs import child_command, entries, output_files
-from bertlib.system import files
+from bertlib.runs import entries, output_files
+from bertlib.system import child_command, files
 
 TAKES_PATHS = True
 DIFFERENT = 3

@@ -15,7 +15,7 @@ from bertlib.commands import common_flags, predict
 
 from bertlib import serving
 from bertlib.runs import entries
-from bertlib.runs.settings import require_model
+from bertlib.runs.input_paths import require_model
 from bertlib.serving import request_batches
 from bertlib.system import stopping
 from bertlib.tasks import shared_flags

@@ -213,7 +213,7 @@ class SessionWeights:
 
 class EvaluationHook(tf.train.SessionRunHook):
     """Evaluates the weights of the training session every --eval_every_steps steps, and ends the session if
-    a `bertlib.runs.learning_curve.LearningCurve` requests it."""
+    a `bertlib.tasks.learning_curve.LearningCurve` requests it."""
 
     def __init__(self, curve):
         self._curve = curve
@@ -238,7 +238,7 @@ class EvaluationHook(tf.train.SessionRunHook):
 
 
 class SavedCheckpoints(tf.train.CheckpointSaverListener):
-    """Tells a `bertlib.runs.learning_curve.LearningCurve` about each checkpoint that the training saves."""
+    """Tells a `bertlib.tasks.learning_curve.LearningCurve` about each checkpoint that the training saves."""
 
     def __init__(self, curve):
         self._curve = curve

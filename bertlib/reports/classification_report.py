@@ -3,9 +3,8 @@
 import heapq
 import math
 
-from bertlib.reports import report_page, report_sections
+from bertlib.reports import charts, report_page, report_sections
 from bertlib.reports.report_page import name, number, paragraph, percent, section, table
-from bertlib.runs import charts
 from bertlib.system import terminal
 
 _MAX_DECISIONS = 50  # wrong labels that the heading of an error names

@@ -6,7 +6,7 @@ weights. It also contains the fingerprints of the examples, which a task module 
 two trainings have read different contents, their results cannot be compared.
 """
 
-from bertlib.runs import output_files, run_record
+from bertlib.runs import run_record, vocabularies
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, fingerprints
 
@@ -47,7 +47,7 @@ def fingerprint(path, flag):
     if flag == "task_module":
         return fingerprints.hash_bytes(files.read_bytes(path))
     if flag:
-        return output_files.hash_vocabulary(path, flag)
+        return vocabularies.hash_vocabulary(path, flag)
     return fingerprints.hash_files([path])["fingerprint"]
 
 

@@ -5,9 +5,8 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from bertlib.reports import intervals, report_page
+from bertlib.reports import charts, intervals, report_page
 from bertlib.reports.report_page import Html, paragraph, percent
-from bertlib.runs import charts
 
 _MAX_BARS = 8
 # A report shows at most `_MAX_SETTINGS` settings, and at most `_VALUE_CHARACTERS` characters of each value.

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, hugging_face_cache
 from bertlib.reports import recorded_inputs
-from bertlib.runs import child_command, output_files, targets
+from bertlib.runs import output_files, targets
+from bertlib.runs.input_paths import absolute_paths
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.runs.settings import absolute_paths
-from bertlib.system import files, locks
+from bertlib.system import child_command, files, locks
 
 # These flags are not taken from the training: the repetition sets them itself, or leaves them out.
 _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")

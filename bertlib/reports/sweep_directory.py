@@ -14,7 +14,7 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_files
 from bertlib.reports import run_rows
 from bertlib.reports import sweep_grid as grids
-from bertlib.runs.settings import absolute_paths
+from bertlib.runs.input_paths import absolute_paths
 from bertlib.system import files
 
 RECORD, TABLE, PAGE = "sweep.json", "sweep.csv", "sweep.html"

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.reports import child_jobs, recorded_inputs, run_rows, sweep_directory, sweep_page
-from bertlib.runs import child_command
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.system import child_processes, files, locks, terminal
+from bertlib.system import child_command, child_processes, files, locks, terminal
 
 _LAST_BYTES = 100_000  # number of bytes at the end of a log that are searched for an error message
 _MAX_MESSAGE = 500  # longest message in a row, in characters

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bertlib.reports import report_page, run_rows
-from bertlib.runs import best_weights, charts
+from bertlib.reports import charts, report_page, run_rows
+from bertlib.runs import best_weights
 from bertlib.system import files
 
 # Names of flags whose values are random seeds.

@@ -5,7 +5,7 @@ import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.data import features_cache
-from bertlib.runs import learning_curve, output_files
+from bertlib.runs import curve_table, output_files
 from bertlib.system import files
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def check_output_dir(settings):
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
 _TRAINING_FILES = ("checkpoint", "graph.pbtxt", output_files.RECORD, *output_files.NAMES,
-                   *output_files.MORE_NAMES, metrics_history.FILE, *learning_curve.FILES)
+                   *output_files.MORE_NAMES, metrics_history.FILE, *curve_table.FILES)
 
 
 def refuse_overwriting(settings, read, written):

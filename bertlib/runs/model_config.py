@@ -9,9 +9,9 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
-from bertlib.runs import output_files, tokenizer_files
+from bertlib.runs import model_directory, output_files, record_fields, tokenizer_files, vocabularies
 from bertlib.runs.entries import Number, Rule, whole_number
-from bertlib.runs.settings import advice_on_missing_path, require_file
+from bertlib.runs.input_paths import advice_on_missing_path, require_file
 from bertlib.system import files
 import tokenization
 
@@ -207,7 +207,7 @@ def with_marker_rows(settings, config, start):
     Returns:
       `start`, or a `checkpoint_formats.Checkpoint`.
     """
-    markers = output_files.markers(settings)
+    markers = vocabularies.markers(settings)
     if not (start and markers and settings.vocab_file):
         return start
     checkpoint = checkpoint_formats.open_checkpoint(start)
@@ -264,7 +264,7 @@ def read_config(settings):
     config = bert_config.BertConfig.from_dict(values)
     directory, name = os.path.split(path)
     if name == output_files.CONFIG and files.exists(os.path.join(directory, output_files.RECORD)):
-        output_files.check_config(path, config, settings.open(directory or os.curdir))
+        model_directory.check_trained_config(path, config, settings.open(directory or os.curdir))
     return config
 
 
@@ -305,7 +305,7 @@ def config_problems(settings):
         value = settings.get(name, default)
         rule = _RULES.get(name) or _RULES[type(default)]
         if not rule.holds(value):
-            problems.append(f"{name} is {output_files.shorten(value)}; it must be {rule.words}.")
+            problems.append(f"{name} is {record_fields.shorten(value)}; it must be {rule.words}.")
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")
@@ -316,6 +316,6 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": _LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={output_files.shorten(settings[name])} is not supported; use {only!r}."
+    problems += [f"{name}={record_fields.shorten(settings[name])} is not supported; use {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]
     return problems

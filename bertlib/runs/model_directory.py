@@ -1,15 +1,26 @@
 """Reads the trained model in an output directory, with its configuration, labels and tokenizer."""
 
+import functools
+import json
 import os
 from typing import Any, NamedTuple
 
 from absl import logging
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.data import tables
 from bertlib.data.columns import parse_columns
-from bertlib.runs import best_weights, output_files, targets, tokenizer_files
+from bertlib.runs import (
+    best_weights,
+    output_files,
+    record_fields,
+    targets,
+    tokenizer_files,
+    vocabularies,
+)
 from bertlib.runs.output_directory import OutputDirectory
+from bertlib.runs.record_comparison import CONFIG_KEYS, TRAINING_CONFIG_KEYS
 from bertlib.system import files
 
 
@@ -44,7 +55,7 @@ class ModelDirectory(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        found = output_files.find_entries(name, self.target, self.record.get("command"))
+        found = record_fields.find_entries(name, self.target, self.record.get("command"))
         return default if not found or found[0].default is None else found[0].default
 
     @property
@@ -113,7 +124,7 @@ def read(path, weights=best_weights.BEST):
                          "the training writes missing files. To predict with a model of Hugging Face, pass "
                          f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
                          "as run_classifier.py.")
-    output_files.check_trained(record, checkpoint)
+    check_trained_weights(record, checkpoint)
     return describe(opened, checkpoint)
 
 
@@ -128,9 +139,9 @@ def describe(opened, weights):
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
     path, record, config = opened.path, opened.record, opened.join(output_files.CONFIG)
-    output_files.check_vocabulary(path, record)
+    check_trained_vocabulary(path, record)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
-    output_files.check_config(config, bert_config, opened)
+    check_trained_config(config, bert_config, opened)
     return ModelDirectory(path, record["task_type"], bert_config, weights,
                           _tokenizer(path, record, bert_config), record["labels"], record)
 
@@ -140,7 +151,7 @@ def _tokenizer(path, record, bert_config):
 
     Args:
       path: the directory.
-      record: see `output_files.read_record`.
+      record: see `record_fields.read_record`.
       bert_config: a `modeling.BertConfig`.
 
     Raises:
@@ -164,3 +175,84 @@ def _tokenizer(path, record, bert_config):
     return tokenizer_files.create_tokenizer(
         tokenizer_settings, pieces if has_pieces else vocabulary, has_pieces, lower,
         record["settings"].get("protect_special_tokens"), bert_config)
+
+
+# --- Are the files those of the training? -----------------------------------------------------------------
+
+
+def check_trained_vocabulary(directory, record, path=None):
+    """Checks that a vocabulary is the vocabulary with which the model was trained.
+
+    Args:
+      directory: the output directory.
+      record: see `record_fields.read_record`.
+      path: a vocab.txt; None for the vocabulary in the directory.
+
+    Raises:
+      ValueError: the entries of the vocabulary, or their order, differ from the vocabulary of the training.
+    """
+    pieces, flag = os.path.join(directory, output_files.SENTENCE_PIECES), "vocab_file"
+    if path is None and files.exists(pieces):
+        path, flag = pieces, "spm_model_file"
+    path = path or os.path.join(directory, output_files.VOCABULARY)
+    trained = record.get("vocabulary")
+    if files.exists(path) and trained not in (None, vocabularies.hash_vocabulary(path, flag)):
+        record_path = os.path.join(directory, output_files.RECORD)
+        raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
+                         f"entries, or another order. {record_path} records the "
+                         "vocabulary of the training. With the other vocabulary, tokens would get the "
+                         "vectors of other tokens. Restore the file.")
+
+
+def check_trained_config(path, config, directory):
+    """Checks that a configuration is the configuration with which the model was trained.
+
+    Args:
+      path: the configuration's file.
+      config: the `modeling.BertConfig` in this file.
+      directory: the `OutputDirectory` of the training. Without a record, nothing is checked.
+
+    Raises:
+      ValueError: a value that changes the model's outputs differs from the value in run.json.
+    """
+    trained, now = directory.record["bert_config"] if directory.record else {}, config.to_dict()
+    for name in sorted(CONFIG_KEYS & {*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
+        if trained[name] != now[name]:
+            is_own = os.path.realpath(directory.path) == os.path.realpath(os.path.dirname(path))
+            restore = f"Restore {path}." if is_own else "Pass the configuration of the training."
+            raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
+                             f"{directory.record_path} the model was trained with "
+                             f"{json.dumps(trained[name])}. {restore}")
+
+
+def check_trained_weights(record, checkpoint):
+    """Checks that the weights for an evaluation or a prediction have been trained. Warns once if the training
+    of the weights is unfinished.
+
+    A training is finished if it reached its last step. It is also finished if it ended earlier by itself, for
+    example because of early stopping. A training that was killed or terminated is not finished.
+
+    Args:
+      record: see `record_fields.read_record`.
+      checkpoint: path of the training's weights.
+
+    Raises:
+      ValueError: the weights are from step 0, before any training.
+    """
+    weights = checkpoint_formats.open_checkpoint(checkpoint)
+    if "global_step" not in weights.shapes:  # the step is unknown, so it cannot be checked
+        return
+    step, planned, finished = int(weights.read("global_step")), *map(
+        record.get, ("planned_steps", "finished_step"))
+    if step == 0:
+        raise ValueError(f"{weights.path} is the checkpoint of step 0. Its head is random, because "
+                         "no step was trained. Run the training command again, and let it train for some "
+                         "steps.")
+    if planned is not None and step < planned and (finished is None or step > finished):
+        _warn_of_unfinished(weights.path, step, planned)
+
+
+@functools.cache
+def _warn_of_unfinished(path, step, planned):
+    logging.warning("%s comes from an unfinished training: step %d of %d. If you run the training command "
+                    "again, the training continues from this step.", path, step, planned)

@@ -8,8 +8,11 @@ from absl import logging
 import numpy as np
 
 from bertlib.checkpoints import checkpoint_formats, metrics_history
-from bertlib.runs import best_weights, output_files
+from bertlib.runs import best_weights, output_files, record_fields
 from bertlib.system import files
+
+# The file with the results of an evaluation of the development set.
+EVALUATION = "eval_results.json"
 
 
 class OutputDirectory:
@@ -41,9 +44,8 @@ class OutputDirectory:
 
     @functools.cached_property
     def record(self):
-        """dict, the content of run.json; None if there is no run.json. See `output_files.read_record` for the
-        errors."""
-        return output_files.read_record(self.path) if self.path and files.is_directory(self.path) else None
+        """dict, the content of run.json; None if there is no run.json. A damaged file is a ValueError."""
+        return record_fields.read_record(self.path) if self.path and files.is_directory(self.path) else None
 
     @property
     def trained_record(self):
@@ -150,3 +152,21 @@ def is_training_checkpoint(checkpoint):
     directory describes this checkpoint."""
     # The directory may also contain a published or converted checkpoint, which run.json does not describe.
     return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
+
+
+def find_evaluation(directory):
+    """Returns the `OutputDirectory` with the results of the last evaluation of a model; None if there are no
+    results.
+
+    An evaluation of the best weights writes its results into the output directory that contains best/. So
+    if best/ contains no results, the results in that output directory are returned.
+
+    Args:
+      directory: the directory of the model's weights: an output directory, its folder best/, or an export.
+    """
+    found = [OutputDirectory(directory)]
+    parent, name = os.path.split(directory.rstrip("/"))
+    outer = OutputDirectory(parent or os.curdir)
+    if name == best_weights.DIRECTORY and outer.best:
+        found.append(outer)
+    return next((opened for opened in found if files.exists(opened.join(EVALUATION))), None)

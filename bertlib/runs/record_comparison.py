@@ -6,8 +6,16 @@ All functions are pure: they read no files and log nothing.
 import dataclasses
 import json
 
-from bertlib.runs import best_weights, environment, output_files
+from bertlib.checkpoints.bert_config import BertConfig
+from bertlib.runs import best_weights, environment
 
+# Keys of a configuration. The values of these keys may differ between two runs, because they do not change
+# the architecture.
+TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+# All keys of a published configuration, and "hub_module", which run_classifier_with_tfhub.py adds. Other
+# keys, such as `_name_or_path` in a configuration of Hugging Face, do not change the outputs of the model, so
+# their values are not compared.
+CONFIG_KEYS = frozenset([*BertConfig(vocab_size=1).to_dict(), "hub_module"])
 # Names of the flags that affect which weights of a training are kept as the best ones, and whether the
 # training ends early. Later commands do not inherit their values.
 EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
@@ -130,8 +138,8 @@ def differences(stored, now, training):
     if differs("dev_data") and "task" not in allowed:
         allowed[best_weights.DEV_DATA] = [_data(record["dev_data"]) for record in records]
     config = _changed_values(stored["bert_config"], now["bert_config"])
-    for name in sorted(output_files.CONFIG_KEYS & set(config)):
-        if name not in output_files.TRAINING_CONFIG_KEYS:
+    for name in sorted(CONFIG_KEYS & set(config)):
+        if name not in TRAINING_CONFIG_KEYS:
             refused[name] = config[name]
         elif training:
             allowed[name] = config[name]

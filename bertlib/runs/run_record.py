@@ -17,7 +17,15 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import entries, environment, learning_curve, output_files, record_comparison
+from bertlib.runs import (
+    curve_table,
+    entries,
+    environment,
+    model_files,
+    output_files,
+    record_comparison,
+    record_fields,
+)
 from bertlib.runs.settings import last_training_step
 from bertlib.system import child_processes, files, fingerprints, replica_group
 
@@ -57,7 +65,7 @@ def describe_dev_files(settings, paths, count_examples):
       paths: list of paths.
       count_examples: function without arguments that returns the number of examples.
     """
-    if not (settings.do_eval or learning_curve.is_requested(settings)):
+    if not (settings.do_eval or curve_table.is_requested(settings)):
         return None
     return {**fingerprints.hash_files(paths), "examples": count_examples()}
 
@@ -136,7 +144,7 @@ def describe(settings, description):
         # may be 0, or may count only the replicas of one machine.
         recorded["num_replicas"] = group.count if group else 1
     record = {
-        "format": output_files.RECORD_FORMAT,
+        "format": record_fields.RECORD_FORMAT,
         "started": datetime.datetime.now().astimezone().isoformat(" ", "seconds"),
         "from_step": 0,
         **fields,
@@ -225,7 +233,7 @@ class RunRecord:
           last_step: last step of the schedule. With --max_steps, the training may end earlier.
           description: see `describe`.
           more_files: {name: content in bytes} of further files that the training writes, in addition to the
-            result of `output_files.model_file_contents`.
+            result of `model_files.model_file_contents`.
 
         Raises:
           ValueError: the run cannot continue the training in the directory.
@@ -233,10 +241,10 @@ class RunRecord:
         self._settings, self._output_dir, self._trains = settings, settings.output_dir, settings.do_train
         self._last_step = last_training_step(settings, last_step)
         if self._trains and settings.early_stopping_evals is not None:
-            stopped = learning_curve.find_early_stop(settings)
+            stopped = curve_table.find_early_stop(settings)
             self._last_step = self._last_step if stopped is None else stopped
         self._now = {**describe(settings, description), "planned_steps": last_step, "finished_step": None}
-        self._contents = {} if not self._trains else {**output_files.model_file_contents(
+        self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **more_files}
         self._warnings = []  # see `warn_about_results`
         self._written = None  # the content of run.json, after `write`
@@ -278,11 +286,11 @@ class RunRecord:
         before = stored or {}
         recorded, changed, stale = before.get("model_files", {}), [], []
         if self._has_steps_left:
-            changed, stale = output_files.list_changed_files(self._output_dir, self._contents, recorded)
+            changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
         elif before:  # a user may have removed some of the files
             changed = [name for name in self._contents
                        if not files.exists(os.path.join(self._output_dir, name))]
-        fingerprints = output_files.hash_contents({name: self._contents[name] for name in changed})
+        fingerprints = model_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in recorded.items() if name not in stale}
         self._files = changed, stale, {**kept, **fingerprints}
 
@@ -349,8 +357,8 @@ class RunRecord:
         if (now.newest, now.record) != (self._seen.newest, self._seen.record):
             self._compare(now)
         changed, stale, kept = self._files
-        output_files.write(self._output_dir, self._contents, changed)
-        output_files.remove(self._output_dir, stale if now.newest else [*stale, *learning_curve.FILES])
+        model_files.write(self._output_dir, self._contents, changed)
+        model_files.remove(self._output_dir, stale if now.newest else [*stale, *curve_table.FILES])
         record = self._new or now.record
         if record is None:
             return

@@ -1,20 +1,13 @@
 """Stores the values of a command's flags, and completes them with defaults. The flags of absl stay unchanged.
 """
 
-import os
-import re
-
 from absl import logging
 
-from bertlib.checkpoints import hugging_face_cache
-from bertlib.runs import output_files, targets
+from bertlib.runs.input_paths import require_file  # noqa: F401  tasks of users import it from here
 from bertlib.runs.output_directory import OutputDirectory, find_training
-from bertlib.system import files
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
-# Maps a flag to the name of its file in the directory of a published checkpoint.
-_PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": output_files.VOCABULARY}
 
 
 class Settings:
@@ -132,23 +125,6 @@ class Settings:
         logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
 
 
-def absolute_paths(name, value, directory):
-    """Makes all local paths in the value of a flag absolute. Returns the new value.
-
-    Args:
-      name: name of the flag.
-      value: its value. Several paths are separated by commas.
-      directory: the working directory to which relative paths refer.
-    """
-    if not targets.is_path(name) or not isinstance(value, str) or not value:
-        return value
-    whole = os.path.join(os.path.abspath(directory), value)
-    if os.path.exists(whole):  # a single path may contain commas
-        return whole
-    return ",".join(part if "://" in part or part.startswith(hugging_face_cache.PREFIX)
-                    else os.path.join(os.path.abspath(directory), part) for part in value.split(","))
-
-
 def last_training_step(settings, num_train_steps):
     """Returns the step at which a training ends. This is the last step of its schedule, or --max_steps if
     this number is smaller.
@@ -159,85 +135,3 @@ def last_training_step(settings, num_train_steps):
     """
     limit = settings.max_steps if "max_steps" in settings else None
     return num_train_steps if limit is None else min(limit, num_train_steps)
-
-
-def sample_path(*parts):
-    """Returns the path of a file or directory of this project's samples. The samples are in the directory
-    samples/ of the checkout or of the installed package.
-
-    Args:
-      *parts: parts of the path below samples/.
-    """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    installed, checkout = (os.path.join(path, "samples") for path in (package, os.path.dirname(package)))
-    return os.path.join(installed if os.path.isdir(installed) else checkout, *parts)
-
-
-def require_data_dir(directory):
-    """Raises a NotADirectoryError if the value of --data_dir is not a directory."""
-    if not files.is_directory(directory):
-        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory."
-                                 f"{advice_on_missing_path('data_dir', directory)}")
-
-
-def require_model(settings):
-    """Raises a FileNotFoundError if --model_dir does not exist."""
-    if not files.exists(settings.model_dir):
-        raise FileNotFoundError(f"--model_dir={settings.model_dir}: there is no such directory. Pass the "
-                                "output directory of a training.")
-
-
-def require_file(settings, name):
-    """Returns the path that a flag contains, after checking that the file exists.
-
-    Args:
-      settings: a `Settings`.
-      name: the flag.
-
-    Raises:
-      IsADirectoryError, FileNotFoundError: the path is a directory or does not exist.
-    """
-    path = getattr(settings, name)
-    if files.is_directory(path):
-        raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
-    if not files.exists(path):
-        raise FileNotFoundError(f"--{name}={path}: there is no such file."
-                                f"{advice_on_missing_path(name, path, _PUBLISHED_FILES.get(name))}")
-    return path
-
-
-def refuse_directory(settings):
-    """Raises an IsADirectoryError if --output_file is a directory."""
-    if settings.output_file and files.is_directory(settings.output_file):
-        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
-
-
-# Paths to which download.py writes the data of GLUE and SQuAD by default, such as data/glue/MRPC.
-_DATA_OF_DOWNLOADS = re.compile(r"(\./)?data/(glue/(?P<task>[A-Z][\w-]*)/?|"
-                                r"squad/(train|dev)-v(?P<version>[12]\.[01])\.json)")
-
-
-def advice_on_missing_path(name, path, published_file=None):
-    """Returns advice for a path that does not exist: how to download a published checkpoint or published
-    data, and whether a shell variable is set. Returns "" if there is no advice.
-
-    Args:
-      name: the flag with the path.
-      path: its value.
-      published_file: if the flag takes a file of a published checkpoint, the name of this file, such as
-        "vocab.txt". None for other flags.
-    """
-    advice = ""
-    model = published_file and re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)
-    if model:
-        advice = (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
-                  f"--{name}=checkpoints/{model.group()}/{published_file}.")
-    data = _DATA_OF_DOWNLOADS.fullmatch(path)
-    if data:
-        name_of_data = data["task"] or f"squad{data['version']}"
-        advice = f" `python download.py --data={name_of_data}` downloads the data."
-    # Without the variable GLUE_DIR, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC".
-    first = re.match("/[^/]+", path)
-    if first and not files.exists(first.group()):
-        advice += f" If your command has a shell variable before {path}: is this variable set?"
-    return advice

@@ -5,12 +5,38 @@ the stored vocabulary: other entries, or another order. `pretraining_records` co
 manifest of the records.
 """
 
-from bertlib.runs import output_files, tokenizer_files
-from bertlib.runs.settings import require_file
+import io
+import os
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.runs import tokenizer_files
+from bertlib.runs.input_paths import require_file
+from bertlib.system import fingerprints
 from bertlib.system.files import read_json_object
 import tokenization
 
 _FLAGS = ("vocab_file", "spm_model_file")
+
+
+def hash_vocabulary(path, flag="vocab_file", markers=()):
+    """Returns the fingerprint of the tokens of a vocabulary.
+
+    Args:
+      path: the vocabulary's file.
+      flag: name of its flag, "vocab_file" or "spm_model_file".
+      markers: see `tokenizer_files.vocabulary_content`.
+
+    Raises:
+      ValueError: the file is not a SentencePiece model, or a vocab.txt is not UTF-8.
+    """
+    if flag == "spm_model_file":
+        return fingerprints.hash_tokens(tokenization.SentencePieceTokenizer(path).vocab)
+    try:
+        content = tokenizer_files.vocabulary_content(path, markers)
+        return fingerprints.hash_tokens(tokenization.load_vocab(io.BytesIO(content)))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a vocabulary, because it is not UTF-8: {error}. Restore the "
+                         "file.") from None
 
 
 # --- The vocabulary of the starting weights --------------------------------------------------------------
@@ -31,8 +57,8 @@ def check_against_start(settings, path, flag):
     start = None if settings.output_directory.newest else settings.start
     recorded = start.record["vocabulary"] if start and start.record else None
     # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
-    accepted = [output_files.hash_vocabulary(path, flag, markers)
-                for markers in ((), output_files.markers(settings))]
+    accepted = [hash_vocabulary(path, flag, markers)
+                for markers in ((), markers(settings))]
     if recorded not in (None, *accepted):
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: "
@@ -42,6 +68,24 @@ def check_against_start(settings, path, flag):
 
 
 # --- The tokenizer of a command -------------------------------------------------------------------------
+
+
+def markers(settings):
+    """Returns --marker_tokens as a list of str; [] without this flag, or if the command does not have it."""
+    value = settings.marker_tokens if "marker_tokens" in settings else None
+    return value.split(",") if value else []
+
+
+def tokenizer_directories(settings, path):
+    """Returns the directories that contain the files of a run's tokenizer. These are the directory of the
+    vocabulary and the directory of --init_checkpoint.
+
+    Args:
+      settings: a `Settings`.
+      path: the vocabulary's file.
+    """
+    start = settings.init_checkpoint if "init_checkpoint" in settings else None
+    return [os.path.dirname(path), *([checkpoint_formats.directory_of_checkpoint(start)] if start else [])]
 
 
 def check_vocabulary(settings, config):
@@ -60,7 +104,7 @@ def check_vocabulary(settings, config):
     if flag:
         path = require_file(settings, flag)
         if flag == "vocab_file":
-            tokenizer_files.load_vocabulary(path, output_files.markers(settings), config)
+            tokenizer_files.load_vocabulary(path, markers(settings), config)
         else:
             tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
         check_against_start(settings, path, flag)
@@ -76,7 +120,7 @@ def given_flag(settings, flags=_FLAGS):
     if len(given) > 1:
         raise ValueError("--vocab_file and --spm_model_file exclude each other: pass only the flag for the "
                          "vocabulary of the model.")
-    if given == ["spm_model_file"] and output_files.markers(settings):
+    if given == ["spm_model_file"] and markers(settings):
         raise ValueError(f"--marker_tokens={settings.marker_tokens} needs --vocab_file: the pieces of a "
                          "SentencePiece model cannot be changed. Train the SentencePiece model with "
                          f"--user_defined_symbols={settings.marker_tokens} (in lower case for an uncased "
@@ -109,7 +153,7 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
     if init_checkpoint:
         check_against_start(settings, path, flag)
-    tokenizer_settings = tokenizer_files.read(output_files.tokenizer_directories(settings, path))
+    tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, path))
     lower, source = tokenizer_settings.options.get("do_lower_case", (None, None))
     resolve_flag(settings, "do_lower_case", lower, source)
     if init_checkpoint:
@@ -119,7 +163,7 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
     tokenizer = tokenizer_files.create_tokenizer(
         tokenizer_settings, path, pieces, settings.do_lower_case,
         "protect_special_tokens" in settings and settings.protect_special_tokens, config,
-        output_files.markers(settings))
+        markers(settings))
     if not (pieces or source) and settings.do_lower_case and not settings.is_given("do_lower_case"):
         _check_reachable(path, tokenizer)
     return tokenizer

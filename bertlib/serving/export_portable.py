@@ -4,7 +4,7 @@ reads them."""
 import os
 
 from bertlib.estimator import saved_model
-from bertlib.runs import null_threshold, targets
+from bertlib.runs import output_directory, targets
 from bertlib.serving import export_onnx, export_tflite, portable_model
 from bertlib.system import files
 from bertlib.tasks import answers, export_model
@@ -46,10 +46,10 @@ def export(model, directory, file_format, task=None, quantize=False):
         loaded(export_model.warmup_rows(model, asked.input_names, 1))
         loaded.close()
         export_model.copy_files(model, temporary)
-        evaluation = null_threshold.find_evaluation(model.path)
+        evaluation = output_directory.find_evaluation(model.path)
         if evaluation:
-            files.write_bytes(os.path.join(temporary, null_threshold.EVALUATION),
-                              files.read_bytes(evaluation.join(null_threshold.EVALUATION)))
+            files.write_bytes(os.path.join(temporary, output_directory.EVALUATION),
+                              files.read_bytes(evaluation.join(output_directory.EVALUATION)))
         files.write_json(os.path.join(temporary, portable_model.DESCRIPTION), {
             "format": portable_model.DESCRIPTION_FORMAT, "file_format": file_format, "task": asked.task,
             "int8": quantize, "weights": portable_model.hash_weights(model),

@@ -13,9 +13,9 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
-from bertlib.runs import checks, learning_curve, model_config, run_record
+from bertlib.runs import checks, curve_table, model_config, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, model_checks, training_plan
+from bertlib.tasks import estimator_setup, learning_curve, model_checks, training_plan
 from bertlib.tasks import head as task_head
 
 
@@ -69,7 +69,7 @@ def run(task):
     task.load_model()
     # What is in the directories.
     checks.check_output_dir(settings)
-    learning_curve.check(settings, task.needs_do_eval)
+    curve_table.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, checks.list_overwritten_files(
         settings, _overwritten(task), filter(None, [task.records.get("train")])))
@@ -164,7 +164,7 @@ class _Phases:
 
     def _train(self):
         settings, task, curve = self._settings, self._task, None
-        if learning_curve.is_requested(settings):
+        if curve_table.is_requested(settings):
             self._input_fn("dev")  # writes the features before the training
             curve = learning_curve.LearningCurve(
                 settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,

@@ -7,7 +7,7 @@ from absl import logging
 from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
-from bertlib.runs import learning_curve, output_files
+from bertlib.runs import curve_table, output_files
 from bertlib.system import files
 
 
@@ -86,7 +86,7 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
                                   shown=task.shown)
     if trained:
         facts = facts._replace(
-            curve=learning_curve.points(learning_curve.read_rows(trained.path), task.shown,
+            curve=curve_table.points(curve_table.read_rows(trained.path), task.shown,
                                         task.full_score),
             losses=[(row["step"], row["loss"]) for row in trained.history.read()
                     if "evaluation" not in row and isinstance(row.get("loss"), float)],

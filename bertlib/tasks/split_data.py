@@ -9,7 +9,7 @@ import os
 from absl import logging
 
 from bertlib.runs import inheritance, run_record
-from bertlib.runs.settings import require_data_dir, sample_path
+from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.system import files, fingerprints
 
 # {split: the phase that needs its file}, and the flags of these files.

@@ -221,7 +221,7 @@ class Task(abc.ABC):
 
     def more_files(self):
         """Returns further files that describe the model, as {name: content in bytes}; see
-        `output_files.model_file_contents`."""
+        `model_files.model_file_contents`."""
         return {}
 
     # --- The run

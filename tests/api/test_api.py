@@ -17,7 +17,7 @@ import tiny
 
 from bertlib import api
 from bertlib.api import data_files, tables_of_results
-from bertlib.runs import child_command
+from bertlib.system import child_command
 
 ANIMALS = {"cat", "dog", "bird", "fish"}
 
@@ -207,7 +207,7 @@ def test_warnings_of_a_command_are_warnings_in_python(monkeypatch):
     ("--text_column=a,b names 2", "text=a,b names 2"), ("--dev_file", "`dev`"),
     ("`download.py --data=MRPC`, --do_predict", "`download.py --data=MRPC`, --do_predict")])
 def test_flags_in_messages_are_written_as_arguments(message, text):
-    assert child_command.explain_flags(message, api._flag_names()) == text
+    assert data_files.explain_flags(message, api._flag_names()) == text
 
 
 # --- Wrong arguments -------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
 from bertlib.reports import reproduction
-from bertlib.runs import best_weights, learning_curve
+from bertlib.runs import best_weights, curve_table
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import Settings
 from bertlib.system import files
+from bertlib.tasks import learning_curve
 
 # Eight steps with checkpoints of the steps 0, 3, 6 and 8, and evaluations of the steps 3, 6 and 8.
 EVERY = dict(eval_every_steps=3, do_predict=False)
@@ -287,23 +288,23 @@ def test_evaluations_of_different_development_sets_are_not_compared(tmp_path, ca
     (dict(keep_best=""), "--keep_best=: the evaluation has no such metric. Name a metric in")], ids=str)
 def test_flags_that_contradict_each_other_are_refused(changes, complaint, tmp_path):
     with pytest.raises(ValueError, match=complaint):
-        learning_curve.check(settings(tmp_path, **changes))
-    learning_curve.check(settings(tmp_path))
+        curve_table.check_flags(settings(tmp_path, **changes))
+    curve_table.check_flags(settings(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_best_weights_of_another_training_are_refused(tmp_path):
     directory = make_directory(tmp_path / "a")
     _Simulation(directory).run()
-    learning_curve.check(settings(directory))
+    curve_table.check_flags(settings(directory))
     with pytest.raises(ValueError, match="The metrics of this command are m, n."):
-        learning_curve.check(settings(directory, keep_best="k"))
+        curve_table.check_flags(settings(directory, keep_best="k"))
     with pytest.raises(ValueError, match="without the state of the optimizer"):
-        learning_curve.check(settings(f"{directory}/best"))
+        curve_table.check_flags(settings(f"{directory}/best"))
     record = json.loads(files.read_text(f"{directory}/run.json"))
     files.write_text(f"{directory}/run.json", json.dumps({**record, "started": "later"}))
     with pytest.raises(ValueError, match="best was not written by this training. Move .* to another place"):
-        learning_curve.check(settings(directory))
+        curve_table.check_flags(settings(directory))
     assert OutputDirectory(directory).best is None
     files.write_text(f"{directory}/run.json", json.dumps(record))
     for damaged in ("{}", "[]", '{"metric": "m", "step": "x", "value": 1}', "\x00"):

@@ -15,7 +15,7 @@ import tiny
 from bertlib.commands import convert_checkpoint
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import output_files
+from bertlib.runs import vocabularies
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 from bertlib.tasks import head_labels
@@ -291,7 +291,7 @@ def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     record = read_json(directory / "run.json")
     write_json(directory / "run.json", {**record,
-                                        "vocabulary": output_files.hash_vocabulary(directory / "vocab.txt"),
+                                        "vocabulary": vocabularies.hash_vocabulary(directory / "vocab.txt"),
          "bert_config": {**tiny.CONFIG, "_name_or_path": "one"}})
     convert(input=directory, output=tmp_path / "out", weights_only=True, do_lower_case=False)
     assert read_json(tmp_path / "out" / "tokenizer_config.json") == {

@@ -9,7 +9,7 @@ import pytest
 
 from bertlib.commands import published_files
 
-from bertlib.runs import settings
+from bertlib.runs import input_paths
 
 MODEL = {"uncased_L-2_H-128_A-2/bert_config.json": b'{"vocab_size": 5}',
          **{f"uncased_L-2_H-128_A-2/{name}": name.encode() for name in (
@@ -35,7 +35,7 @@ def test_an_error_about_missing_data_names_the_command_that_downloads_them():
             if path == "data/squad":
                 path = f"{path}/{source.files[0]}"
             is_named = name.startswith("squad") or path == f"data/glue/{name}"
-            assert settings.advice_on_missing_path("data_dir", path) == (
+            assert input_paths.advice_on_missing_path("data_dir", path) == (
                 f" `python download.py --data={name}` downloads the data." if is_named else "")
 
 

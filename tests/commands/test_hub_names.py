@@ -10,7 +10,7 @@ import threading
 import pytest
 import tiny
 
-from bertlib.runs import output_files, run_record
+from bertlib.runs import record_fields, run_record
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -46,7 +46,7 @@ def test_training_and_conversion(run, home, tmp_path):
     done.assert_success()
     snapshot = home / "hub" / "models--org--tiny" / "snapshots" / COMMIT
     assert f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}." in done.err
-    record = output_files.read_record(str(tmp_path / "output"))["init_checkpoint"]
+    record = record_fields.read_record(str(tmp_path / "output"))["init_checkpoint"]
     assert record == {"path": str(snapshot), "fingerprint": run_record.hash_checkpoint(str(snapshot)),
                       "repository": "org/tiny", "revision": COMMIT}
     assert (tmp_path / "output" / "vocab.txt").exists()

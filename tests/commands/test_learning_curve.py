@@ -9,7 +9,7 @@ from rows import ROWS
 from runs import EACH_CHECKPOINT
 from test_best_model import settings
 
-from bertlib.runs import learning_curve
+from bertlib.tasks import learning_curve
 
 
 def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):

@@ -14,7 +14,7 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.runs import inheritance, model_config, output_files, vocabularies
+from bertlib.runs import inheritance, model_config, model_files, output_files, vocabularies
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
@@ -25,15 +25,15 @@ def put(directory, wanted, ours=()):
 
     Returns (names of the written files, of the removed files).
     """
-    changed, stale = output_files.list_changed_files(directory, wanted, dict(ours))
-    output_files.write(directory, wanted, changed)
-    output_files.remove(directory, stale)
+    changed, stale = model_files.list_changed_files(directory, wanted, dict(ours))
+    model_files.write(directory, wanted, changed)
+    model_files.remove(directory, stale)
     return changed, stale
 
 
 def files_of(*labels, config=CONFIG, **flags):
     """Returns {name: content} of the model files of a run with some labels and flags."""
-    return output_files.model_file_contents(settings_of(**flags), config, *labels)
+    return model_files.model_file_contents(settings_of(**flags), config, *labels)
 
 
 # --- Written files ---------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
                                          "not "):
         put(tmp_path, wanted)
     # A file of an earlier run is replaced, if nobody has changed it since.
-    ours = output_files.hash_contents({name: text.encode()})
+    ours = model_files.hash_contents({name: text.encode()})
     put(tmp_path, wanted, ours)
     assert (tmp_path / name).read_bytes() == wanted[name]
     (tmp_path / name).write_text(text + " ")

@@ -10,7 +10,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.runs import output_files
+from bertlib.runs import model_directory, record_fields
 
 # {command: its flags}.
 COMMANDS = {"predict.py": dict(model_dir="output", input_file="texts.txt"),
@@ -55,10 +55,11 @@ def test_an_unfinished_training_is_said_once(at_step):
     (3, dict(planned_steps=None, finished_step=None))])  # in best/
 def test_what_is_finished_or_not_known_is_not_warned_of(at_step, step, changes, caplog):
     output = at_step(step, **changes).output
-    output_files.check_trained(output_files.read_record(output), str(output / f"model.ckpt-{step}"))
+    record = record_fields.read_record(output)
+    model_directory.check_trained_weights(record, str(output / f"model.ckpt-{step}"))
     assert "unfinished" not in caplog.text
 
 
 def test_published_weights_are_not_concerned(at_step, tiny_model, tmp_path):
     weights = tiny.write_tensorflow(tmp_path / "bert_model.ckpt", tiny_model.weights)
-    output_files.check_trained(record(at_step(8).output), str(weights))
+    model_directory.check_trained_weights(record(at_step(8).output), str(weights))

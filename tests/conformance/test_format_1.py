@@ -13,7 +13,7 @@ import pytest
 from rows import ROWS, Workspace
 import runs
 
-from bertlib.runs import output_files
+from bertlib.runs import model_directory, record_fields, vocabularies
 
 FOLDERS = {name.replace(" ", "_").replace(",", ""): ROWS[name] for name in (
     "one text", "regression", "SQuAD 2.0", "tagging, columns", "multiple choice", "pre-training")}
@@ -49,13 +49,13 @@ def assert_same_results(found, expected):
 @pytest.mark.parametrize("folder", sorted(FOLDERS))
 def test_the_record_becomes_one_of_format_2(unpacked, folder):
     output = unpacked / folder / "output"
-    record = output_files.read_record(output)
+    record = record_fields.read_record(output)
     assert record["format"] == 2
-    assert record["vocabulary"] == output_files.hash_vocabulary(output / "vocab.txt")
-    output_files.check_vocabulary(output, record)
+    assert record["vocabulary"] == vocabularies.hash_vocabulary(output / "vocab.txt")
+    model_directory.check_trained_vocabulary(output, record)
     (output / "vocab.txt").rename(output / "moved.txt")
     try:
-        assert output_files.read_record(output)["vocabulary"] != record["vocabulary"]
+        assert record_fields.read_record(output)["vocabulary"] != record["vocabulary"]
     finally:
         (output / "moved.txt").rename(output / "vocab.txt")
 
@@ -89,4 +89,4 @@ def test_a_stopped_training_continues(workspace):
     assert done.code == 0, done.err
     assert_same_results(workspace.output / "eval_results.txt",
                         workspace.directory / "expected" / "eval_results.txt")
-    assert output_files.read_record(workspace.output)["finished_step"] == 8
+    assert record_fields.read_record(workspace.output)["finished_step"] == 8

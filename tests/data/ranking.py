@@ -13,7 +13,7 @@ import numpy as np
 from bertlib.data import prediction_files
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.runs import model_config
-from bertlib.runs.settings import require_file
+from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import results, split_data
 from bertlib.tasks.classification import classifier_features

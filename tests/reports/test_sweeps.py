@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from bertlib.reports import child_jobs, run_rows, sweep_directory, sweep_grid, sweep_loop, sweep_page
-from bertlib.runs import best_weights, child_command, output_files
-from bertlib.system import child_processes, gpu_libraries, locks
+from bertlib.runs import best_weights, vocabularies
+from bertlib.system import child_command, child_processes, gpu_libraries, locks
 
 # A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
 # `silent` exists), with a=0.2 it predicts only one of two classes, and with a=0.1 it diverges. It adds a line
@@ -154,7 +154,7 @@ def test_runs_with_other_examples_another_module_or_another_vocabulary_are_not_c
     vocabulary.write_text("[UNK]\na\n")
     record = {**read_json(directory / "record"),
               "files": {"task_module": "/my_task.py", "vocab_file": str(vocabulary)}, "task_module": module,
-              "vocabulary": output_files.hash_vocabulary(vocabulary),
+              "vocabulary": vocabularies.hash_vocabulary(vocabulary),
               "train_data": {"fingerprint": "t"}, "dev_data": {"fingerprint": "d"}}
     other, other_module = {"fingerprint": "x"}, {**module, "fingerprint": "x"}
     for value, changes, message in (

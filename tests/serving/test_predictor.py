@@ -13,8 +13,8 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.runs import null_threshold
 from bertlib.tasks.pretraining import pretraining_head
+from bertlib.tasks.squad import null_threshold
 import modeling
 
 LABELS = ["no", "maybe", "yes"]

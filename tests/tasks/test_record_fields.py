@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.runs import output_files, targets
+from bertlib.runs import record_fields, targets
 
 RECORD = model_directories.record(
     ["0", "1"], task="mrpc", vocabulary="ab", do_lower_case=True,
@@ -31,9 +31,9 @@ def write(directory, **changes):
 
 
 def test_a_record_that_is_right_is_read(tmp_path):
-    assert output_files.read_record(tmp_path) is None
+    assert record_fields.read_record(tmp_path) is None
     record = write(tmp_path)
-    assert output_files.read_record(tmp_path) == record
+    assert record_fields.read_record(tmp_path) == record
 
 
 @pytest.mark.parametrize("changes, said", [
@@ -44,7 +44,7 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     del record["code"]
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=f"run.json {said}"):
-        output_files.read_record(tmp_path)
+        record_fields.read_record(tmp_path)
 
 
 @pytest.mark.parametrize("changes, said", [
@@ -73,7 +73,7 @@ def test_records_of_other_versions_are_refused(tmp_path, changes, said):
 def test_a_damaged_record_is_one_sentence(tmp_path, changes, said):
     write(tmp_path, **changes)
     with pytest.raises(ValueError) as caught:
-        output_files.read_record(tmp_path)
+        record_fields.read_record(tmp_path)
     text = str(caught.value)
     assert text.startswith(f"{tmp_path}/run.json is damaged: {said}") and "\n" not in text
     assert text.endswith(". Restore the file, or remove it to continue without a record of the training of "
@@ -104,7 +104,7 @@ def test_a_record_of_defaults_is_right(tmp_path, command):
     settings = {entry.name: entry.default for of, entry in recorded_entries() if of == command}
     labels = {} if command.startswith("run_classifier") else dict(task_type="regression", labels=None)
     record = write(tmp_path, command=f"{command}.py", settings=settings, **labels)
-    assert output_files.read_record(tmp_path) == record
+    assert record_fields.read_record(tmp_path) == record
 
 
 # A value that a flag refuses is refused in a record, too.

@@ -4,7 +4,7 @@ from absl import logging
 
 from bertlib.data import tables
 from bertlib.runs import inheritance
-from bertlib.runs.settings import require_file
+from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
 from bertlib.tasks.classification import (

@@ -8,7 +8,7 @@ import os
 from absl import logging
 
 from bertlib.runs import inheritance, output_files, targets
-from bertlib.runs.settings import require_data_dir, sample_path
+from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.tasks import split_data
 from bertlib.tasks.classification import classifier_data, sources, task_module
 from bertlib.tasks.classification.classifier_data import DataProcessor

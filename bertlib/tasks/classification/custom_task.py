@@ -6,7 +6,7 @@ from absl import logging
 from bertlib.data import tables, text_keys
 from bertlib.data.columns import check_header_flag
 from bertlib.runs import inheritance, output_files, run_record, targets
-from bertlib.runs.settings import require_file
+from bertlib.runs.input_paths import require_file
 from bertlib.system import child_processes
 from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import dev_split, row_examples, sources

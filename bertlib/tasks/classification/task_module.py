@@ -15,7 +15,8 @@ import types
 from absl import logging
 
 from bertlib.runs import output_files
-from bertlib.runs.settings import PHASES, require_file
+from bertlib.runs.input_paths import require_file
+from bertlib.runs.settings import PHASES
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import classifier_data, sources
 from bertlib.tasks.task import Task

@@ -6,8 +6,8 @@ import os
 from absl import logging
 
 from bertlib.data import corpus, example_encoding, record_files, record_manifests
-from bertlib.runs import output_files, tokenizer_files, vocabularies
-from bertlib.runs.settings import sample_path
+from bertlib.runs import tokenizer_files, vocabularies
+from bertlib.runs.input_paths import sample_path
 from bertlib.system import files, locks, replica_group
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
@@ -159,13 +159,13 @@ def resolve_vocabulary(settings, paths):
     flag = vocabularies.given_flag(settings)
     path = flag and getattr(settings, flag)
     if not manifests:
-        return output_files.hash_vocabulary(path, flag, output_files.markers(settings)) if path else None
+        return vocabularies.hash_vocabulary(path, flag, vocabularies.markers(settings)) if path else None
     where, manifest = manifests[0]
     source = f"the records' manifest {where}"
     vocabularies.resolve_flag(settings, "marker_tokens", manifest["settings"].get("marker_tokens"), source)
-    markers = output_files.markers(settings)
+    markers = vocabularies.markers(settings)
     token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and output_files.hash_vocabulary(path, flag, markers) != token_hash:
+    if path and vocabularies.hash_vocabulary(path, flag, markers) != token_hash:
         known = f" ({entry['path']})" if entry else ""
         given = f"--{flag}={path}" + (f" with --marker_tokens={settings.marker_tokens}" if markers else "")
         raise ValueError(
@@ -196,7 +196,7 @@ def _check_tokenizer_files(settings, where, recorded):
     """
     if "strip_accents" not in recorded:
         return  # the tokenizer of the records was not made from files
-    directories = output_files.tokenizer_directories(settings, settings.vocab_file)
+    directories = vocabularies.tokenizer_directories(settings, settings.vocab_file)
     options = tokenizer_files.read(directories).options
 
     def is_same(name, value):
@@ -231,6 +231,6 @@ def _is_vocabulary(path, flag, markers, expected):
     """Returns whether a file, with markers, is the vocabulary with the fingerprint `expected`. False if it is
     missing, or is no vocabulary."""
     try:
-        return files.exists(path) and output_files.hash_vocabulary(path, flag, markers) == expected
+        return files.exists(path) and vocabularies.hash_vocabulary(path, flag, markers) == expected
     except ValueError:
         return False

@@ -6,7 +6,7 @@ import os
 from absl import logging
 
 from bertlib.runs import checks, inheritance, model_config, vocabularies
-from bertlib.runs.settings import sample_path
+from bertlib.runs.input_paths import sample_path
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
 from bertlib.tasks.pretraining import (

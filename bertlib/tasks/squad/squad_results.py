@@ -4,10 +4,9 @@ import os
 
 from absl import logging
 
-from bertlib.runs import null_threshold
 from bertlib.system import files
 from bertlib.tasks import results, task
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_report
+from bertlib.tasks.squad import null_threshold, squad_answers, squad_data, squad_metrics, squad_report
 
 
 class SquadResults(results.Results):

@@ -7,9 +7,9 @@ from absl import logging
 
 from bertlib.data import example_encoding, prediction_files
 from bertlib.data.prediction_tables import Scored
-from bertlib.runs import null_threshold, output_files, targets
+from bertlib.runs import output_files, targets
 from bertlib.tasks import answers
-from bertlib.tasks.squad import squad_answers, squad_data
+from bertlib.tasks.squad import null_threshold, squad_answers, squad_data
 
 
 class Spans(targets.Target):

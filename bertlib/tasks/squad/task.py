@@ -5,7 +5,7 @@ import os
 from absl import logging
 
 from bertlib.runs import inheritance, model_config
-from bertlib.runs.settings import require_file, sample_path
+from bertlib.runs.input_paths import require_file, sample_path
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
 from bertlib.tasks.squad import squad_data, squad_target

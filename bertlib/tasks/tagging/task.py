@@ -6,7 +6,7 @@ from absl import logging
 
 from bertlib.data import faults
 from bertlib.runs import output_files
-from bertlib.runs.settings import require_file
+from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
 from bertlib.tasks import head_labels, split_data, task
 from bertlib.tasks.tagging import (

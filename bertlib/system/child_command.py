@@ -3,7 +3,6 @@ Python exception."""
 
 import collections
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,8 +15,6 @@ from bertlib.system import child_processes
 # an installation, the directory of the installed packages.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _KEPT_LINES = 200
-# Maps flags of the commands to the arguments of the functions in `bertlib.api` that set these flags.
-ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 
 
 def flag(name: str, value: Any) -> str:
@@ -148,18 +145,3 @@ def describe_signal(script: str, child: child_processes.Child, lines: list[str])
     why = " Memory may have run out." if name == "SIGKILL" else ""
     return (f"{script} was ended by the signal {name}.{why} The last lines of its log: "
             f"{' / '.join(lines[-3:])}")
-
-
-def explain_flags(message: str, names: set[str]) -> str:
-    """Returns an error message for a Python program: flags are written as arguments of a function. For
-    example, --skip_bad_lines=true becomes skip_bad_lines=True.
-
-    Args:
-      message: the message of a command.
-      names: the flags that the function takes as arguments. All other flags are left unchanged.
-    """
-    def in_python(found):
-        name, value = ARGUMENTS.get(found[1], found[1]), found[2].title()
-        return found[0] if found[1] not in names else f"{name}{value}" if value else f"`{name}`"
-
-    return re.sub(r"--(\w+)(=true\b|=false\b|=|)", in_python, message)

@@ -4,16 +4,10 @@ table and as a picture, keeps the best weights (--keep_best) and ends the traini
 
 If a command evaluates during a training, `LearningCurve` does this work. For the calls, and for evaluations
 without this module, see docs/development/paths.md#evaluation-during-a-training.
-
-Early stopping reads its state from the table, learning_curve.tsv. In the rows up to the newest checkpoint, it
-finds the best evaluation, and counts the evaluations after the best one. A training that continues from a
-checkpoint first removes the rows of later steps. So a killed training continues as if it had not been killed.
 """
 
-import contextlib
 import csv
 import io
-import math
 import os
 import time
 
@@ -21,140 +15,12 @@ from absl import logging
 import numpy as np
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import best_weights
+from bertlib.runs import best_weights, curve_table
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
-FILES = TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
-_SETTINGS = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
 # Directory in --output_dir for the weights that are being evaluated.
 _EVALUATED = "evaluated_weights"
-
-
-def is_requested(settings):
-    """Returns whether the flags request evaluations during the training."""
-    return bool(settings.eval_each_checkpoint or settings.eval_every_steps)
-
-
-def check(settings, needs_do_eval=True):
-    """Checks that the flags for evaluations during a training agree with the other flags and with the files
-    in --output_dir. Writes nothing.
-
-    Args:
-      settings: a `Settings`.
-      needs_do_eval: whether the command reads the development set only if --do_eval=true is given.
-
-    Raises:
-      ValueError: flags are missing or contradict each other, or --output_dir contains the best weights of a
-        different training.
-    """
-    if settings.do_train and files.exists(os.path.join(settings.output_dir, best_weights.FILE)):
-        raise ValueError(f"--output_dir={settings.output_dir} contains the best weights of a training, "
-                         "without the state of the optimizer. A training cannot continue from them. To start "
-                         f"from these weights, pass --init_checkpoint={settings.output_dir} and another "
-                         "--output_dir.")
-    if any(getattr(settings, name) not in (None, False) for name in _SETTINGS):
-        _check_flags(settings, needs_do_eval)
-
-
-def _check_flags(settings, needs_do_eval):
-    """Checks the flags in `_SETTINGS`; see `check`."""
-    if is_requested(settings):
-        name = "eval_every_steps" if settings.eval_every_steps else "eval_each_checkpoint"
-        for needed in ["do_train", "do_eval"] if needs_do_eval else ["do_train"]:
-            if not getattr(settings, needed):
-                value = settings.eval_every_steps or "true"
-                raise ValueError(f"--{name}={value} needs --{needed}=true: the model is evaluated during the "
-                                 f"training, with the data of --do_eval. Pass --{needed}=true, or leave "
-                                 f"--{name} out.")
-    if settings.early_stopping_evals is not None and settings.keep_best is None:
-        raise ValueError(f"--early_stopping_evals={settings.early_stopping_evals} needs --keep_best=METRIC, "
-                         "the metric that has to improve. Pass --keep_best, such as --keep_best=eval_loss.")
-    if settings.keep_best is None:
-        return
-    if not is_requested(settings):
-        raise ValueError(f"--keep_best={settings.keep_best} needs evaluations during the training. Pass "
-                         "--eval_every_steps=N or --eval_each_checkpoint=true.")
-    rows, newest = _restorable_rows(settings.output_directory)
-    names = {name for row in rows for name in row} - {"global_step"}
-    if not settings.keep_best or names and settings.keep_best not in names:
-        raise ValueError(_describe_unknown_metric(settings.keep_best, names))
-    best_weights.BestWeights(settings.output_directory, settings.keep_best).plan(
-        _values(rows, settings.keep_best), newest)
-
-
-def _describe_unknown_metric(metric, names):
-    """Returns the error message for a metric that the evaluations do not have."""
-    known = (f"The metrics of this command are {', '.join(sorted(names))}." if names
-             else "Name a metric in eval_results.txt or eval_results.json, such as eval_loss.")
-    return f"--keep_best={metric}: the evaluation has no such metric. {known}"
-
-
-def find_early_stop(settings):
-    """Returns the step at which early stopping has ended the training in --output_dir; None if early stopping
-    has not ended the training.
-
-    Args:
-      settings: a `Settings` of a training with --early_stopping_evals.
-    """
-    rows, newest = _restorable_rows(settings.output_directory)
-    best = best_weights.BestWeights(settings.output_directory, settings.keep_best)
-    return newest if _is_early_stop(settings, best, rows) else None
-
-
-def _restorable_rows(directory):
-    """Returns (the rows of the table up to the newest checkpoint, the step of this checkpoint). Without a
-    checkpoint, returns ([], None). `directory` is an `OutputDirectory`."""
-    step = directory.step
-    rows = [] if step is None else read_rows(directory.path)
-    return [row for row in rows if int(row["global_step"]) <= step], step
-
-
-def _values(rows, metric):
-    """Returns a list of (step, value of a metric) from rows of the table. Values that are missing, NaN or
-    infinite are left out, for example a correlation that is not defined."""
-    found = []
-    for row in rows:
-        with contextlib.suppress(KeyError, ValueError):
-            found.append((int(row["global_step"]), float(row[metric])))
-    return [(step, value) for step, value in found if math.isfinite(value)]
-
-
-def _is_early_stop(settings, best_so_far, rows):
-    """Returns whether a training ends early: --early_stopping_evals or more evaluations follow the best one.
-
-    Args:
-      settings: a `Settings`.
-      best_so_far: the `best_weights.BestWeights` of the training.
-      rows: all evaluations, see `read_rows`.
-    """
-    if settings.early_stopping_evals is None:
-        return False
-    values = _values(rows, settings.keep_best)
-    best = best_so_far.choose(values)
-    return best is not None and sum(step > best[0] for step, _ in values) >= settings.early_stopping_evals
-
-
-def read_rows(directory):
-    """Returns the rows of the table in a directory as a list of {metric: text}, sorted by step. The list is
-    empty if there is no table. Rows without a step are left out."""
-    path = os.path.join(directory, TABLE)
-    if not files.exists(path):
-        return []
-    rows = csv.DictReader(io.StringIO(files.read_text(path)), dialect="excel-tab")
-    return sorted(({name: text for name, text in row.items() if name and text} for row in rows
-                   if (row.get("global_step") or "").isdecimal()), key=lambda row: int(row["global_step"]))
-
-
-def points(rows, shown, full_score=1.0):
-    """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
-
-    Args:
-      rows: see `read_rows`.
-      shown, full_score: see `LearningCurve`.
-    """
-    return {name: [(step, value / full_score) for step, value in _values(rows, metric)]
-            for metric, name in shown.items()}
 
 
 class LearningCurve:
@@ -182,7 +48,7 @@ class LearningCurve:
         self._title, self._shown, self._full_score = title, shown, full_score
         self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
-        self._rows = read_rows(self._output_dir)
+        self._rows = curve_table.read_rows(self._output_dir)
         self._seconds = []  # of each evaluation in this run
         self._stops = False
 
@@ -218,13 +84,13 @@ class LearningCurve:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
         """
         self._remove_evaluated()
-        rows, newest = _restorable_rows(self._settings.directory)
+        rows, newest = curve_table.restorable_rows(self._settings.directory)
         if rows != self._rows:
             self._write_table(rows)
         if self._metric:
             self._best = best_weights.BestWeights(self._settings.directory, self._metric)
-            self._best.restore(_values(rows, self._metric), newest)
-            self._stops = _is_early_stop(self._settings, self._best, rows)
+            self._best.restore(curve_table.finite_values(rows, self._metric), newest)
+            self._stops = curve_table.is_early_stop(self._settings, self._best, rows)
         is_due = newest is not None and not self._is_done(newest) and (
             self._settings.eval_each_checkpoint or self._is_scheduled(newest))
         return newest, is_due
@@ -249,7 +115,7 @@ class LearningCurve:
         took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
             self._seconds) else ""
         logging.info("Evaluations during the training, in %s.%s\n%s",
-                     os.path.join(self._output_dir, TABLE), took,
+                     os.path.join(self._output_dir, curve_table.TABLE), took,
                      _format_rows(rows, list(dict.fromkeys(names)), best_step))
 
     # --- During the training
@@ -319,9 +185,10 @@ class LearningCurve:
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         self._settings.directory.history.add_evaluation(step, "dev", metrics)
         # Only evaluations load this module.
-        from bertlib.runs import charts
-        files.write_text(os.path.join(self._output_dir, PICTURE),
-                         charts.line_chart(self._title, points(rows, self._shown, self._full_score)))
+        from bertlib.reports import charts
+        files.write_text(os.path.join(self._output_dir, curve_table.PICTURE),
+                         charts.line_chart(self._title, curve_table.points(rows, self._shown,
+                                                                           self._full_score)))
         if self._best:
             self._update_best(step, rows, checkpoint)
         self._write_table(rows)
@@ -334,27 +201,27 @@ class LearningCurve:
         writer.writeheader()
         writer.writerows(rows)
         self._rows = rows
-        files.write_text(os.path.join(self._output_dir, TABLE), table.getvalue())
+        files.write_text(os.path.join(self._output_dir, curve_table.TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
         """Keeps the weights of the newest evaluation if their value of the --keep_best metric is the best so
         far. Also decides whether the training ends. The newest evaluation is the last element of `rows`."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
-            self._failure = _describe_unknown_metric(metric, set(last) - {"global_step"})
+            self._failure = curve_table.describe_unknown_metric(metric, set(last) - {"global_step"})
             return
         if step < max(1, self._best.first_step):
             return
-        if not _values([last], metric):
+        if not curve_table.finite_values([last], metric):
             logging.warning("--keep_best: the evaluation of step %d does not count, because %s is %s.", step,
                             metric, last.get(metric, "missing"))
             return
-        values = _values(rows, metric)
+        values = curve_table.finite_values(rows, metric)
         best_step, best_value = self._best.choose(values)
         if best_step == step:
             newest = OutputDirectory(self._output_dir).step or 0
             self._best.replace(step, best_value, checkpoint, values, newest)
-        self._stops = _is_early_stop(self._settings, self._best, rows)
+        self._stops = curve_table.is_early_stop(self._settings, self._best, rows)
         if self._stops:
             logging.info("Early stopping: %s did not improve in the last %d evaluations. The best value is "
                          "%s, at step %d. The training ends at step %d.", metric,
@@ -365,7 +232,7 @@ def _format_rows(rows, names, best_step):
     """Returns rows of the table as lines of text.
 
     Args:
-      rows: see `read_rows`.
+      rows: see `curve_table.read_rows`.
       names: the metrics to show.
       best_step: the step whose row is marked as the best row, or None.
     """

@@ -1,0 +1,151 @@
+"""Defines the fields of run.json. Reads the file and checks its values.
+
+The rule for a setting is in the table of flags. The setting max_seq_length is also limited by the model's
+configuration.
+"""
+
+import os
+
+from bertlib.runs import entries, output_files, targets, vocabularies
+from bertlib.runs.entries import MAX_INT32, whole_number
+from bertlib.system import files, fingerprints
+import tokenization
+
+RECORD_FORMAT = 2
+_RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
+_SHOWN_CHARACTERS = 60
+_TEXT, _COUNT = (str, None), (int, None)
+# {field of the record: the form of its value, see `files.has_form`}. Only "sessions" may be missing.
+FIELDS = {
+    "command": str, "started": str, "from_step": int, "planned_steps": _COUNT, "finished_step": _COUNT,
+    "task": str, "task_type": str, "labels": ([str], None), "vocabulary": _TEXT,
+    "do_lower_case": (bool, None), "bert_config": dict,
+    "init_checkpoint": ({"path": str, "fingerprint": _TEXT}, None),
+    "train_data": ({"fingerprint": str}, None), "dev_data": ({"fingerprint": str}, None), "settings": dict,
+    "dev_rows": ({"rows": int, "of": int, "fingerprint": str}, None),
+    "task_module": ({"name": str, "fingerprint": str, "texts": _COUNT}, None), "files": {"*": _TEXT},
+    "versions": {"*": str}, "model_files": {"*": str}, "flags": dict, "working_directory": str, "code": str,
+    "arguments": ([str], None), "inputs": ({"*": {"bytes": int, "fingerprint": str}}, None),
+    "environment": {"git": (dict, None), "variables": dict},
+    "sessions": [{"step": int, "changed": dict}], "changes": [dict],
+}
+_NUM_REPLICAS = entries.Integer("num_replicas", 1, "", least=1)
+
+
+def read_record(directory):
+    """Reads run.json in an output directory, and checks its fields and settings against the rules in
+    `FIELDS`. Returns its content as a dict; None if there is no run.json.
+
+    Raises:
+      ValueError: the file is damaged, or was written by a later version, or its labels differ from
+        labels.txt.
+    """
+    path = os.path.join(directory, output_files.RECORD)
+    if not files.exists(path):
+        return None
+    try:
+        record = files.read_json_object(path)
+    except ValueError as error:
+        raise ValueError(f"{error} {_RESTORE}") from error
+    if record.get("format") not in (1, RECORD_FORMAT):
+        raise ValueError(f"{path} is not a record of format 1 or {RECORD_FORMAT}, which this version reads. "
+                         "Train again, or remove this file to continue without a record of the training of "
+                         "these checkpoints.")
+    missing = sorted(set(FIELDS) - set(record) - {"sessions"})
+    problem = f"it lacks {', '.join(missing)}" if missing else find_problem(record)
+    if problem:
+        raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
+    _check_labels(directory, record)
+    return _from_format_1(directory, record) if record["format"] == 1 else record
+
+
+def _from_format_1(directory, record):
+    """Converts a record of format 1 into format 2.
+
+    Format 1 had another fingerprint of the vocabulary. It is compared with the vocabulary in the directory,
+    or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
+    stays, and differs from that of every vocabulary.
+    """
+    for flag, name in output_files.VOCABULARIES.items():
+        for path in (os.path.join(directory, name), record["files"].get(flag)):
+            if record["vocabulary"] and _hash_vocabulary_of_format_1(path, flag) == record["vocabulary"]:
+                record = {**record, "vocabulary": vocabularies.hash_vocabulary(path, flag)}
+                return {**record, "format": RECORD_FORMAT}
+    return {**record, "format": RECORD_FORMAT}
+
+
+def _hash_vocabulary_of_format_1(path, flag):
+    """Returns the fingerprint of a vocabulary in records of format 1; None if the file is missing, or is no
+    vocabulary."""
+    if not path or not files.exists(path) or files.is_directory(path):
+        return None
+    try:
+        return (fingerprints.hash_files([path])["fingerprint"] if flag == "spm_model_file"
+                else fingerprints.hash_texts(tokenization.load_vocab(path)))
+    except (ValueError, OSError):
+        return None
+
+
+def find_entries(name, target, command=None):
+    """Returns the entries in the table of flags for a recorded setting, a list; see `targets.find_flag`.
+
+    Some settings are not flags: the command has found their values from the data, or has counted all
+    replicas. `target` is a class in `bertlib.runs.targets`.
+    """
+    more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
+    return more or targets.find_flag(name, command)
+
+
+def find_problem(record):
+    """Returns a clause that describes the first problem of a record; None if the record obeys all rules.
+
+    Args:
+      record: content of run.json, a dict.
+    """
+    wrong = next((name for name, form in FIELDS.items() if name in record and not files.has_form(
+        record[name], form)), None)
+    if wrong is None and record["task_type"] not in targets.NAMES:
+        wrong = "task_type"
+    if wrong:
+        return f"{wrong} is {shorten(record[wrong])}"
+    settings, config = record["settings"], record["bert_config"]
+    target = targets.find(record["task_type"])
+    for name, value in settings.items():
+        found = find_entries(name, target, record.get("command"))
+        if found and not any(entry.accepts(value) for entry in found):
+            return _describe_problem(f"settings.{name}", value, found[0].words)
+    longest = config.get("max_position_embeddings", MAX_INT32)
+    if not whole_number(1).holds(longest):
+        return _describe_problem("bert_config.max_position_embeddings", longest, whole_number(1).words)
+    if settings.get("max_seq_length", 0) > longest:
+        return _describe_problem("settings.max_seq_length", settings["max_seq_length"],
+                                 f"at most {longest}, the model's max_position_embeddings")
+    if problem := target.find_problem(settings, longest):
+        name, words = problem
+        return _describe_problem(f"settings.{name}", settings.get(name), words)
+    if target.has_labels != bool(record["labels"]):
+        words = "a list of texts" if target.has_labels else "null"
+        return _describe_problem("labels", record["labels"], f"{words}, since the model is for {target.name}")
+    return None
+
+
+def _describe_problem(name, value, words):
+    return f"{name} is {shorten(value)}, and has to be {words}"
+
+
+def shorten(value):
+    """Returns a value as text for a message, truncated if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _check_labels(directory, record):
+    """Raises a ValueError if labels.txt and the record differ in their labels, or in the order of the
+    labels."""
+    labels = output_files.read_labels(directory)
+    if labels is not None and record["labels"] is not None and labels != record["labels"]:
+        labels_path, record_path = (os.path.join(directory, name)
+                                    for name in (output_files.LABELS, output_files.RECORD))
+        raise ValueError(f"{labels_path} and {record_path} differ in "
+                         "the labels or in their order, so answers would get the names of wrong labels. "
+                         "Restore the file that was changed.")
