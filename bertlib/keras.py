@@ -32,6 +32,7 @@ from bertlib.graph import randomness
 from bertlib.runs import model_config, model_directory, model_files, output_files, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
+import bertlib.tasks  # noqa: F401  registers the tasks
 import modeling
 
 # Possible names of the configuration file: the name in a published model, and the name in a Hugging Face

@@ -116,6 +116,14 @@ def rooms_imported_by(room):
     return found - {None, room}
 
 
+def rooms_named_by(room):
+    """Returns the rooms whose modules a room names in texts, to import them when they are used first."""
+    names = {node.value for path in FILES[room] for node in nodes_of(path)
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)
+             and re.fullmatch(r"bertlib(\.\w+){2,}", node.value)}
+    return {room_of(name) for name in names} - {None, room}
+
+
 def test_each_room_is_in_a_layer():
     assert set(FILES) == set(TABLE)
 
@@ -141,6 +149,12 @@ def test_a_room_has_few_modules(room):
 @pytest.mark.parametrize("room", sorted(FILES))
 def test_a_room_imports_what_the_table_says(room):
     assert rooms_imported_by(room) <= TABLE[room]
+
+
+@pytest.mark.parametrize("room", sorted(FILES))
+def test_a_room_names_no_module_that_it_may_not_import(room):
+    # `bertlib.tasks` registers the tasks.
+    assert rooms_named_by(room) - {name for name in FILES if name.startswith(f"{room}.")} <= TABLE[room]
 
 
 # Words about other people's programs (forks), for which only tf1 is responsible. `os.fork` and forked
@@ -444,7 +458,7 @@ def test_only_a_task_and_the_registry_name_a_target():
     """No other module compares the name of a target, of the answers of a task or of a head with a string."""
     from bertlib.runs import targets
 
-    names = {*targets.NAMES, *targets.ANSWERS}
+    names = {*targets.TARGETS, *targets.ANSWERS}
     found = [f"{path.relative_to(ROOT)}:{node.lineno}" for room, paths in FILES.items()
              if not room.startswith(("bertlib.tasks.", "tf1")) for path in paths for node in nodes_of(path)
              if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)

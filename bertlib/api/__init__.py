@@ -26,6 +26,7 @@ from bertlib.data.columns import parse_columns
 from bertlib.runs import output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, files
+import bertlib.tasks  # noqa: F401  registers the tasks
 
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 

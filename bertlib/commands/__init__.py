@@ -16,6 +16,7 @@ import traceback
 
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.system import quiet_tensorflow, replica_group, terminal
+import bertlib.tasks  # noqa: F401  registers the tasks
 
 
 def _hook(kind, error, trace, before=sys.excepthook):

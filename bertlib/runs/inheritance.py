@@ -107,7 +107,7 @@ def inherit_record(settings, trained, without):
             text = f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})"
             if entry.affects == INPUT:
                 different.append(text)
-            elif not (name == "task_name" and target.can_predict(now, before)):
+            elif not (name == "task_name" and target.answers().can_predict(now, before)):
                 wrong.append(text)
     if wrong:
         raise ValueError(f"These flags contradict the training of the weights, which {path} describes: "

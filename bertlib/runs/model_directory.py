@@ -72,7 +72,7 @@ class ModelDirectory(NamedTuple):
     def processor(self):
         """The processor of the task. None in two cases: the model was trained on the user's own data, or it
         is neither a classifier nor a regression model."""
-        return self.target.processor(self)
+        return self.target.answers().find_processor(self)
 
     @property
     def num_texts(self):

@@ -104,7 +104,7 @@ def find_problem(record):
     """
     wrong = next((name for name, form in FIELDS.items() if name in record and not files.has_form(
         record[name], form)), None)
-    if wrong is None and record["task_type"] not in targets.NAMES:
+    if wrong is None and record["task_type"] not in targets.TARGETS:
         wrong = "task_type"
     if wrong:
         return f"{wrong} is {shorten(record[wrong])}"

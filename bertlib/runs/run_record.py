@@ -353,7 +353,7 @@ class RunRecord:
         if not self._trains:
             return
         self._settings.reopen()
-        now = self._settings.directory
+        now = self._settings.output_directory
         if (now.newest, now.record) != (self._seen.newest, self._seen.record):
             self._compare(now)
         changed, stale, kept = self._files
@@ -379,7 +379,7 @@ class RunRecord:
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
         method only if the training was neither killed nor terminated."""
-        directory = self._settings.directory
+        directory = self._settings.output_directory
         step = directory.step or 0
         if self._written and self._written["finished_step"] != step:
             directory.write_record({**self._written, "finished_step": step})

@@ -1,5 +1,5 @@
-"""What models predict: the base class of all targets, and the only place that finds a target, the answers of
-a task or the flags of a command by its name.
+"""What models predict: the base class of all targets. Finds a target, the answers of a task or the flags of a
+command by its name, in the tables that `bertlib.tasks` registers.
 
 A *target* is what a model predicts for an example, such as one label for a text, or a tag for each word. The
 name of a target is the "task_type" in run.json. *Answers* are how a trained model is used, see `answers`.
@@ -10,55 +10,39 @@ compute vectors. This module and the modules of the targets load no TensorFlow.
 import functools
 import importlib
 
-# {name of a target: its class}. Modules are relative to `bertlib.tasks`.
-_TARGETS = {
-    "questions": "squad.squad_target.Spans",
-    "multiple_choice": "classification.choice_target.Endings",
-    "tagging": "tagging.tagging_target.Tags",
-    "multilabel": "classification.text_targets.MultiLabel",
-    "regression": "classification.text_targets.Score",
-    "classification": "classification.text_targets.SingleLabel",
-    "pre-training": "pretraining.pretraining_target.MaskedTokens"}
-# {task of predict.py, export.py and serve.py: the class of its answers}.
-_ANSWERS = {
-    "classification": "classification.text_answers.Classification",
-    "regression": "classification.text_answers.Regression",
-    "multilabel": "classification.text_answers.Multilabel",
-    "tagging": "tagging.tagging_target.TaggedText",
-    "questions": "squad.squad_target.SquadQuestions",
-    "multiple_choice": "classification.choice_target.ChosenEnding",
-    "masked_words": "pretraining.pretraining_target.MaskedWords",
-    "vectors": "classification.text_answers.Vectors"}
-# {command that trains: its entries in the table of flags, in the order of --help}.
-_FLAGS = {
-    "run_classifier": "classification.classification_flags.RUN_CLASSIFIER",
-    "run_classifier_with_tfhub": "classification.classification_flags.RUN_CLASSIFIER_WITH_TFHUB",
-    "run_ner": "tagging.tagging_flags.RUN_NER",
-    "run_pretraining": "pretraining.pretraining_flags.RUN_PRETRAINING",
-    "run_squad": "squad.squad_flags.RUN_SQUAD",
-    "run_swag": "classification.choice_flags.RUN_SWAG"}
-NAMES, ANSWERS, COMMANDS = tuple(_TARGETS), tuple(_ANSWERS), tuple(_FLAGS)
+# The tables of all tasks, which `register` fills. A value is the full name of a class or constant, such as
+# "bertlib.tasks.squad.squad_target.Spans"; its module is imported when it is used for the first time.
+TARGETS = {}  # {name of a target: its class}
+ANSWERS = {}  # {task of predict.py, export.py and serve.py: the class of its answers}
+COMMANDS = {}  # {command that trains: its entries in the table of flags, in the order of --help}
+
+
+def register(targets, answers, commands):
+    """Adds entries to `TARGETS`, `ANSWERS` and `COMMANDS`. `bertlib.tasks` calls it for all tasks."""
+    TARGETS.update(targets)
+    ANSWERS.update(answers)
+    COMMANDS.update(commands)
 
 
 def find(name):
-    """Returns the class of a target, a subclass of `Target`. `name` is one of `NAMES`."""
-    return load(_TARGETS[name])
+    """Returns the class of a target, a subclass of `Target`. `name` is one of `TARGETS`."""
+    return load(TARGETS[name])
 
 
 def find_all():
     """Returns the list of the classes of all targets."""
-    return list(map(find, _TARGETS))
+    return list(map(find, TARGETS))
 
 
 def find_answers(task):
     """Returns the class of the answers of a task, see `answers.Answers`. `task` is one of `ANSWERS`."""
-    return load(_ANSWERS[task])
+    return load(ANSWERS[task])
 
 
 def find_flags(command):
     """Returns the flags of a command that trains, a tuple of entries; see `bertlib.runs.entries`.
     `command` is one of `COMMANDS`."""
-    return load(_FLAGS[command])
+    return load(COMMANDS[command])
 
 
 @functools.cache
@@ -86,9 +70,9 @@ def is_path(name):
 
 
 def load(name):
-    """Returns a class or constant of a module of `bertlib.tasks`, such as "tagging.tagging_target.Tags"."""
+    """Returns a class or constant, such as "bertlib.tasks.tagging.tagging_target.Tags"."""
     module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(f"bertlib.tasks.{module}"), attribute)
+    return getattr(importlib.import_module(module), attribute)
 
 
 class Target:
@@ -96,7 +80,7 @@ class Target:
     and checkpoints are described by the name of a target alone. A target with labels also has objects.
 
     Attributes:
-      name: name of the target in run.json, one of `NAMES`.
+      name: name of the target in run.json, one of `TARGETS`.
       title: name of a head in messages, such as "a tagger".
       noun: the word for such a head in messages.
       has_labels: whether run.json contains a list of labels.
@@ -116,7 +100,7 @@ class Target:
       answer_separator: the text between several right answers in a table of predictions; None for the value
         of --label_separator.
       planned: name of the task in plan_memory.py, or None.
-      head_class: class of the head, such as "squad.squad_head.Span"; see `load`.
+      head_class: class of the head, such as "bertlib.tasks.squad.squad_head.Span".
     """
 
     name = title = problem_type = architecture = fractions = planned = None
@@ -139,40 +123,12 @@ class Target:
         """
         return
 
-    @classmethod
-    def can_predict(cls, task, trained):
-        """Returns whether a model can predict the examples of a task.
-
-        Args:
-          task: value of --task_name.
-          trained: name of the task that the model was trained on.
-        """
-        return task == trained
-
-    @classmethod
-    def processor(cls, model):
-        """Returns the published processor that reads the data of a model's task; None if there is none.
-
-        Args:
-          model: a `model_directory.ModelDirectory`.
-        """
-        return
-
-    @classmethod
-    def read_dev_set(cls, model, path_of):
-        """Returns the development set of a model as a list of pairs: the texts of an input, a tuple in the
-        form that `Predictor.prepare` takes, and the right answer or None.
-
-        Args:
-          model: a `model_directory.ModelDirectory`.
-          path_of: function that takes the name of a flag, and returns the path that run.json records for it.
-
-        Raises:
-          ValueError, OSError: the file is unknown, missing or damaged.
-        """
-        raise ValueError(f"the development set of {cls.title} cannot be read again.")
-
     # --- The model
+
+    @classmethod
+    def answers(cls):
+        """Returns the class of the answers with the name `usual_answers`."""
+        return find_answers(cls.usual_answers)
 
     @classmethod
     def create_head(cls, *arguments):

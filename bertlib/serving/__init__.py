@@ -75,7 +75,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         _load_tensorflow(path)  # it reads the checkpoint
     directory = model_directory.read(path, weights)
     if engine in portable_model.FORMATS:
-        export = portable_model.newest(path, directory, engine, answers.resolve(directory, task))
+        export = portable_model.newest(path, directory, engine, answers.resolve_task(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
     step = tensorflow_model.choose_step(precision, directory.bert_config.hidden_size)
     return Predictor(directory, task, step, batch_size, group)

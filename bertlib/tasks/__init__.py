@@ -1,6 +1,38 @@
 """The tasks that BERT is trained for: what all of them share, and the driver that runs any task.
 
-The modules of a task make features from text, build the head, and compute answers and scores.
+The modules of a task make features from text, build the head, and compute answers and scores. This module
+registers the tasks in `bertlib.runs.targets`. It imports none of their modules.
 """
 
-from bertlib import runs  # noqa: F401  raises an error if Python finds the `modeling` of another project
+from bertlib.runs import targets
+
+# {name of a target: its class}.
+_TARGETS = {
+    "questions": "bertlib.tasks.squad.squad_target.Spans",
+    "multiple_choice": "bertlib.tasks.classification.choice_target.Endings",
+    "tagging": "bertlib.tasks.tagging.tagging_target.Tags",
+    "multilabel": "bertlib.tasks.classification.text_targets.MultiLabel",
+    "regression": "bertlib.tasks.classification.text_targets.Score",
+    "classification": "bertlib.tasks.classification.text_targets.SingleLabel",
+    "pre-training": "bertlib.tasks.pretraining.pretraining_target.MaskedTokens"}
+# {task of predict.py, export.py and serve.py: the class of its answers}.
+_ANSWERS = {
+    "classification": "bertlib.tasks.classification.text_answers.Classification",
+    "regression": "bertlib.tasks.classification.text_answers.Regression",
+    "multilabel": "bertlib.tasks.classification.text_answers.Multilabel",
+    "tagging": "bertlib.tasks.tagging.tagging_target.TaggedText",
+    "questions": "bertlib.tasks.squad.squad_target.SquadQuestions",
+    "multiple_choice": "bertlib.tasks.classification.choice_target.ChosenEnding",
+    "masked_words": "bertlib.tasks.pretraining.pretraining_target.MaskedWords",
+    "vectors": "bertlib.tasks.classification.text_answers.Vectors"}
+# {command that trains: its entries in the table of flags, in the order of --help}.
+_FLAGS = {
+    "run_classifier": "bertlib.tasks.classification.classification_flags.RUN_CLASSIFIER",
+    "run_classifier_with_tfhub":
+        "bertlib.tasks.classification.classification_flags.RUN_CLASSIFIER_WITH_TFHUB",
+    "run_ner": "bertlib.tasks.tagging.tagging_flags.RUN_NER",
+    "run_pretraining": "bertlib.tasks.pretraining.pretraining_flags.RUN_PRETRAINING",
+    "run_squad": "bertlib.tasks.squad.squad_flags.RUN_SQUAD",
+    "run_swag": "bertlib.tasks.classification.choice_flags.RUN_SWAG"}
+
+targets.register(_TARGETS, _ANSWERS, _FLAGS)

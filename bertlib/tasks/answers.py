@@ -49,6 +49,43 @@ class Answers:
         """
         self.model = model
 
+    # --- The data of a trained model
+
+    @classmethod
+    def can_predict(cls, task, trained):
+        """Returns whether a model can predict the examples of a task.
+
+        Args:
+          task: value of --task_name.
+          trained: name of the task that the model was trained on.
+        """
+        return task == trained
+
+    @classmethod
+    def find_processor(cls, model):
+        """Returns the published processor that reads the data of a model's task; None if there is none.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+        """
+        return
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        """Returns the development set of a model as a list of pairs: the texts of an input, a tuple in the
+        form that `Predictor.prepare` takes, and the right answer or None.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+          path_of: function that takes the name of a flag, and returns the path that run.json records for it.
+
+        Raises:
+          ValueError, OSError: the file is unknown, missing or damaged.
+        """
+        raise ValueError(f"the development set of {model.target.title} cannot be read again.")
+
+    # --- Inputs and outputs
+
     @property
     def input_names(self):
         """Names of the inputs of the model: those of the encoder, and `extra_inputs`."""
@@ -128,7 +165,7 @@ class Answers:
         return self.extra_inputs
 
 
-def resolve(model, task=None):
+def resolve_task(model, task=None):
     """Returns the task for which a model will be used, one of `targets.ANSWERS`.
 
     Args:
@@ -146,8 +183,8 @@ def resolve(model, task=None):
 
 
 def create(model, task=None):
-    """Returns the `Answers` of a model for a task. For the arguments and errors, see `resolve`."""
-    task = resolve(model, task)
+    """Returns the `Answers` of a model for a task. For the arguments and errors, see `resolve_task`."""
+    task = resolve_task(model, task)
     created = targets.find_answers(task)(model)
     created.task = task
     return created

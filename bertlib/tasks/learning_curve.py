@@ -84,11 +84,11 @@ class LearningCurve:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
         """
         self._remove_evaluated()
-        rows, newest = curve_table.restorable_rows(self._settings.directory)
+        rows, newest = curve_table.restorable_rows(self._settings.output_directory)
         if rows != self._rows:
             self._write_table(rows)
         if self._metric:
-            self._best = best_weights.BestWeights(self._settings.directory, self._metric)
+            self._best = best_weights.BestWeights(self._settings.output_directory, self._metric)
             self._best.restore(curve_table.finite_values(rows, self._metric), newest)
             self._stops = curve_table.is_early_stop(self._settings, self._best, rows)
         is_due = newest is not None and not self._is_done(newest) and (
@@ -183,7 +183,7 @@ class LearningCurve:
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
-        self._settings.directory.history.add_evaluation(step, "dev", metrics)
+        self._settings.output_directory.history.add_evaluation(step, "dev", metrics)
         # Only evaluations load this module.
         from bertlib.reports import charts
         files.write_text(os.path.join(self._output_dir, curve_table.PICTURE),

@@ -171,4 +171,4 @@ def read_dev_set(model):
             raise FileNotFoundError(f"{path} does not exist any more.")
         return path
 
-    return model.target.read_dev_set(model, path_of)
+    return model.target.answers().read_dev_set(model, path_of)

@@ -284,7 +284,8 @@ class TaskWithResults(Task):
     """A task whose results are computed and written by a class of another module. A run loads this module
     when it evaluates or predicts the first split."""
 
-    # Name of the subclass of `bertlib.tasks.results.Results`, such as "squad.squad_results.SquadResults".
+    # Name of the subclass of `bertlib.tasks.results.Results`, such as
+    # "bertlib.tasks.squad.squad_results.SquadResults".
     results_class: str
 
     @functools.cached_property

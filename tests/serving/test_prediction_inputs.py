@@ -17,7 +17,7 @@ def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification"
            labels=("x", "y"), train_file="train.csv"):
     record = {"settings": dict(settings), "task": task, "files": {"train_file": train_file}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
-    asked = answers.create(model, answers.resolve(model))
+    asked = answers.create(model, answers.resolve_task(model))
     asked.fields, asked.required = fields, required
     return prediction_inputs.InputReader(model, asked, dict(flags))
 

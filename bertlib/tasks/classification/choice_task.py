@@ -29,7 +29,7 @@ class MultipleChoice(task.TaskWithResults):
     """
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
-    results_class = "classification.choice_results.ChoiceResults"
+    results_class = "bertlib.tasks.classification.choice_results.ChoiceResults"
     shown = {"eval_accuracy": "accuracy"}
     needs_segments = "each input is a sentence and an ending"
 

@@ -40,7 +40,7 @@ class Classification(task.TaskWithResults):
     """
 
     command = "run_classifier.py"
-    results_class = "classification.classification_results.ClassificationResults"
+    results_class = "bertlib.tasks.classification.classification_results.ClassificationResults"
 
     def __init__(self, settings):
         super().__init__(settings)

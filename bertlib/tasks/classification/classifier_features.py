@@ -14,6 +14,7 @@ from absl import logging
 from bertlib.data import example_encoding, record_files
 from bertlib.system import files, terminal, workers
 from bertlib.tasks.classification import text_targets
+from bertlib.tasks.classification.text_targets import feature_fields
 import tokenization
 
 # Number of examples that are written to the log: the first examples of a set.
@@ -267,24 +268,6 @@ def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer
     converted = (convert_single_example(i, example, target, max_seq_length, tokenizer)
                  for i, example in enumerate(examples))
     return list(files.with_progress(converted, len(examples), "Converting example"))
-
-
-def feature_fields(seq_length, target=None):
-    """Returns the fields of a stored example. `record_files` writes these fields, and `input_pipeline` reads
-    them.
-
-    Args:
-      seq_length: int, number of tokens in an example.
-      target: see the module `text_targets`; None for examples with one label each.
-
-    Returns:
-      list of `example_encoding.Field`.
-    """
-    return [
-        *example_encoding.token_fields((seq_length,)),
-        (target or text_targets.SingleLabel).field,
-        example_encoding.Field("is_real_example", "int64", (), (0, 1)),
-    ]
 
 
 class FeatureRecords:

@@ -2,7 +2,13 @@
 
 from bertlib.runs import targets
 from bertlib.tasks import answers, window_pooling
-from bertlib.tasks.classification import classifier_features
+from bertlib.tasks.classification import (
+    classifier_data,
+    classifier_features,
+    dev_split,
+    row_examples,
+    sources,
+)
 
 
 class Texts(answers.Answers):
@@ -57,6 +63,32 @@ class _TrainedTexts(Texts):
     def __init__(self, model):
         super().__init__(model, model.num_texts)
 
+    @classmethod
+    def can_predict(cls, task, trained):
+        return classifier_data.is_compatible_task(task, trained)
+
+    @classmethod
+    def find_processor(cls, model):
+        if str(model.task).lower() not in classifier_data.PROCESSORS:
+            return None
+        processor = classifier_data.get_processor(model.task)
+        if processor.language:
+            processor.language = model.setting("xnli_language", processor.language)
+        return processor
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        if model.processor:
+            examples = model.processor.get_dev_examples(path_of("data_dir"))
+        elif model.setting("dev_fraction") and model.record.get("dev_rows"):
+            split, _ = dev_split.split_by_dev_rows(
+                _read_rows(model, path_of("train_file")), model.path, model.record["dev_rows"])
+            examples = split.dev.rows
+        else:
+            examples = _read_rows(model, path_of("dev_file")).rows
+        return [(tuple(filter(None, (example.text_a, example.text_b))), example.label)
+                for example in examples]
+
     @property
     def head(self):
         return self.model.target.of_model(self.model).create_head()
@@ -108,4 +140,12 @@ class Vectors(Texts):
 
     @property
     def head(self):
-        return targets.load("classification.feature_extraction.Vectors")()
+        return targets.load("bertlib.tasks.classification.feature_extraction.Vectors")()
+
+
+def _read_rows(model, path):
+    """Returns the `row_examples.Split` of a file with the user's own data."""
+    if model.task != sources.OWN_DATA:
+        raise ValueError(f"the data files of the task {model.task} have an unknown format.")
+    return row_examples.create_reader(model.kind, model.setting, lambda flag: model.has_named_columns).read(
+        path, known=model.labels)

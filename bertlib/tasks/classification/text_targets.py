@@ -35,25 +35,13 @@ each example: the values of the field "label_ids", the outputs of the head, and 
 from collections.abc import Iterable
 import contextlib
 import functools
-import importlib
 import math
 
 import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows
 from bertlib.runs import entries, targets
-
-
-def _module(name):
-    """Returns another module of this package. It is imported at its first use: it imports this module, or
-    loads TensorFlow."""
-    return importlib.import_module(f"bertlib.tasks.classification.{name}")
-
-
-def _metrics():
-    """Returns the module of the metrics. A run that only trains does not load it."""
-    return _module("classification_metrics")
-
+from bertlib.tasks.classification import classification_metrics
 
 _NAME = "label_ids"
 MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
@@ -72,33 +60,6 @@ class _TextTarget(targets.Target):
     architecture = "BertForSequenceClassification"
     threshold, separator, takes_class_weights = None, ",", False
     more_settings = (entries.TextMap("mapped_labels", None, ""),)
-
-    @classmethod
-    def can_predict(cls, task, trained):
-        return _module("classifier_data").is_compatible_task(task, trained)
-
-    @classmethod
-    def processor(cls, model):
-        data = _module("classifier_data")
-        if str(model.task).lower() not in data.PROCESSORS:
-            return None
-        processor = data.get_processor(model.task)
-        if processor.language:
-            processor.language = model.setting("xnli_language", processor.language)
-        return processor
-
-    @classmethod
-    def read_dev_set(cls, model, path_of):
-        if model.processor:
-            examples = model.processor.get_dev_examples(path_of("data_dir"))
-        elif model.setting("dev_fraction") and model.record.get("dev_rows"):
-            split, _ = _module("dev_split").split_by_dev_rows(
-                _read_rows(model, path_of("train_file")), model.path, model.record["dev_rows"])
-            examples = split.dev.rows
-        else:
-            examples = _read_rows(model, path_of("dev_file")).rows
-        return [(tuple(filter(None, (example.text_a, example.text_b))), example.label)
-                for example in examples]
 
     @classmethod
     def of_model(cls, model):
@@ -126,7 +87,7 @@ class _TextTarget(targets.Target):
     def constant_warning(self, labels, predictions):
         """Returns a warning (str) if the predictions for all examples are the same, otherwise None. The
         arguments are lists of the `label` and the `prediction` of `prediction_rows.PredictedRow`s."""
-        return _metrics().constant_answer_warning(labels, predictions)
+        return classification_metrics.constant_answer_warning(labels, predictions)
 
 
 class SingleLabel(_TextTarget):
@@ -136,7 +97,7 @@ class SingleLabel(_TextTarget):
     name = usual_answers = "classification"
     title, noun, planned = "a classifier", "classifier", "classifier"
     problem_type = "single_label_classification"
-    head_class = "classification.classification_head.Classifier"
+    head_class = "bertlib.tasks.classification.classification_head.Classifier"
     has_labels = takes_class_weights = True
     fractions = "eval_(accuracy|f1|matthews)"
     constant_answer = "most_frequent_label"
@@ -164,19 +125,19 @@ class SingleLabel(_TextTarget):
         return self.labels[prediction.argmax()]
 
     def losses(self, labels, outputs):
-        return _metrics().log_losses(outputs[np.arange(len(labels)), labels]).astype(np.float32)
+        return classification_metrics.log_losses(outputs[np.arange(len(labels)), labels]).astype(np.float32)
 
     def metrics(self, labels, outputs, losses):
         return {**super().metrics(labels, outputs, losses),
-                "eval_confusion_matrix": _metrics().class_matrix(labels, outputs)}
+                "eval_confusion_matrix": classification_metrics.class_matrix(labels, outputs)}
 
     def details(self, labels, outputs):
-        matrix = _metrics().class_matrix(labels, outputs)
-        return {"labels": _metrics().label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
+        matrix = classification_metrics.class_matrix(labels, outputs)
+        return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                   matrix.sum(0))}
 
     def functions(self, labels, outputs):
-        return _metrics().class_functions(labels, outputs.argmax(axis=1), self.size)
+        return classification_metrics.class_functions(labels, outputs.argmax(axis=1), self.size)
 
     def metric_names_of_labels(self):
         if self.size > 2:
@@ -190,7 +151,7 @@ class SingleLabel(_TextTarget):
     @classmethod
     def planned_model(cls):
         target = cls(["0", "1"])
-        fields = functools.partial(_module("classifier_data").feature_fields, target=target)
+        fields = functools.partial(feature_fields, target=target)
         return target.create_head(), fields
 
     @classmethod
@@ -201,7 +162,7 @@ class SingleLabel(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return _metrics().score_classes(table)
+        return classification_metrics.score_classes(table)
 
 
 class Score(_TextTarget):
@@ -209,7 +170,7 @@ class Score(_TextTarget):
 
     name = usual_answers = "regression"
     title, problem_type, is_score = "a regression", "regression", True
-    head_class = "classification.classification_head.Regressor"
+    head_class = "bertlib.tasks.classification.classification_head.Regressor"
     fractions = "eval_(pearson|spearman)"
     constant_answer = "mean_score"
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
@@ -235,10 +196,10 @@ class Score(_TextTarget):
         return np.square(outputs - labels.astype(np.float32))
 
     def details(self, labels, outputs):
-        return _metrics().errors(labels, outputs)
+        return classification_metrics.errors(labels, outputs)
 
     def functions(self, labels, outputs):
-        return _metrics().number_functions(labels, _metrics().written(outputs))
+        return classification_metrics.number_functions(labels, classification_metrics.written(outputs))
 
     @classmethod
     def of_model(cls, model):
@@ -254,7 +215,7 @@ class Score(_TextTarget):
         return f"score {self.predicted_label(prediction):.3f}"
 
     def constant_warning(self, labels, predictions):
-        return _metrics().constant_scores_warning(labels, predictions)
+        return classification_metrics.constant_scores_warning(labels, predictions)
 
     @classmethod
     def compared_label(cls, value, table):
@@ -264,7 +225,7 @@ class Score(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return _metrics().score_numbers(table)
+        return classification_metrics.score_numbers(table)
 
 
 class MultiLabel(_TextTarget):
@@ -274,7 +235,7 @@ class MultiLabel(_TextTarget):
     name = usual_answers = "multilabel"
     title, problem_type = "a multi-label classifier", "multi_label_classification"
     has_labels = is_multilabel = True
-    head_class = "classification.classification_head.MultilabelClassifier"
+    head_class = "bertlib.tasks.classification.classification_head.MultilabelClassifier"
     fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
     constant_answer = "most_frequent_labels"
     metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
@@ -319,18 +280,18 @@ class MultiLabel(_TextTarget):
 
     def losses(self, labels, outputs):
         right = np.where(labels > 0, outputs, 1 - outputs.astype(np.float64))
-        return _metrics().log_losses(right).mean(axis=-1).astype(np.float32)
+        return classification_metrics.log_losses(right).mean(axis=-1).astype(np.float32)
 
     def metrics(self, labels, outputs, losses):
         return {**super().metrics(labels, outputs, losses),
-                **_metrics().roc_areas(labels, outputs, self.labels)}
+                **classification_metrics.roc_areas(labels, outputs, self.labels)}
 
     def details(self, labels, outputs):
-        return {"labels": _metrics().label_scores(
-            self.labels, *_metrics().count_sets(labels, outputs >= self.threshold))}
+        return {"labels": classification_metrics.label_scores(
+            self.labels, *classification_metrics.count_sets(labels, outputs >= self.threshold))}
 
     def functions(self, labels, outputs):
-        return _metrics().set_functions(labels, outputs >= self.threshold)
+        return classification_metrics.set_functions(labels, outputs >= self.threshold)
 
     def metric_names_of_labels(self):
         return {**self.metric_names, "f1_macro": f"macro F1 of {self.size} labels"}
@@ -352,7 +313,7 @@ class MultiLabel(_TextTarget):
 
     @classmethod
     def compared_label(cls, value, table):
-        return ", ".join(sorted(_metrics().members(value, table)))
+        return ", ".join(sorted(classification_metrics.members(value, table)))
 
     @classmethod
     def describe_metric(cls, name, labels):
@@ -360,16 +321,25 @@ class MultiLabel(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return _metrics().score_sets(table)
+        return classification_metrics.score_sets(table)
 
 
-def _read_rows(model, path):
-    """Returns the `row_examples.Split` of a file with the user's own data, see `read_dev_set`."""
-    rows = _module("row_examples")
-    if model.task != _module("sources").OWN_DATA:
-        raise ValueError(f"the data files of the task {model.task} have an unknown format.")
-    return rows.create_reader(model.kind, model.setting, lambda flag: model.has_named_columns).read(
-        path, known=model.labels)
+def feature_fields(seq_length, target=None):
+    """Returns the fields of a stored example. `record_files` writes these fields, and `input_pipeline` reads
+    them.
+
+    Args:
+      seq_length: int, number of tokens in an example.
+      target: a target of this module; None for examples with one label each.
+
+    Returns:
+      list of `example_encoding.Field`.
+    """
+    return [
+        *example_encoding.token_fields((seq_length,)),
+        (target or SingleLabel).field,
+        example_encoding.Field("is_real_example", "int64", (), (0, 1)),
+    ]
 
 
 def create_target(label_list):

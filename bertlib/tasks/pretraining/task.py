@@ -30,7 +30,7 @@ class Pretraining(task.TaskWithResults):
     """
 
     command = "run_pretraining.py"
-    results_class = "pretraining.pretraining_results.PretrainingResults"
+    results_class = "bertlib.tasks.pretraining.pretraining_results.PretrainingResults"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     records, inferred = {}, ("dev",)  # the data are features already

@@ -30,11 +30,6 @@ class Spans(targets.Target):
                                     "space for a context")
 
     @classmethod
-    def read_dev_set(cls, model, path_of):
-        examples = squad_data.read_squad_examples(path_of("predict_file"), is_training=False)
-        return [((example.question_text, example.context), None) for example in examples]
-
-    @classmethod
     def planned_model(cls):
         return cls.create_head(), functools.partial(squad_data.feature_fields, is_training=True)
 
@@ -67,6 +62,11 @@ class SquadQuestions(answers.Answers):
         super().__init__(model)
         self._version_2 = str(model.task).endswith("2.0")
         self._threshold = _null_threshold(model) if self._version_2 else None
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        examples = squad_data.read_squad_examples(path_of("predict_file"), is_training=False)
+        return [((example.question_text, example.context), None) for example in examples]
 
     @property
     def head(self):

@@ -21,12 +21,6 @@ class Tags(targets.Target):
         entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))
 
     @classmethod
-    def read_dev_set(cls, model, path_of):
-        file = tagged_json_lines.read_tagged(path_of("dev_file"), model.setting("token_column"),
-                                             model.setting("tag_column"))
-        return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
-
-    @classmethod
     def planned_model(cls):
         return cls.create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
 
@@ -49,6 +43,12 @@ class TaggedText(answers.Answers):
     fields, extra_inputs = ("text",), ("tag_mask", "word_mask")
     formats, exports_texts, takes_words = ("onnx",), True, True
     word_keys = tagged_json_lines.WORD_KEYS
+
+    @classmethod
+    def read_dev_set(cls, model, path_of):
+        file = tagged_json_lines.read_tagged(path_of("dev_file"), model.setting("token_column"),
+                                             model.setting("tag_column"))
+        return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
 
     @property
     def head(self):

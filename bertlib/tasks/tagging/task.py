@@ -38,7 +38,7 @@ class Tagging(task.TaskWithResults):
     """
 
     command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
-    results_class = "tagging.tagging_results.TaggingResults"
+    results_class = "bertlib.tasks.tagging.tagging_results.TaggingResults"
     shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
     def __init__(self, settings):
