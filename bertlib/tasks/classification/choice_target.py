@@ -14,7 +14,7 @@ class Endings(targets.Target):
     name = usual_answers = "multiple_choice"
     title, planned = "multiple choice", "swag"
     variables = ("cls/multiple_choice/output_weights",)
-    architecture, head_class = "BertForMultipleChoice", "classification.choice_head.Choice"
+    architecture, head_class = "BertForMultipleChoice", "bertlib.tasks.classification.choice_head.Choice"
     fractions = "eval_accuracy"
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
                                      most=choice_data.MAX_CHOICES),)

@@ -18,7 +18,7 @@ class Spans(targets.Target):
     name = usual_answers = "questions"
     title, planned = "question answering", "squad"
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
-    architecture, head_class = "BertForQuestionAnswering", "squad.squad_head.Span"
+    architecture, head_class = "BertForQuestionAnswering", "bertlib.tasks.squad.squad_head.Span"
     answer_separator = prediction_files.ANSWER_SEPARATOR
 
     @classmethod

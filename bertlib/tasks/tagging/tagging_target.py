@@ -14,7 +14,7 @@ class Tags(targets.Target):
     name = usual_answers = "tagging"
     title, noun, planned = "a tagger", "tagger", "ner"
     has_labels, optional_variables = True, ("crf/transitions",)
-    architecture, head_class = "BertForTokenClassification", "tagging.tagging_head.Tagger"
+    architecture, head_class = "BertForTokenClassification", "bertlib.tasks.tagging.tagging_head.Tagger"
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
         entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
