@@ -62,7 +62,7 @@ TABLE = {
 }
 MOST_ROOMS, MOST_LAYERS, MOST_MODULES = 16, 7, 21  # with __init__
 # Each command, and each kind of prediction for a text, has modules of its own.
-LARGE_ROOMS = {"bertlib.commands", "bertlib.tasks.classification"}
+MOST_MODULES_OF = {"bertlib.commands": 24, "bertlib.tasks.classification": 29}
 # Modules that need packages of an extra: they are imported only where these packages are installed.
 OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"],
             "bertlib.tasks.classification.bag_of_words": ["sklearn"]}
@@ -140,10 +140,9 @@ def test_each_room_is_in_the_list_of_installed_packages():
         "bertlib", "bertlib.samples", *(room for room in FILES if room.startswith(("bertlib.", "tf1")))])
 
 
-@pytest.mark.parametrize("room", sorted(room for room in FILES if room.startswith(("bertlib", "tf1"))
-                                        and room not in LARGE_ROOMS))
+@pytest.mark.parametrize("room", sorted(room for room in FILES if room.startswith(("bertlib", "tf1"))))
 def test_a_room_has_few_modules(room):
-    assert len(FILES[room]) <= MOST_MODULES
+    assert len(FILES[room]) <= MOST_MODULES_OF.get(room, MOST_MODULES)
 
 
 @pytest.mark.parametrize("room", sorted(FILES))

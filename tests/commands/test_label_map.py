@@ -3,7 +3,8 @@
 from helpers import read_json, write_file
 import pytest
 
-from bertlib.tasks.classification import label_map, row_examples
+from bertlib.data import label_map
+from bertlib.tasks.classification import row_examples
 
 
 @pytest.mark.parametrize("content, expected", [

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from bertlib.data.prediction_rows import PredictedRow
-from bertlib.reports import charts, classification_report, intervals, report_page
+from bertlib.reports import charts, choice_report, classification_report, intervals, report_page
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.classification import choice_report
 from bertlib.tasks.tagging import tagging_data, tagging_report
 
 NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",

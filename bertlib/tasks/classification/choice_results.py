@@ -4,8 +4,9 @@ from absl import logging
 
 from bertlib.data import row_fields
 from bertlib.data.prediction_rows import PredictedRow, shortest
+from bertlib.reports import choice_report
 from bertlib.tasks import results, task
-from bertlib.tasks.classification import choice_data, choice_metrics, choice_report
+from bertlib.tasks.classification import choice_data, choice_metrics
 
 
 class ChoiceResults(results.Results):

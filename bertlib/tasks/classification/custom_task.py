@@ -231,7 +231,7 @@ def _read_label_map(settings, record):
     if not settings.label_map:
         return record and record["settings"].get("mapped_labels")
     # The module is loaded only if the flag is set.
-    from bertlib.tasks.classification import label_map
+    from bertlib.data import label_map
     return label_map.read(require_file(settings, "label_map"), settings.encoding)
 
 
