@@ -162,7 +162,7 @@ def main(_):
 
     lines, tokens, fingerprint = survey(settings, config, generate_features)
     sample = corpus.sample_lines([settings.input_file], unknown_tokens.SAMPLE)
-    unknown_tokens.check({settings.input_file: sample}, lambda line: [line], tokenizer)
+    unknown_tokens.warn_if_many({settings.input_file: sample}, lambda line: [line], tokenizer)
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:

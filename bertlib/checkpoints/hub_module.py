@@ -44,7 +44,7 @@ _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
 # --- The directory of a module ---------------------------------------------------------------------------
 
 
-def resolve(handle):
+def find_directory(handle):
     """Returns the directory of a module. If `handle` is an address, this directory is in the cache.
 
     Args:
@@ -77,7 +77,7 @@ def _cached(address):
     cache = os.environ.get(CACHE_VARIABLE)
     directory = cache and os.path.join(cache, name)
     if directory and files.is_directory(directory):
-        return resolve(directory)
+        return find_directory(directory)
     where = f"${CACHE_VARIABLE} has no {name}" if cache else f"${CACHE_VARIABLE} is not set"
     raise FileNotFoundError(f"{address} is an address, but modules are not downloaded, and this module is "
                             f"not in the cache ({where}). Download the module and unpack it (tar -xzf). Then "
@@ -140,9 +140,9 @@ def load_module_spec(spec):
     """Returns the `ModuleSpec` of a module.
 
     Args:
-      spec: directory or address of the module (see `resolve`); a `ModuleSpec` is returned unchanged.
+      spec: directory or address of the module (see `find_directory`); a `ModuleSpec` is returned unchanged.
     """
-    return spec if isinstance(spec, ModuleSpec) else ModuleSpec(resolve(spec))
+    return spec if isinstance(spec, ModuleSpec) else ModuleSpec(find_directory(spec))
 
 
 # --- A module in a graph ---------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Module(object):
         """Creates the module's variables and tables. The variables' initial values are the module's weights.
 
         Args:
-          spec: a `ModuleSpec`, or the directory or address of the module (see `resolve`).
+          spec: a `ModuleSpec`, or the directory or address of the module (see `find_directory`).
           trainable: whether the variables are trained. If so, the module's regularization losses and update
             ops are added to the collections of the current graph.
           name: name of the variable scope. If this scope already exists, a number is appended to the name.

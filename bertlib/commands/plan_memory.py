@@ -134,7 +134,7 @@ def check_flags(settings):
         checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
 
-def describe(settings):
+def describe_step(settings):
     """Returns a description of the planned step in one line.
 
     The line names the model, the task and the precision. For a training step, it also names the optimizer,
@@ -228,7 +228,7 @@ def main(_):
         modes = ["none"]  # without gradients, nothing is recomputed
     usable, card, source = usable_memory(settings)
     model = task_model(config, settings.task)
-    print(terminal.printable(describe(settings)))
+    print(terminal.printable(describe_step(settings)))
     print(f"{card}: TensorFlow can use {gb(usable)} ({source}). 1 GB is 10⁹ bytes.")
     print("The memory below is simulated, with a factor for the fragmentation of TensorFlow's allocator.\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
@@ -251,6 +251,6 @@ def main(_):
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         files.make_parent(settings.output_file)
-        title = f"Largest micro-batch on {card}: {describe(settings)}"
+        title = f"Largest micro-batch on {card}: {describe_step(settings)}"
         files.write_text(settings.output_file,
                          charts.bar_chart(title, [(label, size, size, 0) for label, size in rows]))

@@ -84,7 +84,7 @@ class UnknownTokens:
         self._bracketed.clear()
 
 
-def check(splits, texts_of, tokenizer):
+def warn_if_many(splits, texts_of, tokenizer):
     """Counts [UNK] in examples that are spread over the data of a run. Logs one warning if there are many.
 
     Args:

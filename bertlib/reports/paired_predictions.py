@@ -227,9 +227,9 @@ def compare(paths, metric=None, resamples=9999, seed=0):
 
     Returns:
       a dict that can be written as JSON. It contains "n", the number of compared units; "unit", the name of
-      these units, such as "rows" or "sentences"; "metrics", a list of results of `paired_tests.describe`;
-      "refused", {name of a metric: the reason why it cannot be compared}; and "mcnemar", the result of
-      `paired_tests.mcnemar` (None for a regression).
+      these units, such as "rows" or "sentences"; "metrics", a list of the results of
+      `paired_tests.compare_values`; "refused", {name of a metric: the reason why it cannot be compared}; and
+      "mcnemar", the result of `paired_tests.mcnemar` (None for a regression).
 
     Raises:
       ValueError: the tables or the metric cannot be compared.
@@ -248,7 +248,7 @@ def compare(paths, metric=None, resamples=9999, seed=0):
         old, new = (one.metrics[name] for one in scored)
         interval = intervals.bootstrap(lambda rows, old=old, new=new: new(rows) - old(rows), count,
                                        resamples, seed)
-        differences.append(paired_tests.describe(
+        differences.append(paired_tests.compare_values(
             name, [function(np.arange(count)) for function in (old, new)], interval))
     test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
     return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,

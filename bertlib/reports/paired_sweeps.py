@@ -71,7 +71,7 @@ def compare(directories, metric=None):
             "tables": [os.path.join(directory, sweep_directory.TABLE) for directory in directories],
             "is_paired": bool(common), "paired_by": keys, "compared": compared,
             "runs": list(map(len, ended)), "used_runs": list(map(len, values)),
-            "metrics": [paired_tests.describe(
+            "metrics": [paired_tests.compare_values(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
 

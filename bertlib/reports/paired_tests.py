@@ -8,7 +8,7 @@ import numpy as np
 from bertlib.reports import intervals
 
 
-def describe(metric, values, interval, is_lower_better=False, unit="points"):
+def compare_values(metric, values, interval, is_lower_better=False, unit="points"):
     """Returns the difference of a metric between two trainings, as a dict that can be written as JSON.
 
     Args:

@@ -125,10 +125,10 @@ def read(path, weights=best_weights.BEST):
                          f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
                          "as run_classifier.py.")
     check_trained_weights(record, checkpoint)
-    return describe(opened, checkpoint)
+    return read_with_weights(opened, checkpoint)
 
 
-def describe(opened, weights):
+def read_with_weights(opened, weights):
     """Returns the `ModelDirectory` of a directory with run.json, bert_config.json and the vocabulary.
 
     Args:

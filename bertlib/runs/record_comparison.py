@@ -54,7 +54,7 @@ def compare(stored, now, step, last_step, trains):
 
     Args:
       stored: the record of the training; None if there is no record.
-      now: the record of the run, see `run_record.describe`.
+      now: the record of the run, see `run_record.create_record`.
       step: step of the newest checkpoint in the directory; None if there is no checkpoint.
       last_step: the step at which the run ends.
       trains: whether the run trains.
@@ -111,7 +111,7 @@ def differences(stored, now, training):
 
     Args:
       stored: the record in the directory.
-      now: the record of the run, see `run_record.describe`.
+      now: the record of the run, see `run_record.create_record`.
       training: whether the run trains.
 
     Returns:
@@ -216,7 +216,7 @@ def dev_paths(record):
         paths.get("eval_file") or paths.get("input_file")]
 
 
-def describe(differences):
+def format_differences(differences):
     """Returns differences as a text for messages."""
     def text(value):
         return value if isinstance(value, str) else json.dumps(value)

@@ -89,7 +89,7 @@ def hash_checkpoint(path):
 
 def hash_inputs(inputs):
     """Returns {absolute path: entry of `fingerprints.hash_files`} for the data files that a command reads.
-    The dict is empty if the command reads more than `_MOST_FILES` files. For `inputs`, see `describe`.
+    The dict is empty if the command reads more than `_MOST_FILES` files. For `inputs`, see `create_record`.
     """
     paths = sorted({files.absolute(path) for paths in inputs.values() for path in paths
                     if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
@@ -102,7 +102,7 @@ def hash_inputs(inputs):
 # --- The content of the record ---------------------------------------------------------------------------
 
 
-def describe(settings, description):
+def create_record(settings, description):
     """Returns the record of a run as a dict that can be written as JSON.
 
     Args:
@@ -231,7 +231,7 @@ class RunRecord:
         Args:
           settings: a `Settings`.
           last_step: last step of the schedule. With --max_steps, the training may end earlier.
-          description: see `describe`.
+          description: see `create_record`.
           more_files: {name: content in bytes} of further files that the training writes, in addition to the
             result of `model_files.model_file_contents`.
 
@@ -243,7 +243,8 @@ class RunRecord:
         if self._trains and settings.early_stopping_evals is not None:
             stopped = curve_table.find_early_stop(settings)
             self._last_step = self._last_step if stopped is None else stopped
-        self._now = {**describe(settings, description), "planned_steps": last_step, "finished_step": None}
+        self._now = {**create_record(settings, description), "planned_steps": last_step,
+                     "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **more_files}
         self._warnings = []  # see `warn_about_results`
@@ -301,14 +302,14 @@ class RunRecord:
           decision: a `record_comparison.Decision`.
           trained: the `OutputDirectory` of the weights, which has a record.
         """
-        describe, stored, step = record_comparison.describe, trained.record, trained.step
+        shown, stored, step = record_comparison.format_differences, trained.record, trained.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
         # Other checks compare a head or a vocabulary with --init_checkpoint.
         if decision.refused and trained.path == self._output_dir:
             raise ValueError(
                 f"--output_dir={self._output_dir} contains a training that this run cannot continue. "
                 f"According to {output_files.RECORD} there ({name}), these values differ: "
-                f"{describe(decision.refused)}. Use another --output_dir, or remove the checkpoints in "
+                f"{shown(decision.refused)}. Use another --output_dir, or remove the checkpoints in "
                 "this directory.")
         if self._trains and not decision.trains:
             logging.info("%s was trained to step %d by %s.", self._output_dir, step, name)
@@ -317,7 +318,7 @@ class RunRecord:
                       if decision.record["settings"]["keep_best"] is None else
                       "The best weights are chosen again among the earlier evaluations")
             logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
-                            self._output_dir, effect, describe(decision.evaluations))
+                            self._output_dir, effect, shown(decision.evaluations))
         if decision.dev_data:
             text = (f"The development data differ from those of the training in {trained.path}: "
                     f"{' -> '.join(decision.dev_data)}. So the metrics of this evaluation cannot be compared "
@@ -332,14 +333,14 @@ class RunRecord:
             effect = (f"The training continues from step {step} with changed settings. To train from the "
                       "start, pass another --output_dir")
         elif self._trains:
-            self._warnings.append(f"No step was trained with the new values: {describe(decision.changed)}. "
+            self._warnings.append(f"No step was trained with the new values: {shown(decision.changed)}. "
                                   "The results are those of the earlier training. To train with the new "
                                   "values, pass another --output_dir.")
             effect = "No steps are left to train"
         else:
             effect = "The weights were trained with other settings"
         logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
-                        trained.path, name, effect, describe(decision.changed))
+                        trained.path, name, effect, shown(decision.changed))
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step

@@ -111,8 +111,8 @@ def read(directory, task=None):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
                          f"{exported}. Export the model again, with --task={task}.")
     file_format = description["file_format"]
-    model = model_directory.describe(OutputDirectory(directory),
-                                     os.path.join(directory, FORMATS[file_format].FILE))
+    model = model_directory.read_with_weights(
+        OutputDirectory(directory), os.path.join(directory, FORMATS[file_format].FILE))
     return Export(model, file_format, exported, description.get("weights"))
 
 

@@ -31,7 +31,7 @@ def list_files(settings, flags=FILES):
     return {flag: [path] for flag in flags if (path := getattr(settings, flag))}
 
 
-def resolve(settings, sample, sample_defaults, names):
+def resolve_flags(settings, sample, sample_defaults, names):
     """Sets the flags of the files that the run needs and that were not given. If no flag names data, the run
     uses a sample of this project.
 
@@ -86,7 +86,7 @@ def find_split_file(directory, split, *groups):
 
 
 def describe(settings, count_dev_examples, train=None, dev=None):
-    """Returns the arguments of `run_record.describe` for the data.
+    """Returns the arguments of `run_record.create_record` for the data.
 
     Args:
       settings: a `Settings`.

@@ -94,10 +94,10 @@ class Task(abc.ABC):
 
         Args:
           folder: name of the default --output_dir below output/, and of the sample.
-          sample_defaults, names: see `split_data.resolve`.
+          sample_defaults, names: see `split_data.resolve_flags`.
         """
         self.resolve_run(folder)
-        split_data.resolve(self.settings, folder, sample_defaults, names)
+        split_data.resolve_flags(self.settings, folder, sample_defaults, names)
         model_config.resolve_model_flags(self.settings)
 
     def load_model(self):
@@ -146,8 +146,8 @@ class Task(abc.ABC):
                                         lambda example: fingerprints.hash_texts(texts_of(example)))
 
     def warn_of_unknown_tokens(self, splits, texts_of):
-        """Warns if many tokens of the texts are [UNK]; see `unknown_tokens.check`. A method for `read`."""
-        unknown_tokens.check(splits, texts_of, self.tokenizer)
+        """Warns if many tokens of the texts are [UNK]. A method for `read`."""
+        unknown_tokens.warn_if_many(splits, texts_of, self.tokenizer)
 
     # --- The model
 
@@ -217,7 +217,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def describe(self):
-        """Returns the arguments of `run_record.describe` that depend on the task, as {name: value}."""
+        """Returns the arguments of `run_record.create_record` that depend on the task, as {name: value}."""
 
     def more_files(self):
         """Returns further files that describe the model, as {name: content in bytes}; see

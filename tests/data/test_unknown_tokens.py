@@ -27,7 +27,7 @@ def warnings_of(caplog, function, *arguments):
 
 
 def checked(caplog, splits, tokenizer):
-    return warnings_of(caplog, unknown_tokens.check, splits, lambda example: example, tokenizer)
+    return warnings_of(caplog, unknown_tokens.warn_if_many, splits, lambda example: example, tokenizer)
 
 
 def test_one_warning_has_the_share_three_examples_and_the_reasons(tokenizer, caplog):

@@ -68,7 +68,7 @@ def test_modules_of_only_some_replicas_are_not_compared(module):
 
 def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machine(monkeypatch):
     monkeypatch.setattr(run_record.replica_group, "current", lambda: types.SimpleNamespace(count=6))
-    found = run_record.describe(settings_of(num_replicas=2), {
+    found = run_record.create_record(settings_of(num_replicas=2), {
         "tokenizer": None, "inputs": {}, "config": modeling.BertConfig(9), "trim_padding": True})
     assert found["settings"]["num_replicas"] == 6
 
@@ -76,7 +76,7 @@ def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machi
 def test_the_record_knows_the_script(tmp_path, monkeypatch):
     def code(path):
         monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__=str(path)))
-        return run_record.describe(settings_of(), {"tokenizer": None, "inputs": {}, "trim_padding": True,
+        return run_record.create_record(settings_of(), {"tokenizer": None, "inputs": {}, "trim_padding": True,
                                                    "config": modeling.BertConfig(9)})["code"]
 
     script, console = tmp_path / "run_it.py", tmp_path / "bert-run-it"

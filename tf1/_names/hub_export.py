@@ -131,10 +131,10 @@ def load_module_spec(spec):
     """Returns the `ModuleSpec` of a module.
 
     Args:
-      spec: directory or address of the module (see `hub_module.resolve`); a `ModuleSpec` is returned
+      spec: directory or address of the module (see `hub_module.find_directory`); a `ModuleSpec` is returned
         unchanged.
     """
-    return spec if isinstance(spec, ModuleSpec) else ModuleSpec(hub_module.resolve(spec))
+    return spec if isinstance(spec, ModuleSpec) else ModuleSpec(hub_module.find_directory(spec))
 
 
 def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):

@@ -257,7 +257,7 @@ class ExampleReader(columns.TextReader):
           known, is_ordered: see `read`.
 
         Raises:
-          RowError: see `label_lists.resolve`.
+          RowError: see `label_lists.compare_rows`.
         """
         found, readable, names = {}, [], known and frozenset(known)
         for row in rows:
@@ -267,7 +267,7 @@ class ExampleReader(columns.TextReader):
             except RowError as error:
                 found[row.line] = error
         lines = [line for line, _ in readable]
-        return {**found, **dict(zip(lines, label_lists.resolve(readable, known, is_ordered)))}
+        return {**found, **dict(zip(lines, label_lists.compare_rows(readable, known, is_ordered)))}
 
     def _read_labels(self, line, value, known):
         """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""

@@ -308,7 +308,7 @@ def _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tok
         raise ValueError(f"{', '.join(input_files)}: the input has only one document, so a random next "
                          "sentence cannot be taken from another document. Put blank lines between documents, "
                          "or pass --next_sentence=false.")
-    unknown_tokens.check({"the input files": corpus.sample_lines(input_files, unknown_tokens.SAMPLE)},
+    unknown_tokens.warn_if_many({"the input files": corpus.sample_lines(input_files, unknown_tokens.SAMPLE)},
                          lambda line: [line], tokenizer)
     size = recipe.shuffle_buffer_documents
     blocks = corpus.count_blocks(text.documents, size)
