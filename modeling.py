@@ -239,7 +239,7 @@ def layer_norm(input_tensor, name=None, kernels=None):
     Args:
       input_tensor: float [..., W].
       name: name of the variables' scope; "LayerNorm" if None.
-      kernels: see `transformer_model`.
+      kernels: the `TrainingKernels` or `InferenceKernels` of the graph; None for TensorFlow's ops.
     """
     norm = _norm_parameters(input_tensor.shape.as_list()[-1], name)
     return (kernels or kernel_choice.PLAIN).layer_norm(input_tensor, *norm)
@@ -298,7 +298,7 @@ def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_rang
       input_ids: int32 [B, F], or [B, F, K] with K ids at each position.
       vocab_size: number of rows of the table.
       embedding_size: width of the table.
-      initializer_range: see `create_initializer`.
+      initializer_range: standard deviation of the random initial weights.
       word_embedding_name: name of the table's variable.
       use_one_hot_embeddings: whether to multiply one-hot vectors by the table instead of gathering rows.
 
@@ -333,10 +333,10 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
       token_type_embedding_name: name of the segment table's variable.
       use_position_embeddings: whether to add position embeddings.
       position_embedding_name: name of the position table's variable.
-      initializer_range: see `create_initializer`.
+      initializer_range: standard deviation of the random initial weights.
       max_position_embeddings: number of rows of the position table, at least F.
-      dropout_prob: see `dropout`.
-      kernels: see `transformer_model`.
+      dropout_prob: float, probability of a dropped value.
+      kernels: the `TrainingKernels` or `InferenceKernels` of the graph; None for TensorFlow's ops.
 
     Returns:
       float [B, F, W].
@@ -407,14 +407,14 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       size_per_head: H.
       query_act, key_act, value_act: activations of the three projections, or None.
       attention_probs_dropout_prob: dropout probability of the attention probabilities.
-      initializer_range: see `create_initializer`.
+      initializer_range: standard deviation of the random initial weights.
       do_return_2d_tensor: whether to return [B·F, N·H] instead of [B, F, N·H].
       batch_size, from_seq_length, to_seq_length: B, F and T; required if the inputs are matrices.
       recompute: whether to keep only Q, K and V for the backward pass, which then computes scores and
         probabilities again. This is recompute="attention" of `transformer_model`.
       from_packing, to_packing: the `Packing`s of from_tensor and to_tensor, if these tensors are matrices
         without the rows of padding; otherwise None.
-      kernels: see `transformer_model`.
+      kernels: the `TrainingKernels` or `InferenceKernels` of the graph; None for TensorFlow's ops.
 
     Returns:
       float [B, F, N·H] or [B·F, N·H]; with `from_packing`, [R, N·H].
@@ -530,7 +530,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       intermediate_act_fn: activation of the feed-forward layer.
       hidden_dropout_prob: dropout probability of the outputs of attention and feed-forward layer.
       attention_probs_dropout_prob: dropout probability of the attention probabilities.
-      initializer_range: see `create_initializer`.
+      initializer_range: standard deviation of the random initial weights.
       do_return_all_layers: whether to return the outputs of all layers instead of only the last output.
       first_token_only: whether to compute the last layer at the first position only.
       packing: `Packing` of the positions to compute; None for all positions.

@@ -144,7 +144,7 @@ class BertEncoder(tf.keras.layers.Layer):
         unchanged.
 
         Args:
-          path: see `checkpoint_formats.open_checkpoint`.
+          path: prefix or directory of a checkpoint, or directory of a Hugging Face model.
 
         Raises:
           ValueError: another weight is missing in the checkpoint, or a weight has a wrong shape or type.

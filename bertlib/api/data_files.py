@@ -38,7 +38,7 @@ class DataFile(NamedTuple):
       columns: the `Columns`.
       content: the bytes that `write` writes to the path; None if the file exists already.
       argument: name of the argument with the data, for error messages.
-      index: see `index_of`.
+      index: the index of the pandas data; None for all other data.
     """
 
     path: str
@@ -63,7 +63,7 @@ def row_name(number, index, argument="data"):
 
     Args:
       number: number of the row, from 1.
-      index: see `index_of`.
+      index: the index of the pandas data; None for all other data.
       argument: name of the argument with the data.
     """
     name = f"{argument}, row {number}"

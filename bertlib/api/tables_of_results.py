@@ -89,7 +89,7 @@ def answer_row(fields, answer):
     Args:
       fields: {name: value} of the input. If the answer has a column with the name of a field, the field is
         renamed: its name gets the prefix "input_".
-      answer: see `bertlib.serving.predictor.Predictor`.
+      answer: dict, an answer of a `Predictor`, such as {"label", "probabilities"}.
     """
     found = answers.columns(answer)
     renamed = row_fields.rename_fields(list(fields), found)

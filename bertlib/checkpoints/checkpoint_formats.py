@@ -660,7 +660,7 @@ def create_init_fn(init_checkpoint, variables):
     restored. The `init_fn` adds no restore ops and no file names to the graph.
 
     Args:
-      init_checkpoint: see `open_checkpoint`.
+      init_checkpoint: path of a checkpoint, or a `Checkpoint`.
       variables: variables of the current graph. Variables that the checkpoint lacks keep their random values.
 
     Raises:

@@ -120,7 +120,7 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
     """Opens a session for training, evaluation or prediction, and restores a checkpoint in it.
 
     Args:
-      scaffold: see `create_checked_scaffold`.
+      scaffold: the scaffold that `create_checked_scaffold` returned.
       checkpoint: path, or None to initialize all variables.
       config: a `RunConfig`.
       hooks: list of SessionRunHook.

@@ -296,7 +296,7 @@ def write_model(settings, model, tokenizer, old, new):
       settings: a `Settings`.
       model: the result of `open_model`.
       tokenizer: the `tokenization.FullTokenizer` of --extend.
-      old, new: see `extend_vocab`.
+      old, new: lists of str, the lines of --extend and the new tokens.
     """
     source, config, names = model
     # The ids of the pieces of each new word in the old vocabulary.

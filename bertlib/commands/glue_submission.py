@@ -56,7 +56,7 @@ def list_problems(predictions, expected, partial):
 
     Args:
       predictions: {name: list of paths}, see `find_predictions`.
-      expected: see `glue_submission_files.test_sets`.
+      expected: {name of a file of predictions: `glue_submission_files.TestSet`}.
       partial: bool, whether files may be missing.
     """
     problems = []

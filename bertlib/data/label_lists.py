@@ -196,7 +196,7 @@ def _is_multi_hot(rows, known):
 
     Args:
       rows: the `Labels` of the rows that have labels.
-      known: see `resolve`.
+      known: list of the labels of the task; None if they are not known.
     """
     if not rows or any(labels.bits is None for labels in rows):
         return False
@@ -233,7 +233,7 @@ def _check_row(line, labels, has_words, known):
       line: number of the line.
       labels: the `Labels`.
       has_words: whether a row of the file has a label that is not a number.
-      known: see `resolve`.
+      known: list of the labels of the task; None if they are not known.
     """
     bits = labels.bits or ()
     is_list = labels.in_brackets and not labels.is_quoted and len(bits) > 1

@@ -33,7 +33,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
       rows: object that can be iterated twice and yields `PredictedRow`s. The first iteration collects the
         names of the columns.
       predictions_format: one of `FORMATS`.
-      csv_safe: see `format_csv_row`.
+      csv_safe: whether texts that a spreadsheet program would execute get an apostrophe.
       separator: str, the text between several labels in a field of CSV.
       dialect: the `tables.Dialect` of CSV.
 

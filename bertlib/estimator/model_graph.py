@@ -20,7 +20,7 @@ class Builder:
     signature accepts.
 
     Attributes:
-      model_fn: see `estimator.Estimator`.
+      model_fn: function that takes features, labels, mode, params and config, and returns an `EstimatorSpec`.
       config: the `RunConfig`.
       params: dict with the caller's params. It does not contain the params that the Estimator adds
         (`added_params`).

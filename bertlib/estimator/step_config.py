@@ -46,7 +46,7 @@ class StepConfig:
       use_xla: whether XLA compiles the computations between matrix products of a training.
       portable_ops: whether inference uses only ops that ONNX also has.
       optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm, layer_decay, freeze_layers,
-        freeze_embeddings: see `optimization.create_optimizer`.
+        freeze_embeddings: whether the embeddings are frozen.
     """
 
     train_batch_size: int = 32
@@ -245,7 +245,7 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     Args:
       step: a `StepConfig`. Its `recompute` and its `gradient_accumulation_steps` are ignored.
       usable_bytes: the memory that the step may use.
-      memory_need: see `resolve`.
+      memory_need: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`.
       modes: the values of `recompute` to choose from, the fastest first.
       counts: numbers of micro-batches to choose from, in ascending order. None to choose from all divisors of
         the number of examples on a replica.
@@ -292,7 +292,7 @@ def _fewest(candidates, usable_bytes, memory_need):
     Args:
       candidates: list of `StepConfig` with ascending numbers of micro-batches.
       usable_bytes: the memory that a step may use.
-      memory_need: see `resolve`.
+      memory_need: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`.
     """
     first, *others = candidates
     if memory_need(first).total <= usable_bytes:

@@ -169,7 +169,7 @@ def bernoulli(shape, keep_probability, site, native_op=None):
     drawing a boolean takes half as long as drawing a number.
 
     Args:
-      shape: see `uniform`.
+      shape: list or tensor of int, the shape of the mask.
       keep_probability: probability of True, rounded to a multiple of 2⁻¹⁶.
       site: name of the site, see `new_site`.
       native_op: op in C++ (shape, key, counter, threshold) -> bool tensor of that shape, True where the

@@ -92,7 +92,7 @@ class TrainingKernels(object):
           inputs: [R, width].
           bias: [width].
           kernel: [width, units].
-          approximate: see `gelu`.
+          approximate: whether the tanh approximation is used, as published.
 
         Returns:
           [R, units].
@@ -175,7 +175,7 @@ class TrainingKernels(object):
           outer: (kernel₂ [I, W], bias₂ [W]).
           dropout_prob: probability that dropout makes a value 0.
           norm: (gamma [W], beta [W]).
-          approximate: see `gelu`.
+          approximate: whether the tanh approximation is used, as published.
 
         Returns:
           [R, W].

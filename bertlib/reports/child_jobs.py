@@ -97,7 +97,7 @@ def run_all(keys, start, slots, descriptor):
       start: function that takes a key and returns (list of str: the command, path of the log). It is called
         directly before the child starts.
       slots: list of `Slot`, see `divide_machine`.
-      descriptor: see `no_other_children`.
+      descriptor: of the locked file, which the children inherit.
 
     Raises:
       stopping.Stopped: this process got SIGTERM or SIGHUP.

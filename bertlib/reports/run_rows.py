@@ -48,7 +48,7 @@ def of_ended_run(row, outcome, results, metric):
     Args:
       row: the `Row`.
       outcome: the `child_processes.Outcome` of the run.
-      results: see `bertlib.runs.output_directory.OutputDirectory.read_results`.
+      results: {metric: value}, the content of eval_results.json; None if there are none.
       metric: name of the metric of the sweep.
     """
     if outcome.exit_code:

@@ -53,7 +53,7 @@ def _first_comparable_step(record):
     the development set has changed, values of earlier steps cannot be compared with new values.
 
     Args:
-      record: see `record_fields.read_record`; None if there is no record.
+      record: dict, the content of run.json; None if there is no record.
     """
     return max((change["step"] + 1 for change in (record or {}).get("changes", ())
                 if DEV_DATA in (change.get("changed") or ()) and type(change.get("step")) is int), default=0)

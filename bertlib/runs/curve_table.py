@@ -114,7 +114,7 @@ def is_early_stop(settings, best_so_far, rows):
     Args:
       settings: a `Settings`.
       best_so_far: the `best_weights.BestWeights` of the training.
-      rows: all evaluations, see `read_rows`.
+      rows: all evaluations, a list of {metric: text}.
     """
     if settings.early_stopping_evals is None:
         return False
@@ -138,8 +138,9 @@ def points(rows, shown, full_score=1.0):
     """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
 
     Args:
-      rows: see `read_rows`.
-      shown, full_score: see `learning_curve.LearningCurve`.
+      rows: list of {metric: text}, sorted by step.
+      shown: {metric: name of its curve}.
+      full_score: the best possible value of the metrics, which the picture shows as 100 %.
     """
     return {name: [(step, value / full_score) for step, value in finite_values(rows, metric)]
             for metric, name in shown.items()}

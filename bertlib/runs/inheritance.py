@@ -60,7 +60,7 @@ def inherit_settings(settings, *kinds, without=()):
       *kinds: names of the targets that the command trains, see `bertlib.runs.targets`. A record is ignored
         if its target is not one of them. For example, the record of a pre-training does not
         describe the data of a classifier that starts from the pre-trained weights.
-      without: see `inherit_record`.
+      without: names of flags that are neither set nor compared.
 
     Raises:
       ValueError: a flag contradicts the record, or the weights are from step 0, before any training.

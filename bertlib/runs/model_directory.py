@@ -151,7 +151,7 @@ def _tokenizer(path, record, bert_config):
 
     Args:
       path: the directory.
-      record: see `record_fields.read_record`.
+      record: dict, the content of run.json.
       bert_config: a `modeling.BertConfig`.
 
     Raises:
@@ -185,7 +185,7 @@ def check_trained_vocabulary(directory, record, path=None):
 
     Args:
       directory: the output directory.
-      record: see `record_fields.read_record`.
+      record: dict, the content of run.json.
       path: a vocab.txt; None for the vocabulary in the directory.
 
     Raises:
@@ -233,7 +233,7 @@ def check_trained_weights(record, checkpoint):
     example because of early stopping. A training that was killed or terminated is not finished.
 
     Args:
-      record: see `record_fields.read_record`.
+      record: dict, the content of run.json.
       checkpoint: path of the training's weights.
 
     Raises:

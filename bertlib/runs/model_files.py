@@ -136,7 +136,7 @@ def write(directory, contents, names):
 
     Args:
       directory: the output directory.
-      contents: see `model_file_contents`.
+      contents: {name: content in bytes}.
       names: names of the files to write.
     """
     for name in names:

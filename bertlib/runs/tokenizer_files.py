@@ -116,7 +116,8 @@ def load_vocabulary(path, markers, config=None):
     rows for these entries is accepted, too.
 
     Args:
-      path, markers: see `vocabulary_content`.
+      path: the vocabulary's file.
+      markers: list of str, the value of --marker_tokens.
       config: the `BertConfig` of the model; None if the vocabulary may have any size.
 
     Raises:

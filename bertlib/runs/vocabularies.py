@@ -24,7 +24,7 @@ def hash_vocabulary(path, flag="vocab_file", markers=()):
     Args:
       path: the vocabulary's file.
       flag: name of its flag, "vocab_file" or "spm_model_file".
-      markers: see `tokenizer_files.vocabulary_content`.
+      markers: list of str, the value of --marker_tokens.
 
     Raises:
       ValueError: the file is not a SentencePiece model, or a vocab.txt is not UTF-8.

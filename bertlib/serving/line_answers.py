@@ -93,7 +93,7 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
     Args:
       predictor: a `serving.Predictor`.
       chunk: list of `prediction_inputs.Input`, the inputs.
-      table: see `_create_table`.
+      table: an `AnswerTable` or an `AnswerLines`, which formats the answers.
       skip_bad_lines: bool. If true, the answer to an unusable input describes the problem of this input. If
         false, only the inputs before the first unusable input are answered.
 
@@ -231,7 +231,7 @@ class AnswerTable:
         Args:
           fields: names of fields that get a column even if the first line lacks them.
           has_errors: whether the table has a column "error", for lines that could not be used.
-          csv_safe: see `prediction_files.format_csv_row`.
+          csv_safe: whether texts that a spreadsheet program would execute get an apostrophe.
           label_separator: text between the labels of a multi-label answer.
           labels: labels whose probability gets a column even if the first answer lacks it.
           find_dialect: function that returns the `tables.Dialect` of the table. It is called when the first

@@ -115,7 +115,8 @@ def _error(script, child, lines, explain):
     """Returns the exception for a command that failed.
 
     Args:
-      script, explain: see `run`.
+      script: file name of the command.
+      explain: function that returns a message in the words of the called Python function.
       child: the `child_processes.Child`.
       lines: the last lines of the log.
     """
@@ -135,7 +136,7 @@ def describe_signal(script: str, child: child_processes.Child, lines: list[str])
     """Returns a message about a command that a signal ended; "" if no signal ended it.
 
     Args:
-      script: see `run`.
+      script: file name of the command.
       child: the process of the command, which has ended.
       lines: the last lines of its log.
     """

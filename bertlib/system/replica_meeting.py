@@ -161,7 +161,8 @@ def visit(spec, hello, check):
     """Connects this replica, which is not replica 0, to replica 0.
 
     Args:
-      spec, check: see `receive`.
+      spec: the content of BERT_REPLICA, a dict.
+      check: function that is called repeatedly during the wait, and may raise an error.
       hello: description of this replica.
 
     Returns:

@@ -183,7 +183,8 @@ def write_version(asked, directory, build, warmup_requests):
 
     Args:
       asked: the `answers.Answers` of the model.
-      directory, warmup_requests: see `export`.
+      directory: the directory of all exports.
+      warmup_requests: number of warm-up requests for each signature.
       build: function that takes `asked` and `warmup_requests`. It builds the signatures in the current graph
         and returns {name: `Signature`}.
 

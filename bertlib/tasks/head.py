@@ -139,7 +139,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         random weights.
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
-      use_one_hot_embeddings: see `modeling.BertModel`.
+      use_one_hot_embeddings: whether words are looked up by a matrix product.
       build_encoder: function that takes is_training, input_ids, input_mask and segment_ids, and returns the
         encoder. The head gets this encoder as `model`. None for a `modeling.BertModel`.
     """

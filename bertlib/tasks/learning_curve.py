@@ -232,7 +232,7 @@ def _format_rows(rows, names, best_step):
     """Returns rows of the table as lines of text.
 
     Args:
-      rows: see `curve_table.read_rows`.
+      rows: list of {metric: text}, sorted by step.
       names: the metrics to show.
       best_step: the step whose row is marked as the best row, or None.
     """

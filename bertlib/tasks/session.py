@@ -57,7 +57,7 @@ def build(head, bert_config, inputs, step=None):
     """Builds a head's predictions in the current graph.
 
     Args:
-      head: see `bertlib.tasks.head`.
+      head: a `bertlib.tasks.head.Head`.
       bert_config: a `modeling.BertConfig`.
       inputs: {name: int32 [B, F]}. It contains the inputs of the encoder and the additional inputs of the
         head.
@@ -75,8 +75,9 @@ def check_weights(head, bert_config, path):
     """Checks that a checkpoint has a model's variables; returns the open `checkpoint_formats.Checkpoint`.
 
     Args:
-      head, bert_config: see `build`.
-      path: see `checkpoint_formats.open_checkpoint`.
+      head: a `bertlib.tasks.head.Head`.
+      bert_config: a `modeling.BertConfig`.
+      path: prefix of a checkpoint, or path of a Hugging Face model.
 
     Raises:
       ValueError, OSError: the checkpoint cannot be read, lacks a variable, or has a variable with a wrong
@@ -106,7 +107,8 @@ class LoadedModel:
         """Loads the weights.
 
         Args:
-          head, bert_config: see `build`.
+          head: a `bertlib.tasks.head.Head`.
+          bert_config: a `modeling.BertConfig`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
           extra_inputs: names of the additional inputs of the head. Each input is int32 [B, any length].
           step: see `build`.

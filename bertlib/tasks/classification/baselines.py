@@ -31,7 +31,7 @@ def compare(target, official, labels, outputs, answers):
     Args:
       target: see `text_targets`.
       official: names of the metrics that get an interval.
-      labels, outputs: see `text_targets`.
+      labels, outputs: arrays with a row for each example: its `label_ids`, and the outputs of the head.
       answers: {name of a baseline: its answers, an array like `labels`}. A further baseline has the same
         answer for all examples: their most frequent label, their most frequent set of labels, or the mean of
         their scores.

@@ -71,8 +71,8 @@ class QuestionReader(row_examples.ExampleReader):
         Args:
           setting: function that takes (name of a flag, default) and returns the value of the flag. It is
             called for the flags that describe the columns, such as "text_column".
-          skip_bad_lines: see `faults.FileFaults`.
-          by_name: see `columns.column_arguments`.
+          skip_bad_lines: whether bad lines are left out. If false, a bad line is an error.
+          by_name: function that takes a flag's name, and returns whether its numbers are names of columns.
 
         Raises:
           ValueError: --text_column names too few columns.
@@ -169,7 +169,8 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
 
     Args:
       file: a `row_examples.Split`. If a question has no label, 0 is written as its label_ids.
-      max_seq_length, tokenizer: see `make_sequences`.
+      max_seq_length: int, largest number of tokens of a sequence.
+      tokenizer: a tokenizer of `tokenization`.
       path: the TFRecord file.
       num_workers: number of processes; 0 for one process per core. The results do not depend on this number.
       cache: directory of a cache of features, see `features_cache`; None for no cache.

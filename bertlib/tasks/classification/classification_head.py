@@ -173,7 +173,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       input_ids, input_mask, segment_ids: int32 [B, F].
       labels: int32 [B].
       num_labels: number of classes, C.
-      use_one_hot_embeddings: see `modeling.BertModel`.
+      use_one_hot_embeddings: whether words are looked up by a matrix product.
       step: a `StepConfig`; None for the published settings.
 
     Returns:

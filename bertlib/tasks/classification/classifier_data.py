@@ -7,9 +7,8 @@ name the file and the line. The module `classifier_features` converts examples i
 model reads. The public names of `classifier_features` can also be imported from this module.
 
 A user's own classification is a subclass of `DataProcessor` in a file of the user; see
-docs/howto/own_task.md. To add a
-task to this project, write a subclass in this module, and add it to `PROCESSORS`; see
-docs/howto/classification.md#a-new-glue-task.
+docs/howto/own_task.md. To add a task to this project, write a subclass in this module, and add it to
+`PROCESSORS`; see docs/howto/classification.md#a-new-glue-task.
 """
 
 import difflib

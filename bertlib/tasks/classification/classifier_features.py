@@ -383,7 +383,11 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
 
     Args:
       output_file: path of the file to write.
-      examples, label_list, max_seq_length, tokenizer, num_workers: see `FeatureRecords`.
+      examples: list of `InputExample`.
+      label_list: list of str, or a target.
+      max_seq_length: int, number of tokens in an example.
+      tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
+      num_workers: see `FeatureRecords`.
 
     Raises:
       see `FeatureRecords.__iter__`.

@@ -146,7 +146,7 @@ def _read(settings, kind, reader, record):
     Args:
       settings: a `Settings`.
       kind: class of the target.
-      reader: see `row_examples.create_reader`.
+      reader: a `row_examples.ExampleReader`.
       record: the record of the training that saved the weights, or None.
 
     Returns:

@@ -331,7 +331,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
       init_checkpoint: checkpoint with the weights, see `checkpoint_formats.open_checkpoint`.
       layer_indexes: list of int, indexes into the list of the encoder's layers; -1 is the last layer.
       use_tpu: must be false.
-      use_one_hot_embeddings: see `modeling.BertModel`.
+      use_one_hot_embeddings: whether words are looked up by a matrix product.
       pooling: see `pool`.
       step: a `StepConfig` with the precision; None for the published settings.
 

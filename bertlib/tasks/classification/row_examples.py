@@ -24,7 +24,7 @@ def create_reader(task_type, setting, by_name):
     """Creates an `ExampleReader` from the values of flags.
 
     Args:
-      task_type: see `ExampleReader`.
+      task_type: name of the target, such as "classification".
       setting, by_name: see `columns.column_arguments`.
     """
     return ExampleReader(task_type, **columns.column_arguments(setting, by_name),
@@ -111,7 +111,7 @@ class ExampleReader(columns.TextReader):
           separator: str, the text between the labels in a field. It is used only for "multilabel".
           delimiter: the character between values of .csv files; None to determine this from the file.
           encoding: name of the encoding of the files.
-          skip_bad_lines: see `faults.FileFaults`.
+          skip_bad_lines: whether bad lines are left out. If false, a bad line is an error.
           label_map: {label in a file: label that replaces it}, see `label_map.read`.
         """
         self._target, self._separator = targets.find(task_type), separator

@@ -125,7 +125,7 @@ class Cluster:
 
         Args:
           input_files: list of paths, which the workers must be able to read.
-          tokenizer: see `corpus.read_documents`.
+          tokenizer: an object with `tokenize(text)`.
           output_file: path of the first output file. The workers write temporary files in its directory.
 
         Returns:
@@ -151,7 +151,9 @@ class Cluster:
         """Makes all records on the workers. Yields (records, {name: count}) for each block, in their order.
 
         Args:
-          input_files, tokenizer, output_file: see `survey`.
+          input_files: list of paths, which the workers must be able to read.
+          tokenizer: an object with `tokenize(text)`.
+          output_file: path of the first output file.
           documents: list of the number of documents in each file, computed by `survey`.
           make_block: picklable function that takes a pair (index of a block, documents) and returns a pair
             (records, {name: count}).
@@ -191,7 +193,7 @@ class Cluster:
 
         Args:
           build: function that takes a new pipeline, adds the steps to it, and returns the last collection.
-          output_file: see `survey`.
+          output_file: path of the first output file.
         """
         _remove_temporary_files(output_file)
         path = _temporary_path(output_file)
@@ -278,7 +280,7 @@ def _parts_of_file(file, tokenizer, size, blocks):
     Args:
       file: (path, index of the file's first document, index after its last document). The indices count the
         documents of all files.
-      tokenizer: see `corpus.read_documents`.
+      tokenizer: an object with `tokenize(text)`.
       size: number of documents in a block.
       blocks: number of blocks.
 
@@ -306,7 +308,8 @@ def _write_block(grouped, make_block, output_file):
 
     Args:
       grouped: (block, list of the parts that `_parts_of_file` yields for this block).
-      make_block, output_file: see `Cluster.make_blocks`.
+      make_block: see `Cluster.make_blocks`.
+      output_file: path of the first output file.
     """
     block, parts = grouped
     documents = [document for _, part in sorted(parts) for document in part]

@@ -74,7 +74,7 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
         tokens.
       index: int, index of the document.
       room: largest number of tokens in texts a and b together, not including special tokens.
-      short_seq_prob: see `Recipe`.
+      short_seq_prob: probability of a random, shorter target length.
       rng: a `random.Random`.
     """
     document = documents[index]
@@ -168,7 +168,8 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
     """Returns the fields of a stored instance. Records are written and read with these fields.
 
     Args:
-      max_seq_length, max_predictions_per_seq: see `Recipe`.
+      max_seq_length: largest number of tokens in an instance.
+      max_predictions_per_seq: largest number of tokens to predict in an instance.
       vocab_size: number of entries in the vocabulary of the model that reads the records. The ids of words
         must be below this number. None if the number is unknown: any id from 0 is accepted.
       type_vocab_size: number of segment ids of this model. The segment ids must be below this number. None if

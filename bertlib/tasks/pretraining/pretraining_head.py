@@ -142,7 +142,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
         multiplied by this number. For this reason, the mean over the micro-batches is the loss of the
         effective batch, even if the micro-batches have different sums of label weights.
-      kernels: see `modeling.transformer_model`.
+      kernels: the `TrainingKernels` or `InferenceKernels`, which compute the parts of a layer.
 
     Returns:
       three values: the loss (scalar, the weighted mean over the positions); the loss of each position,

@@ -111,7 +111,7 @@ class _BlockMaker:
         """Returns the records of a batch of instances, and adds the counts of the batch to `statistics`.
 
         Args:
-          tokens: see `_tokenize`.
+          tokens: (int32 array of ids, list with the `range`s of the sentences of each document).
           batch: list of the pairs that `_spans` yields.
           rng: a `random.Random`.
           statistics: collections.Counter.

@@ -471,7 +471,7 @@ def write_answers(predictions, prediction_file, null_odds_file, offsets_file,
       prediction_file: path for the answers, {qas_id: text}.
       null_odds_file: path for {qas_id: null odds}, or None.
       offsets_file: path for {qas_id: {"text", "start", "end"}}, or None; see `Answer`.
-      null_score_diff_threshold: see `write_predictions`.
+      null_score_diff_threshold: "" is the answer if the null odds are above this number.
 
     Returns:
       dict, the answers {qas_id: text}.

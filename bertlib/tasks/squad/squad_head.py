@@ -44,7 +44,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
       bert_config: a `modeling.BertConfig`.
       is_training: whether dropout is on.
       input_ids, input_mask, segment_ids: int32 [B, F].
-      use_one_hot_embeddings: see `modeling.BertModel`.
+      use_one_hot_embeddings: whether words are looked up by a matrix product.
       step: a `StepConfig`; None for the published settings.
 
     Returns:

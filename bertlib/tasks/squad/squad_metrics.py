@@ -33,7 +33,7 @@ def score_answers(gold, texts, version_2_with_negative):
     may have no right answer in `gold`. The right answer to such a question is "".
 
     Args:
-      gold: see `squad_data.read_gold`.
+      gold: {qas_id: list of (text, index in the context)}, the right answers.
       texts: {qas_id: text}.
     """
     missing = [qas_id for qas_id in gold if qas_id not in texts]
@@ -79,7 +79,7 @@ def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     empty at all thresholds.
 
     Args:
-      gold: see `squad_data.read_gold`.
+      gold: {qas_id: list of (text, index in the context)}, the right answers.
       texts: {qas_id: text}.
       version_2_with_negative: True for SQuAD 2.0, False for SQuAD 1.1.
       null_odds: {qas_id: number}, or None.

@@ -25,7 +25,7 @@ def predicted_rows(examples, predictions, answers, gold=None, version_2_with_neg
       examples: list of `SquadExample`.
       predictions: list of `Prediction`, one for each example, in the order of the examples.
       answers: list of the final `Answer`s, in the same order.
-      gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
+      gold: {qas_id: list of (text, index in the context)}, the right answers; None if they are unknown.
       version_2_with_negative: whether some questions have no answer.
     """
     texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
@@ -58,10 +58,10 @@ def write_report(path, facts, rows, answers, gold=None):
     Args:
       path: the file.
       facts: a `report_sections.Facts`.
-      rows: see `predicted_rows`.
+      rows: list of `PredictedRow`, the result of `predicted_rows`.
       answers: list of the final `Answer`s, in the order of the rows. An answer without `start` and `end` is
         not marked in the context.
-      gold: see `predicted_rows`.
+      gold: {qas_id: list of (text, index in the context)}, the right answers; None if they are unknown.
     """
     is_scored = bool(gold)
     counts, functions, lengths, order = {}, {}, [], "The least confident answers come first."

@@ -111,7 +111,8 @@ def parse_conll(stream, path, token_column, tag_column, tagged, bad_lines):
     Args:
       stream: a binary stream of lines.
       path: the file, or the name of the stream for error messages.
-      token_column, tag_column, tagged: see `tagged_json_lines.read_tagged`.
+      token_column, tag_column: int, numbers of the columns, from 1; -1 is the last column.
+      tagged: True, None or an int; see `tagged_json_lines.read_tagged`.
       bad_lines: the `faults.FileFaults` of the file. Lines that cannot be used are added to this object. If
         the object skips bad lines, each sentence with a bad line is left out.
 
