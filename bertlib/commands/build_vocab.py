@@ -201,7 +201,7 @@ def open_model(settings):
     Raises:
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
     """
-    model_config.find_named_weights(settings)
+    model_config.resolve_named_weights(settings)
     source = model_config.open_starting_weights(settings)
     if settings.bert_config_file is None:
         directory = checkpoint_formats.directory_of_checkpoint(source.path)

@@ -105,7 +105,7 @@ def open_input(settings):
       ValueError, FileNotFoundError: --to is already the format of the input, or the input
         cannot be read.
     """
-    model_config.find_named_weights(settings, "input")
+    model_config.resolve_named_weights(settings, "input")
     source = model_config.open_starting_weights(settings, "input")
     if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
@@ -132,7 +132,7 @@ def check_config(source, path, content):
         model_directory.check_trained_config(path, modeling.BertConfig.from_dict(content), trained)
 
 
-def find_file(settings, source, flag, *candidates):
+def resolve_file(settings, source, flag, *candidates):
     """Returns the path of a file: the value of a flag, or a file in the directory of the input.
 
     If the flag is not given, returns the first of the `candidates` that exists in this directory, and sets
@@ -150,7 +150,7 @@ def find_file(settings, source, flag, *candidates):
 
 def read_config(settings, source):
     """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
-    path = find_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
+    path = resolve_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
@@ -197,7 +197,7 @@ def read_vocabulary(settings, source, vocab_size):
     Returns:
       (bytes of a vocab.txt, set of the added tokens that are left out).
     """
-    path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
+    path = resolve_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
         raise ValueError(f"The model's vocabulary is the SentencePiece model {pieces}, and Hugging Face's "
@@ -250,7 +250,7 @@ def check_vocabulary(source, path, vocab_size):
         model_directory.check_trained_vocabulary(trained.path, trained.record, path)
 
 
-def read_tokenizer_settings(settings, source, config, left_out):
+def resolve_tokenizer_settings(settings, source, config, left_out):
     """Returns the content of tokenizer_config.json as a dict; None if this file is not written.
 
     The Hugging Face format always contains this file. The TensorFlow format does not need the file, so it is
@@ -359,7 +359,7 @@ def translate(settings, source):
                         ", ".join(others[:_MAX_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
     vocabulary, left_out = read_vocabulary(settings, source, config["vocab_size"])
     contents = {_VOCABULARY: vocabulary}
-    tokenizer = read_tokenizer_settings(settings, source, config, left_out)
+    tokenizer = resolve_tokenizer_settings(settings, source, config, left_out)
     if settings.to == "hugging_face":
         config = hugging_face_config(config, source, names)
     for name, content in ((_CONFIG[settings.to], config), (_TOKENIZER_CONFIG, tokenizer)):
@@ -372,8 +372,8 @@ def copy_weights(settings, source):
     """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
     In tokenizer_config.json, only the value of --do_lower_case is changed, if the flag was given. Returns
     (names of the tensors to write, other files to write); see `translate`."""
-    paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
-             _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
+    paths = {_CONFIG["tensorflow"]: resolve_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
+             _VOCABULARY: resolve_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
                 for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
     vocab_size = source.shapes.get("bert/embeddings/word_embeddings", [None])[0]

@@ -48,7 +48,7 @@ class SweepDirectory:
         self._script, self._runs = script, {}
         record = os.path.join(path, RECORD)
         if files.exists(record):
-            self._check(_read_record(record))
+            self._load(_read_record(record))
 
     @classmethod
     def read(cls, path):
@@ -57,9 +57,9 @@ class SweepDirectory:
         stored = _read_record(os.path.join(path, RECORD))
         return cls(path, stored["script"], _absolute(stored["flags"], stored["working_directory"]))
 
-    def _check(self, stored):
-        """Checks that the stored sweep and this object have the same training command. Then reads the runs of
-        the stored sweep. `stored` is the content of sweep.json."""
+    def _load(self, stored):
+        """Takes the runs of a stored sweep, after checking that it has the same training command as this
+        object. `stored` is the content of sweep.json."""
         flags = _absolute(stored["flags"], stored["working_directory"])
         before = {"the command": stored["script"], **flags}
         now = {"the command": self._script, **_absolute(self.base, os.getcwd())}

@@ -247,13 +247,13 @@ class BestWeights:
         """
         if self._content is None:
             files.make_directories(self._path)
-            self._describe(None, None)  # from now on, best/ belongs to this training
+            self._write_content(None, None)  # from now on, best/ belongs to this training
         self._write_model_files()
         if checkpoint is not None:
             opened = checkpoint_formats.open_checkpoint(checkpoint)
             checkpoint_formats.write_tensorflow(
                 self._weights(step), opened, [*checkpoint_formats.weight_names(opened), "global_step"])
-        self._describe(step, value)
+        self._write_content(step, value)
         named = os.path.join(self._path, "checkpoint")
         if step is not None:
             name = os.path.basename(self._weights(step))
@@ -263,7 +263,7 @@ class BestWeights:
             files.remove(named)
         self._remove_weights([step, *kept])
 
-    def _describe(self, step, value):
+    def _write_content(self, step, value):
         """Writes best.json."""
         better = "lower" if is_lower_better(self._metric) else "higher"
         self._content = {"metric": self._metric, "step": step, "value": value, "better": better,

@@ -57,7 +57,7 @@ def use_installed_model(settings, flag="init_checkpoint"):
                          "sentence-transformers, 6 layers, uncased")
 
 
-def find_named_weights(settings, flag="init_checkpoint"):
+def resolve_named_weights(settings, flag="init_checkpoint"):
     """If a flag names a model of the Hugging Face Hub, sets the flag to the local directory of this model.
     Downloads the model if it is not in Hugging Face's cache.
 
@@ -124,7 +124,7 @@ def fill_in_model_files(settings):
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.
     """
-    find_named_weights(settings)
+    resolve_named_weights(settings)
     start, missing = settings.init_checkpoint, []
     directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
     for candidates in _MODEL_FILES:

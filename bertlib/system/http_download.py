@@ -163,7 +163,7 @@ def fetch(address, path, timeout=60):
                                   f"{_KEPT if received else ''}")
             logging.info("The connection was interrupted %s; connecting again.", so_far)
             longest = received
-        _check_content(address, partial)
+        _refuse_wrong_content(address, partial)
         if total is None:
             logging.warning("The server did not say how long %s is, so its length is not checked.", address)
         os.replace(partial, path)
@@ -178,7 +178,7 @@ def _remove_partial(partial):
             os.remove(path)
 
 
-def _check_content(address, partial):
+def _refuse_wrong_content(address, partial):
     """Checks the content of a downloaded file. If it cannot be the content of the requested file, removes the
     file and raises an error."""
     with open(partial, "rb") as reader:

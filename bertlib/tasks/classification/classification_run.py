@@ -29,7 +29,7 @@ def find_source(settings, suffix=""):
     Raises:
       ValueError, OSError: a flag is invalid, or has no default for this task.
     """
-    if task_module.is_given(settings):
+    if task_module.resolve_flag(settings):
         source = _load_module(settings, suffix)
     elif sources.is_given(settings):
         # The readers of CSV, TSV and JSON Lines are loaded only by runs on the user's own data.

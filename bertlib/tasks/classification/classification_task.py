@@ -60,7 +60,7 @@ class Classification(task.TaskWithResults):
     # --- Flags
 
     def resolve(self):
-        model_config.find_named_weights(self.settings)  # the task may read its labels from this checkpoint
+        model_config.resolve_named_weights(self.settings)  # the task may read its labels from this checkpoint
         self.source = classification_run.find_source(self.settings)
         model_config.resolve_model_flags(self.settings)
 

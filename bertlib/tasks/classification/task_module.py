@@ -27,7 +27,7 @@ TASK = "task module"  # name of the task in run.json
 _SHARED_FLAGS = ("threshold", "label_separator")
 
 
-def is_given(settings):
+def resolve_flag(settings):
     """Returns whether the run uses a task module. If an evaluation or a prediction names no task, and
     --output_dir contains a copy of a task module, sets --task_module to this copy.
 
