@@ -58,9 +58,9 @@ class Server:
 def running(predictor, token=None, batch_size=8, max_wait=0.0, max_queue=40, **limits):
     """A context manager that runs a `Server`. For the arguments, see `request_batches` and `http_app`."""
     # Imported here, because only the tests of this server need FastAPI.
-    from bertlib.serving import http_app, http_server
+    from bertlib.serving import http_app, http_server, server_socket
     limits = http_app.Limits(**{**LIMITS, **limits})
-    stop, listener = threading.Event(), http_server.listen("127.0.0.1", 0)
+    stop, listener = threading.Event(), server_socket.listen("127.0.0.1", 0)
     server = Server(listener.getsockname()[1], stop)
     with request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, limits.texts) as batches:
         app = http_app.create_app(predictor, batches, limits, token)

@@ -16,7 +16,7 @@ from bertlib.commands import common_flags, predict
 from bertlib import serving
 from bertlib.runs import entries
 from bertlib.runs.input_paths import require_model
-from bertlib.serving import request_batches
+from bertlib.serving import request_batches, server_socket
 from bertlib.system import stopping
 from bertlib.tasks import shared_flags
 
@@ -101,19 +101,20 @@ def main(_):
     """Loads the model, and answers requests until a signal arrives."""
     settings = common_flags.read_settings("model_dir")
     require_model(settings)
-    http_app, http_server = _load_server()
-    check_flags(settings, http_server.is_loopback(settings.host))
-    limits = http_app.Limits(1024 * settings.max_body_kb, settings.max_texts, settings.request_timeout,
-                             settings.max_requests)
-    with http_server.listen(settings.host, settings.port) as server, serving.load(
+    check_flags(settings, server_socket.is_loopback(settings.host))
+    with server_socket.listen(settings.host, settings.port) as server, serving.load(
             settings.model_dir, settings.task, settings.precision, settings.batch_size,
             weights=settings.weights, engine=settings.engine) as predictor:
+        # FastAPI is loaded after the model, because a process needs more memory while it loads a model.
+        http_app, http_server = _load_server()
+        limits = http_app.Limits(1024 * settings.max_body_kb, settings.max_texts, settings.request_timeout,
+                                 settings.max_requests)
         predictor(*["[MASK]"] * predictor.required)  # warm-up: a model's first answer takes longer
         with request_batches.RequestBatches(
                 predictor, settings.batch_size, settings.batch_wait_ms / 1000, settings.max_queue,
                 settings.max_texts) as batches, stopping.request.being_awaited():
             gate = http_app.create_app(predictor, batches, limits, settings.token)
             logging.info("Task: %s. Page: %s  Interface: %sdocs  To stop: Ctrl-C.", predictor.task,
-                         http_server.url_of(server), http_server.url_of(server))
+                         server_socket.url_of(server), server_socket.url_of(server))
             http_server.serve(gate, server, limits, lambda: stopping.request.is_set)
     stopping.request.check()
