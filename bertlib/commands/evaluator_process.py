@@ -60,9 +60,9 @@ def follow(timeout):
     logging.info("Evaluating the checkpoints in %s until the training there has ended.", FLAGS.output_dir)
     with child_processes.noted_signals() as signals:
         while not signals:
-            directory = OutputDirectory(FLAGS.output_dir)
+            opened = OutputDirectory(FLAGS.output_dir)
             # The record is read before the checkpoint: the training saves its last checkpoint first.
-            record, newest = directory.record, directory.newest
+            record, newest = opened.record, opened.newest
             has_ended = record is not None and record["finished_step"] is not None
             has_begun = has_begun or record is not None and not has_ended
             is_late = not has_begun and time.monotonic() >= latest_start

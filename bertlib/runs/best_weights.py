@@ -110,19 +110,19 @@ class BestWeights:
       first_step: int. The best evaluation is chosen among the evaluations of this step and of later steps.
     """
 
-    def __init__(self, directory, metric):
+    def __init__(self, opened, metric):
         """Creates the object; writes nothing.
 
         Args:
-          directory: the `OutputDirectory` of the training.
+          opened: the `OutputDirectory` of the training.
           metric: name of the metric by which the best weights are chosen.
 
         Raises:
           ValueError: best/ belongs to another training, or is damaged.
         """
-        self._output_dir, self._metric, self._record = directory.path, metric, directory.record
-        self._path = directory.join(DIRECTORY)
-        self._content = self._read_own(directory.newest)
+        self._output_dir, self._metric, self._record = opened.path, metric, opened.record
+        self._path = opened.join(DIRECTORY)
+        self._content = self._read_own(opened.newest)
         self._first_comparable = _first_comparable_step(self._record)
         is_same = self._content is not None and self._content["metric"] == metric
         self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)

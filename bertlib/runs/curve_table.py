@@ -90,11 +90,11 @@ def find_early_stop(settings):
     return newest if is_early_stop(settings, best, rows) else None
 
 
-def restorable_rows(directory):
+def restorable_rows(opened):
     """Returns (the rows of the table up to the newest checkpoint, the step of this checkpoint). Without a
-    checkpoint, returns ([], None). `directory` is an `OutputDirectory`."""
-    step = directory.step
-    rows = [] if step is None else read_rows(directory.path)
+    checkpoint, returns ([], None). `opened` is an `OutputDirectory`."""
+    step = opened.step
+    rows = [] if step is None else read_rows(opened.path)
     return [row for row in rows if int(row["global_step"]) <= step], step
 
 

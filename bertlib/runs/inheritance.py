@@ -40,13 +40,13 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     Raises:
       ValueError: the model was trained on other data.
     """
-    directory = settings.output_directory if settings.output_directory.newest else settings.trained
-    recorded = directory.record["files"] if directory and directory.record else {}
+    earlier = settings.output_directory if settings.output_directory.newest else settings.trained
+    recorded = earlier.record["files"] if earlier and earlier.record else {}
     trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.
     name = os.path.join("", "samples", os.path.basename(sample))
     if trained and not any(f"{os.sep}{name}" in path for path in trained):
-        raise ValueError(f"{flag} is required: according to {directory.record_path}, "
+        raise ValueError(f"{flag} is required: according to {earlier.record_path}, "
                          f"the model was trained on {trained[0]}. Without {flag}, this run would use the "
                          f"sample {sample} instead.")
 

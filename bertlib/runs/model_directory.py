@@ -204,24 +204,24 @@ def check_trained_vocabulary(directory, record, path=None):
                          "vectors of other tokens. Restore the file.")
 
 
-def check_trained_config(path, config, directory):
+def check_trained_config(path, config, opened):
     """Checks that a configuration is the configuration with which the model was trained.
 
     Args:
       path: the configuration's file.
       config: the `modeling.BertConfig` in this file.
-      directory: the `OutputDirectory` of the training. Without a record, nothing is checked.
+      opened: the `OutputDirectory` of the training. Without a record, nothing is checked.
 
     Raises:
       ValueError: a value that changes the model's outputs differs from the value in run.json.
     """
-    trained, now = directory.record["bert_config"] if directory.record else {}, config.to_dict()
+    trained, now = opened.record["bert_config"] if opened.record else {}, config.to_dict()
     for name in sorted(CONFIG_KEYS & {*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
         if trained[name] != now[name]:
-            is_own = os.path.realpath(directory.path) == os.path.realpath(os.path.dirname(path))
+            is_own = os.path.realpath(opened.path) == os.path.realpath(os.path.dirname(path))
             restore = f"Restore {path}." if is_own else "Pass the configuration of the training."
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
-                             f"{directory.record_path} the model was trained with "
+                             f"{opened.record_path} the model was trained with "
                              f"{json.dumps(trained[name])}. {restore}")
 
 

@@ -16,7 +16,8 @@ EVALUATION = "eval_results.json"
 
 
 class OutputDirectory:
-    """The files of an output directory, as they were when they were first asked for.
+    """The files of an output directory, as they were when they were first asked for. In other modules, the
+    name of such an object is `opened` or `trained`, and `directory` is the name of a path.
 
     Each attribute is read once. Another process may write into the directory at the same time, so a run that
     asks twice gets the same answer. To read the files again, open the directory again.

@@ -380,7 +380,7 @@ class RunRecord:
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
         method only if the training was neither killed nor terminated."""
-        directory = self._settings.output_directory
-        step = directory.step or 0
+        opened = self._settings.output_directory
+        step = opened.step or 0
         if self._written and self._written["finished_step"] != step:
-            directory.write_record({**self._written, "finished_step": step})
+            opened.write_record({**self._written, "finished_step": step})

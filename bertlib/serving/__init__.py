@@ -73,12 +73,12 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     if files.is_directory(path):
         _load_tensorflow(path)  # it reads the checkpoint
-    directory = model_directory.read(path, weights)
+    trained = model_directory.read(path, weights)
     if engine in portable_model.FORMATS:
-        export = portable_model.newest(path, directory, engine, answers.resolve_task(directory, task))
+        export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))
         return _load_export(export, precision, batch_size, group, engine)
-    step = tensorflow_model.choose_step(precision, directory.bert_config.hidden_size)
-    return Predictor(directory, task, step, batch_size, group)
+    step = tensorflow_model.choose_step(precision, trained.bert_config.hidden_size)
+    return Predictor(trained, task, step, batch_size, group)
 
 
 def _load_tensorflow(path):
@@ -96,11 +96,11 @@ def _load_tensorflow(path):
 def _load_export(export, precision, batch_size, group, engine):
     """Returns the `Predictor` of a `portable_model.Export`. For the other arguments, see `load`."""
     if engine not in (None, export.format):
-        raise ValueError(f"--engine={engine}: {export.directory.path} is an export in the format "
+        raise ValueError(f"--engine={engine}: {export.trained.path} is an export in the format "
                          f"{export.format}, which --engine={engine} cannot run. Leave --engine out, or pass "
                          "the output directory of the training.")
     if precision != "fp32":
-        raise ValueError(f"--precision={precision}: the number format of {export.directory.path} was chosen "
+        raise ValueError(f"--precision={precision}: the number format of {export.trained.path} was chosen "
                          "when it was exported. Leave --precision out. For int8, export the model with "
                          "--quantize=int8.")
-    return Predictor(export.directory, export.task, batch_size=batch_size, group=group, model=export.load())
+    return Predictor(export.trained, export.task, batch_size=batch_size, group=group, model=export.load())

@@ -26,22 +26,22 @@ class Export(NamedTuple):
     """A model that was exported as an ONNX or TFLite file.
 
     Attributes:
-      directory: the `model_directory.ModelDirectory` of the export. Its attribute `checkpoint` is the path of
+      trained: the `model_directory.ModelDirectory` of the export. Its attribute `checkpoint` is the path of
         the ONNX or TFLite file.
       format: a key of `FORMATS`.
       task: one of `targets.ANSWERS`.
       weights: fingerprint of the exported checkpoint.
     """
 
-    directory: model_directory.ModelDirectory
+    trained: model_directory.ModelDirectory
     format: str
     task: str
     weights: str
 
     def load(self):
         """Loads the model; returns an object that is used like a `session.LoadedModel`."""
-        asked = answers.create(self.directory, self.task)
-        return FORMATS[self.format].Model(self.directory.checkpoint, asked.input_names)
+        asked = answers.create(self.trained, self.task)
+        return FORMATS[self.format].Model(self.trained.checkpoint, asked.input_names)
 
 
 def default_directory(model_dir, file_format):
@@ -150,6 +150,6 @@ def newest(model_dir, model, file_format, task):
         raise ValueError(f"{directory} contains no export{f' for the task {task}' if task else ''}. {to_do}")
     found = read(path, task)
     if found.weights != hash_weights(model):
-        raise ValueError(f"{found.directory.path} does not contain the weights of {model.checkpoint}, "
+        raise ValueError(f"{found.trained.path} does not contain the weights of {model.checkpoint}, "
                          f"because it was exported from other weights. {to_do}")
     return found

@@ -132,7 +132,7 @@ def take_fraction(settings):
     Raises:
       ValueError: the flag was given, and its value differs from the value in the earlier training.
     """
-    directory, record = _find_earlier_training(settings)
+    earlier, record = _find_earlier_training(settings)
     if record is None or not settings.train_file:
         return
     trained, now = record["settings"].get("dev_fraction"), settings.dev_fraction
@@ -141,7 +141,7 @@ def take_fraction(settings):
     elif now != trained:
         had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
-        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory.path} "
+        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {earlier.path} "
                          f"the model was trained {had}. With --dev_fraction={now}, the model would be "
                          f"evaluated on rows on which it was trained. To continue, {instead}pass a "
                          "--dev_file. To use another split, train in another --output_dir.")
@@ -161,9 +161,9 @@ def split_training_file(settings, split):
       ValueError: dev_rows.txt is missing, dev_rows.txt or the training file was changed, or the development
         set would be empty.
     """
-    directory, record = _find_earlier_training(settings)
+    earlier, record = _find_earlier_training(settings)
     if record:
-        return split_by_dev_rows(split, directory.path, record["dev_rows"])
+        return split_by_dev_rows(split, earlier.path, record["dev_rows"])
     parts = stratified_split(split, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
@@ -171,14 +171,14 @@ def split_training_file(settings, split):
 
 
 def _find_earlier_training(settings):
-    """Returns (directory, record) of the training that the run continues, or of the training whose weights
-    the run uses. The record is None if there is no such training, or if that training did not use the user's
+    """Returns (`OutputDirectory`, record) of the training that the run continues, or of the training whose
+    weights the run uses. The record is None if there is no such training, or if that training did not use the user's
     own data."""
-    directory = settings.output_directory if settings.output_directory.newest else settings.trained
-    record = directory and directory.record
+    earlier = settings.output_directory if settings.output_directory.newest else settings.trained
+    record = earlier and earlier.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.
-    return directory, record if record and record["task"] == sources.OWN_DATA else None
+    return earlier, record if record and record["task"] == sources.OWN_DATA else None
 
 
 def format_dev_rows(split):
