@@ -172,8 +172,8 @@ def split_training_file(settings, split):
 
 def _find_earlier_training(settings):
     """Returns (`OutputDirectory`, record) of the training that the run continues, or of the training whose
-    weights the run uses. The record is None if there is no such training, or if that training did not use the user's
-    own data."""
+    weights the run uses. The record is None if there is no such training, or if that training did not use the
+    user's own data."""
     earlier = settings.output_directory if settings.output_directory.newest else settings.trained
     record = earlier and earlier.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
