@@ -67,14 +67,14 @@ class Checkpoint(object):
         the prefix of the newest checkpoint in the directory.
       shapes: {name: shape as a tuple of ints}.
       dtypes: {name: `tf.DType` in the file}.
-      kind: "tensorflow" or "hugging_face".
+      format: "tensorflow" or "hugging_face".
     """
 
-    def __init__(self, path, shapes, read, dtypes=None, kind="tensorflow"):
+    def __init__(self, path, shapes, read, dtypes=None, format="tensorflow"):
         self.path = path
         self.shapes = shapes
         self.dtypes = dtypes or {}
-        self.kind = kind
+        self.format = format
         self._read = read
 
     def read(self, name):
@@ -92,7 +92,7 @@ class Checkpoint(object):
 
     def changed(self, read, shapes=None):
         """Returns a `Checkpoint` with another function `read`, and optionally with other shapes."""
-        return Checkpoint(self.path, shapes or self.shapes, read, self.dtypes, self.kind)
+        return Checkpoint(self.path, shapes or self.shapes, read, self.dtypes, self.format)
 
     def read_dtype(self, name):
         """Returns the `tf.DType` of the array that `read` returns."""
@@ -532,7 +532,7 @@ def _advice_on_scope(checkpoint):
         return None
     scope, wanted = names[0].removesuffix("embeddings/word_embeddings"), "bert/"
     functions = "tf.train.load_checkpoint and tf.raw_ops.SaveV2"
-    if checkpoint.kind == "hugging_face":
+    if checkpoint.format == "hugging_face":
         scope, wanted = scope.replace("/", "."), "bert."
         functions = "load_file and save_file of safetensors.numpy"
     wrong = f"begin with {scope!r} instead of" if scope else "do not begin with"

@@ -108,13 +108,13 @@ def open_input(settings):
     model_config.resolve_named_weights(settings, "input")
     source = model_config.open_starting_weights(settings, "input")
     if settings.to is None:
-        other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
+        other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.format]
         settings.set_default("to", "tensorflow" if settings.weights_only else other)
-    if settings.to == source.kind and not (settings.weights_only and source.kind == "tensorflow"):
+    if settings.to == source.format and not (settings.weights_only and source.format == "tensorflow"):
         raise ValueError(f"--to={settings.to}: {source.path} already has this format. Leave --to out. To "
                          "copy a TensorFlow checkpoint without the state of the training, pass "
                          "--weights_only.")
-    if settings.published_config and (settings.to, source.kind) != ("tensorflow", "hugging_face"):
+    if settings.published_config and (settings.to, source.format) != ("tensorflow", "hugging_face"):
         raise ValueError("--published_config=true has an effect only on a conversion from Hugging Face to "
                          "TensorFlow. Leave the flag out.")
     return source
@@ -150,7 +150,7 @@ def resolve_file(settings, source, flag, *candidates):
 
 def read_config(settings, source):
     """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
-    path = resolve_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
+    path = resolve_file(settings, source, "bert_config_file", _CONFIG[source.format], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
@@ -409,7 +409,7 @@ def main(_):
     if trained and trained.record:
         model_directory.check_trained_weights(trained.record, source.path)
     check_output(settings, source)
-    prepare = copy_weights if settings.to == source.kind else translate
+    prepare = copy_weights if settings.to == source.format else translate
     names, contents = prepare(settings, source)
     checks.refuse_overwriting(
         settings, {"input": checks.list_checkpoint_files(source.path)},

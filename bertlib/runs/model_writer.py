@@ -29,24 +29,24 @@ _REPLACED_FILES = {
 }
 
 
-def list_replaced_files(directory, kind):
+def list_replaced_files(directory, file_format):
     """Returns the names of the existing files that a new model will replace if it is written to a directory.
 
     Args:
       directory: str; it need not exist.
-      kind: format of the new model, "tensorflow" or "hugging_face".
+      file_format: format of the new model, "tensorflow" or "hugging_face".
     """
     names = os.listdir(directory) if os.path.isdir(directory) else []
     return sorted(name for name in names
-                  if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[kind]))
+                  if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[file_format]))
 
 
-def check_directory(directory, kind, given, force=None):
+def check_directory(directory, file_format, given, force=None):
     """Checks that a model can be written, and removes the temporary directories of killed processes.
 
     Args:
       directory: str, the directory of the new model.
-      kind: format of the new model, "tensorflow" or "hugging_face".
+      file_format: format of the new model, "tensorflow" or "hugging_face".
       given: name of the directory in messages, such as "--output=model".
       force: bool, whether existing files are replaced; None if the command has no flag --force.
 
@@ -59,7 +59,7 @@ def check_directory(directory, kind, given, force=None):
     # error.
     for folder in {existing, os.path.dirname(os.path.abspath(directory))}:
         locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
-    blocking = list_replaced_files(directory, kind)
+    blocking = list_replaced_files(directory, file_format)
     for name in blocking:
         if os.path.isdir(os.path.join(directory, name)):
             raise IsADirectoryError(f"{given}: {name} must be written to this directory, but a subdirectory "
@@ -71,7 +71,7 @@ def check_directory(directory, kind, given, force=None):
                               f"Use another directory{advice}")
 
 
-def write(directory, kind, source, names, contents):
+def write(directory, file_format, source, names, contents):
     """Writes a model to a temporary directory, and then moves it to `directory`.
 
     A new directory appears with all of its files, or not at all. Into an existing directory, the files are
@@ -79,7 +79,7 @@ def write(directory, kind, source, names, contents):
 
     Args:
       directory: str, the directory of the model.
-      kind: "tensorflow" or "hugging_face".
+      file_format: "tensorflow" or "hugging_face".
       source: the weights, a `checkpoint_formats.Checkpoint`.
       names: names of the tensors to write.
       contents: the other files, {name: content in bytes}.
@@ -95,14 +95,14 @@ def write(directory, kind, source, names, contents):
         is_new = not os.path.isdir(directory)
         if not is_new:
             stack.enter_context(locks.lock_directory(directory))
-        before = list_replaced_files(directory, kind)
+        before = list_replaced_files(directory, file_format)
         # The temporary directory is on the same file system as the model, so it can be renamed. It is locked
         # before it exists, so that `check_directory` can find out whether it is abandoned.
         temporary = os.path.join(files.existing_parent(directory), f"{_TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         stack.enter_context(locks.lock_file(temporary))
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         os.mkdir(temporary)
-        if kind == "tensorflow":
+        if file_format == "tensorflow":
             checkpoint_formats.write_tensorflow(os.path.join(temporary, TENSORFLOW_WEIGHTS), source, names)
         else:
             checkpoint_formats.write_safetensors(os.path.join(temporary, HUGGING_FACE_WEIGHTS), source,

@@ -152,7 +152,7 @@ def is_training_checkpoint(checkpoint):
     """Returns whether a training saved a `checkpoint_formats.Checkpoint`. If so, the run.json in the same
     directory describes this checkpoint."""
     # The directory may also contain a published or converted checkpoint, which run.json does not describe.
-    return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
+    return checkpoint.format == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
 
 
 def find_evaluation(directory):

@@ -74,7 +74,7 @@ def hash_checkpoint(path):
     """Returns the fingerprint of a checkpoint; None if the checkpoint does not exist or cannot be read."""
     try:
         checkpoint = checkpoint_formats.open_checkpoint(path)
-        if checkpoint.kind == "hugging_face":
+        if checkpoint.format == "hugging_face":
             is_file = checkpoint.path.endswith(".safetensors")
             paths = ([checkpoint.path] if is_file
                      else checkpoint_files.list_by_ending(checkpoint.path, ".safetensors"))

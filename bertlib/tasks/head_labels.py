@@ -96,17 +96,17 @@ def read_head(checkpoint, wanted_kind=None):
     directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
     shape = checkpoint.shapes[_LINEAR[0]]
     bare = HeadDescription(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
-    record = None if checkpoint.kind == "hugging_face" else OutputDirectory(directory).record
+    record = None if checkpoint.format == "hugging_face" else OutputDirectory(directory).record
     if is_training_checkpoint(checkpoint):
         labels = record["labels"] if record else output_files.read_labels(directory)
         source = output_files.RECORD if record else output_files.LABELS
         kind = record["task_type"] if record else None
     else:
-        source = _CONFIG[checkpoint.kind]
+        source = _CONFIG[checkpoint.format]
         path = os.path.join(directory, source)
         config = files.read_json_object(path) if files.exists(path) else {}
         labels, kind = label_names(config, path), kind_from_config(config)
-        if labels is None and checkpoint.kind == "tensorflow" and not record:
+        if labels is None and checkpoint.format == "tensorflow" and not record:
             labels, source = output_files.read_labels(directory), output_files.LABELS
     if labels is not None and len(labels) != bare.outputs:
         labels = None  # the number of labels is wrong, so the labels belong to a different head

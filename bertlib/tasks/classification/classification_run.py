@@ -124,16 +124,16 @@ def _create_target(settings, processor):
     if processor.task_type not in sources.TASK_TYPES:
         raise ValueError(f"{name}.task_type is {processor.task_type!r}. It must be one of "
                          f"{', '.join(sources.TASK_TYPES)}.")
-    kind = targets.find(processor.task_type)
-    if processor.metrics == DataProcessor.metrics and kind.name != DataProcessor.task_type:
-        processor.metrics = tuple(kind.metric_names)[:2]
-    unknown = [metric for metric in processor.metrics if metric not in kind.metric_names]
+    target_class = targets.find(processor.task_type)
+    if processor.metrics == DataProcessor.metrics and target_class.name != DataProcessor.task_type:
+        processor.metrics = tuple(target_class.metric_names)[:2]
+    unknown = [metric for metric in processor.metrics if metric not in target_class.metric_names]
     if unknown:
-        raise ValueError(f"{name}.metrics contains {', '.join(unknown)}, but the task type {kind.name} has "
-                         f"only these metrics: {', '.join(kind.metric_names)}. Declare only metrics from "
-                         "this list.")
-    if kind.is_score:
-        return sources.create_target(settings, kind, None)
+        raise ValueError(f"{name}.metrics contains {', '.join(unknown)}, but the task type "
+                         f"{target_class.name} has only these metrics: "
+                         f"{', '.join(target_class.metric_names)}. Declare only metrics from this list.")
+    if target_class.is_score:
+        return sources.create_target(settings, target_class, None)
     labels = ()
     with contextlib.suppress(NotImplementedError):
         labels = processor.get_labels() or ()
@@ -141,7 +141,7 @@ def _create_target(settings, processor):
     if isinstance(labels, str) or not names or len(set(names)) < len(labels):
         raise ValueError(f"{name}.get_labels() returns {labels!r:.200}. It must return a list that contains "
                          "each label of the task exactly once. A label is a text without control characters.")
-    return sources.create_target(settings, kind, names)
+    return sources.create_target(settings, target_class, names)
 
 
 def read_examples(settings, processor, target):

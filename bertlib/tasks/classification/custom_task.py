@@ -49,17 +49,17 @@ def read(settings, suffix=""):
             raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
     record = settings.trained and settings.trained.record
     inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
-    kind = targets.find(settings.task_type)
+    target_class = targets.find(settings.task_type)
     settings.mapped_labels = _read_label_map(settings, record) or {}
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default),
         inheritance.columns_by_name(settings))
-    _check_flags(settings, kind, reader)
-    splits, labels, stored_rows = _read(settings, kind, reader, record)
+    _check_flags(settings, target_class, reader)
+    splits, labels, stored_rows = _read(settings, target_class, reader, record)
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
             settings.set_default(name, ",".join(map(str, columns)))
-    target = sources.create_target(settings, kind, labels)
+    target = sources.create_target(settings, target_class, labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
     processor = row_examples.CustomProcessor(splits, target)
@@ -107,27 +107,27 @@ def _has_file(settings, split):
     return bool(getattr(settings, f"{split}_file"))
 
 
-def _check_flags(settings, kind, reader):
+def _check_flags(settings, target_class, reader):
     """Raises a ValueError if flags exclude each other.
 
     Args:
       settings: a `Settings`.
-      kind: class of the target.
+      target_class: class of the target.
       reader: the `row_examples.ExampleReader` with the values of the flags.
     """
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
                          "--train_file, --dev_file and --test_file instead.")
     for name in ("label_file", "label_map"):
-        if getattr(settings, name) and kind.is_score:
+        if getattr(settings, name) and target_class.is_score:
             raise ValueError(f"--{name}: a regression predicts numbers and has no labels. Leave the flag "
                              "out.")
     if len(reader.text or ()) > 2:
         raise ValueError(f"--text_column={settings.text_column} names {len(reader.text)} columns, but an "
                          "example has only one or two texts. Name one or two columns.")
-    if len(reader.label or ()) > 1 and not kind.is_multilabel:
+    if len(reader.label or ()) > 1 and not target_class.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
-                         f"--task_type={kind.name}. Name one column, or pass --task_type=multilabel.")
+                         f"--task_type={target_class.name}. Name one column, or pass --task_type=multilabel.")
     named = [path for [path] in split_data.list_files(settings).values()]
     if (settings.is_given("delimiter") and reader.delimiter not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
@@ -140,12 +140,12 @@ def _check_flags(settings, kind, reader):
 # --- Files -----------------------------------------------------------------------------------------------
 
 
-def _read(settings, kind, reader, record):
+def _read(settings, target_class, reader, record):
     """Reads the files that the phases need.
 
     Args:
       settings: a `Settings`.
-      kind: class of the target.
+      target_class: class of the target.
       reader: a `row_examples.ExampleReader`.
       record: the record of the training that saved the weights, or None.
 
@@ -164,12 +164,14 @@ def _read(settings, kind, reader, record):
 
     splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
-    labels, source = (None, None) if kind.is_score else _labels_before_reading(settings, record, reader)
+    labels = source = None
+    if not target_class.is_score:
+        labels, source = _labels_before_reading(settings, record, reader)
     for_baseline = settings.do_eval and settings.baseline == "true" and settings.train_file
     if settings.do_train or for_baseline or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
     train = splits.get("train")
-    if labels is None and not kind.is_score:
+    if labels is None and not target_class.is_score:
         if train is None:
             raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no "
                              "training with labels. Pass the --output_dir of a training, or pass a file of "

@@ -78,27 +78,27 @@ def choose_phases(settings, has_examples):
     settings.choose_phases()
 
 
-def create_target(settings, kind, labels):
+def create_target(settings, target_class, labels):
     """Returns the target of a run, see `text_targets`.
 
     Args:
       settings: a `Settings`. A multi-label target contains the values of --threshold and --label_separator.
-      kind: class of the target.
+      target_class: class of the target.
       labels: list of str; None for a regression.
 
     Raises:
       ValueError: a flag is not for this type of task, or a label contains the separator of labels.
     """
-    if not kind.is_multilabel:
+    if not target_class.is_multilabel:
         for name in filter(settings.is_given, ("threshold", "label_separator")):
             raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
-                             f"--task_type={kind.name}. Leave --{name} out.")
+                             f"--task_type={target_class.name}. Leave --{name} out.")
         return text_targets.create_target(labels)
     for label in labels:
         if settings.label_separator in label:
             raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
                              "separates labels. Pass another --label_separator.")
-    return kind(labels, settings.threshold, settings.label_separator)
+    return target_class(labels, settings.threshold, settings.label_separator)
 
 
 def refuse_other_file(settings, flag, is_same):
