@@ -62,10 +62,10 @@ TABLE = {
 }
 MOST_ROOMS, MOST_LAYERS, MOST_MODULES = 16, 7, 21  # with __init__
 # Each command, and each kind of prediction for a text, has modules of its own.
-MOST_MODULES_OF = {"bertlib.commands": 24, "bertlib.tasks.classification": 29}
+MOST_MODULES_OF = {"bertlib.commands": 24, "bertlib.tasks.classification": 27}
 # Modules that need packages of an extra: they are imported only where these packages are installed.
 OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"],
-            "bertlib.tasks.classification.bag_of_words": ["sklearn"]}
+            "bertlib.reports.bag_of_words": ["sklearn"]}
 # Modules of google-research/bert. If a fork has a module with one of these names, Python finds the fork's
 # module.
 PUBLISHED = MODEL | PUBLISHED_COMMANDS

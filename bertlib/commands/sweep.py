@@ -14,9 +14,9 @@ import re
 
 from bertlib.commands import command_flags, common_flags
 
-from bertlib.reports import child_jobs, sweep_directory, sweep_grid, sweep_loop
+from bertlib.reports import sweep_directory, sweep_grid, sweep_loop
 from bertlib.runs import entries, targets
-from bertlib.system import child_command, child_processes, files
+from bertlib.system import child_command, child_jobs, child_processes, files
 from bertlib.tasks import shared_flags
 
 # These flags name directories that runs cannot share.

@@ -82,7 +82,7 @@ def compare(metrics, shown):
     baselines. A second sentence says if a baseline is as good. (A higher value of these metrics is better.)
 
     Args:
-      metrics: {name: value}. It may contain "baselines" and "intervals", see `classification.baselines`.
+      metrics: {name: value}. It may contain "baselines" and "intervals", see `baselines`.
       shown: {metric: its name}, the official metrics.
     """
     found = []

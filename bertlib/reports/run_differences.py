@@ -210,7 +210,7 @@ def compare_results(original, repeated, training):
         if entry["same"] is False and stem.startswith("eval_results") and ending == ".json":
             values = [OutputDirectory(path).read_results(stem) or {} for path in (original, repeated)]
             for value in values:
-                # It is left out if the run takes too little CPU time, see `classification.baselines`.
+                # It is left out if the run takes too little CPU time, see `baselines`.
                 value.get("baselines", {}).pop("bag_of_words", None)
             entry["same"] = values[0] == values[1]
             if not entry["same"]:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.reports import child_jobs, recorded_inputs, run_rows, sweep_directory, sweep_page
+from bertlib.reports import recorded_inputs, run_rows, sweep_directory, sweep_page
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.system import child_command, child_processes, files, locks, terminal
+from bertlib.system import child_command, child_jobs, child_processes, files, locks, terminal
 
 _LAST_BYTES = 100_000  # number of bytes at the end of a log that are searched for an error message
 _MAX_MESSAGE = 500  # longest message in a row, in characters

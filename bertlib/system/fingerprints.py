@@ -7,6 +7,7 @@ caches and exports. So a change of a form needs a new format of these files.
 import contextlib
 import functools
 import hashlib
+import json
 import pathlib
 import site
 import sys
@@ -29,6 +30,11 @@ new_digest = functools.partial(hashlib.blake2b, digest_size=16)
 def hash_bytes(content):
     """Returns the fingerprint of the whole content of a small file."""
     return new_digest(content).hexdigest()
+
+
+def hash_values(*values):
+    """Returns the digest of strings, in hex. The strings may contain lone surrogates."""
+    return hash_bytes(json.dumps(values).encode())
 
 
 def hash_tokens(tokens):
@@ -116,3 +122,11 @@ def check_replicas_agree(group):
     shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
     group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
                       "Start the same script, with the same modules, on each machine.")
+
+
+def draw(examples, number, digest):
+    """Returns at most `number` of the examples, those with the lowest digests, in the order of the list. The
+    choice depends only on their content. `digest` is a function that returns the digest of an example."""
+    digests = list(map(digest, examples))
+    chosen = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
+    return [example for index, example in enumerate(examples) if index in chosen]

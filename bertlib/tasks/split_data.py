@@ -2,8 +2,6 @@
 the development set of a trained model again.
 """
 
-import hashlib
-import json
 import os
 
 from absl import logging
@@ -103,15 +101,10 @@ def describe(settings, count_dev_examples, train=None, dev=None):
 # --- Examples --------------------------------------------------------------------------------------------
 
 
-def hash_values(*values):
-    """Returns the digest of strings, in hex. The strings may contain lone surrogates."""
-    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
-
-
 def row_digest(row):
     """Returns the digest of a row's texts and label, in hex."""
     label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
-    return hash_values(row.text_a, row.text_b, label)
+    return fingerprints.hash_values(row.text_a, row.text_b, label)
 
 
 def draw_examples(settings, split, examples, digest):
@@ -134,15 +127,7 @@ def draw_examples(settings, split, examples, digest):
         return examples
     logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
                  f" {further}".rstrip(), flag, number)
-    return draw(examples, number, digest)
-
-
-def draw(examples, number, digest):
-    """Returns at most `number` examples, those with the lowest digests. For the arguments, see
-    `draw_examples`."""
-    digests = list(map(digest, examples))
-    chosen = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
-    return [example for index, example in enumerate(examples) if index in chosen]
+    return fingerprints.draw(examples, number, digest)
 
 
 def read_dev_set(model):

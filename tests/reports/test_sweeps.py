@@ -17,9 +17,9 @@ import model_directories
 import numpy as np
 import pytest
 
-from bertlib.reports import child_jobs, run_rows, sweep_directory, sweep_grid, sweep_loop, sweep_page
+from bertlib.reports import run_rows, sweep_directory, sweep_grid, sweep_loop, sweep_page
 from bertlib.runs import best_weights, vocabularies
-from bertlib.system import child_command, child_processes, gpu_libraries, locks
+from bertlib.system import child_command, child_jobs, child_processes, gpu_libraries, locks
 
 # A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
 # `silent` exists), with a=0.2 it predicts only one of two classes, and with a=0.1 it diverges. It adds a line

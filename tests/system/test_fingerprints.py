@@ -11,13 +11,11 @@ from helpers import ROOT
 
 from bertlib.reports import sweep_grid
 from bertlib.system import fingerprints
-from bertlib.tasks import split_data
 
 # {module that uses hashlib: what its digests are}. All other modules call `fingerprints`.
 DIGESTS = {
     "bertlib/system/fingerprints.py": "all that is stored and compared",
     "bertlib/graph/randomness.py": "the choice of random numbers",
-    "bertlib/tasks/split_data.py": "the choice of rows",
     "bertlib/reports/sweep_grid.py": "the choice of runs, and names of directories",
     "bertlib/api/data_files.py": "names of files", "bertlib/system/files.py": "names of files",
     "bertlib/graph/native.py": "names of compiled libraries", "bertlib/system/cluster.py": "a secret key",
@@ -33,7 +31,7 @@ def test_nothing_else_hashes():
 
 def test_the_drawn_examples_are_the_recorded_ones():
     texts = [f"text {number}" for number in range(12)]
-    assert split_data.draw(texts, 3, split_data.hash_values) == ["text 6", "text 10", "text 11"]
+    assert fingerprints.draw(texts, 3, fingerprints.hash_values) == ["text 6", "text 10", "text 11"]
 
 
 def test_texts_have_their_recorded_fingerprint():

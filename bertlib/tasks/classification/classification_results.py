@@ -9,11 +9,10 @@ import numpy as np
 
 from bertlib.data import batches, tables
 from bertlib.data.prediction_rows import PredictedRow, shortest
-from bertlib.reports import classification_report, report_sections
+from bertlib.reports import baselines, classification_report, report_sections
 from bertlib.system import files
 from bertlib.tasks import results, window_pooling
 from bertlib.tasks.classification import (
-    baselines,
     classification_run,
     classification_task,
     glue_submission_files,

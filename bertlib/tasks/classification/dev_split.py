@@ -18,7 +18,7 @@ from bertlib.runs import output_files
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import sources
 from bertlib.tasks.classification.row_examples import count_labels, label_names
-from bertlib.tasks.split_data import hash_values, row_digest
+from bertlib.tasks.split_data import row_digest
 
 
 class DevSplit(NamedTuple):
@@ -60,7 +60,7 @@ def stratified_split(split, fraction):
     """
     rows, groups = split.rows, {}
     for index in sorted(range(len(rows)), key=lambda index: row_digest(rows[index])):
-        groups.setdefault(hash_values(*text_key_of_row(rows[index])), []).append(index)
+        groups.setdefault(fingerprints.hash_values(*text_key_of_row(rows[index])), []).append(index)
     groups = [groups[key] for key in sorted(groups)]
     strata = dict(zip(map(tuple, groups), _strata([rows[group[0]] for group in groups])))
     sizes = collections.Counter(strata.values())

@@ -13,7 +13,8 @@ import scripts
 from sklearn import feature_extraction, linear_model
 from sklearn import metrics as sklearn_metrics
 
-from bertlib.tasks.classification import baselines, text_targets
+from bertlib.reports import baselines
+from bertlib.tasks.classification import text_targets
 from run_classifier import InputExample, MrpcProcessor
 
 PERIODS = ["1790_1819", "1850_1879", "1910_1939"]
@@ -144,7 +145,7 @@ def test_the_program_ends_with_the_run_even_if_the_run_is_killed(tmp_path):
     python.write_text(f"#!/bin/sh\ncd {tmp_path}\necho $$ > part\nmv part pid\nexec sleep 60\n")
     python.chmod(0o755)
     program = (f"import sys; sys.path.insert(0, {str(scripts.ROOT)!r})\n"
-               "from bertlib.tasks.classification import baselines\n"
+               "from bertlib.reports import baselines\n"
                f"sys.executable = {str(python)!r}\nbaselines._run({{}})")
     with subprocess.Popen([sys.executable, "-c", program]) as run:
         wait_for((tmp_path / "pid").exists)

@@ -13,8 +13,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.reports import intervals
-from bertlib.system import child_processes
-from bertlib.tasks import split_data
+from bertlib.system import child_processes, fingerprints
 import tokenization
 
 # The bag of words may take this share of the CPU time of the run. The import of scikit-learn and a small
@@ -83,9 +82,9 @@ def bag_of_words(settings, target, train, splits):
         problem = "scikit-learn is missing. Install it: pip install -r requirements-baseline.txt"
     else:
         is_pair = any(example.text_b for example in train)
-        rows = split_data.draw([(texts, target.encode_label(example.label))
+        rows = fingerprints.draw([(texts, target.encode_label(example.label))
                                 for example, texts in zip(train, _texts(train, is_pair))], _MAX_ROWS,
-                               lambda row: split_data.hash_values(*row))
+                               lambda row: fingerprints.hash_values(*row))
         texts, labels = zip(*rows)
         code, output, errors = _run({
             "cpu_seconds": limit, "texts": texts, "labels": labels,
