@@ -247,7 +247,7 @@ def check_vocabulary(source, path, vocab_size):
         tokenization.check_vocab(path, vocab_size)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:
-        model_directory.check_trained_vocabulary(trained.path, trained.record, path)
+        model_directory.check_trained_vocabulary(trained, path)
 
 
 def resolve_tokenizer_settings(settings, source, config, left_out):

@@ -138,35 +138,33 @@ def read_with_weights(opened, weights):
     Raises:
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
-    path, record, config = opened.path, opened.record, opened.join(output_files.CONFIG)
-    check_trained_vocabulary(path, record)
+    record, config = opened.record, opened.join(output_files.CONFIG)
+    check_trained_vocabulary(opened)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
     check_trained_config(config, bert_config, opened)
-    return ModelDirectory(path, record["task_type"], bert_config, weights,
-                          _tokenizer(path, record, bert_config), record["labels"], record)
+    return ModelDirectory(opened.path, record["task_type"], bert_config, weights,
+                          _tokenizer(opened, bert_config), record["labels"], record)
 
 
-def _tokenizer(path, record, bert_config):
+def _tokenizer(opened, bert_config):
     """Returns the tokenizer of an output directory.
 
     Args:
-      path: the directory.
-      record: dict, the content of run.json.
+      opened: the `OutputDirectory`, which has a record.
       bert_config: a `modeling.BertConfig`.
 
     Raises:
       ValueError: there is no vocabulary, or the vocabulary does not fit the model.
     """
-    tokenizer_settings = tokenizer_files.read([path])
+    path, record, tokenizer_settings = opened.path, opened.record, tokenizer_files.read([opened.path])
     lower, _ = tokenizer_settings.options.get("do_lower_case", (record["do_lower_case"], None))
     if lower is None:  # a pre-training on records without a manifest does not know the letter case
         lower = True
         logging.warning("%s does not name the letter case of the training. Texts are converted to lower "
                         "case, which is the default of all commands. If the model is cased, write "
-                        "\"do_lower_case\": false into %s.", os.path.join(path, output_files.RECORD),
-                        os.path.join(path, tokenizer_files.CONFIG))
-    vocabulary, pieces = (os.path.join(path, name)
-                          for name in (output_files.VOCABULARY, output_files.SENTENCE_PIECES))
+                        "\"do_lower_case\": false into %s.", opened.record_path,
+                        opened.join(tokenizer_files.CONFIG))
+    vocabulary, pieces = map(opened.join, (output_files.VOCABULARY, output_files.SENTENCE_PIECES))
     has_pieces = files.exists(pieces)
     if not (has_pieces or files.exists(vocabulary)):
         raise ValueError(f"{path} contains neither {output_files.VOCABULARY} nor "
@@ -180,28 +178,26 @@ def _tokenizer(path, record, bert_config):
 # --- Are the files those of the training? -----------------------------------------------------------------
 
 
-def check_trained_vocabulary(directory, record, path=None):
+def check_trained_vocabulary(opened, path=None):
     """Checks that a vocabulary is the vocabulary with which the model was trained.
 
     Args:
-      directory: the output directory.
-      record: dict, the content of run.json.
+      opened: the `OutputDirectory` of the training, which has a record.
       path: a vocab.txt; None for the vocabulary in the directory.
 
     Raises:
       ValueError: the entries of the vocabulary, or their order, differ from the vocabulary of the training.
     """
-    pieces, flag = os.path.join(directory, output_files.SENTENCE_PIECES), "vocab_file"
+    pieces, flag = opened.join(output_files.SENTENCE_PIECES), "vocab_file"
     if path is None and files.exists(pieces):
         path, flag = pieces, "spm_model_file"
-    path = path or os.path.join(directory, output_files.VOCABULARY)
-    trained = record.get("vocabulary")
+    path = path or opened.join(output_files.VOCABULARY)
+    trained = opened.record.get("vocabulary")
     if files.exists(path) and trained not in (None, vocabularies.hash_vocabulary(path, flag)):
-        record_path = os.path.join(directory, output_files.RECORD)
         raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
-                         f"entries, or another order. {record_path} records the "
-                         "vocabulary of the training. With the other vocabulary, tokens would get the "
-                         "vectors of other tokens. Restore the file.")
+                         f"entries, or another order. {opened.record_path} records the vocabulary of the "
+                         "training. With the other vocabulary, tokens would get the vectors of other tokens. "
+                         "Restore the file.")
 
 
 def check_trained_config(path, config, opened):

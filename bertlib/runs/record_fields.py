@@ -69,8 +69,8 @@ def _from_format_1(directory, record):
     for flag, name in output_files.VOCABULARIES.items():
         for path in (os.path.join(directory, name), record["files"].get(flag)):
             if record["vocabulary"] and _hash_vocabulary_of_format_1(path, flag) == record["vocabulary"]:
-                record = {**record, "vocabulary": vocabularies.hash_vocabulary(path, flag)}
-                return {**record, "format": RECORD_FORMAT}
+                return {**record, "format": RECORD_FORMAT,
+                        "vocabulary": vocabularies.hash_vocabulary(path, flag)}
     return {**record, "format": RECORD_FORMAT}
 
 

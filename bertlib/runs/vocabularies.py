@@ -1,4 +1,5 @@
-"""Loads the tokenizer of a run, and checks that the pre-training and the fine-tuning use the same vocabulary.
+"""Loads the tokenizer of a run, computes the fingerprint of a vocabulary, and checks that the pre-training and
+the fine-tuning use the same vocabulary.
 
 The fingerprint of the vocabulary is stored in each run.json. A run is refused if its vocabulary differs from
 the stored vocabulary: other entries, or another order. `pretraining_records` compares the vocabulary with the

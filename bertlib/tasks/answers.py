@@ -1,4 +1,4 @@
-"""Base class of the answers of a task: what a trained model is asked, and how it answers.
+"""Base class of the answers of a task: what a trained model is asked, how it answers, and which data it knows.
 
 The classes are found with `targets.find_answers`. They convert texts to inputs of the model, and outputs of
 the model to answers.

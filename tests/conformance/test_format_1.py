@@ -14,6 +14,7 @@ from rows import ROWS, Workspace
 import runs
 
 from bertlib.runs import model_directory, record_fields, vocabularies
+from bertlib.runs.output_directory import OutputDirectory
 
 FOLDERS = {name.replace(" ", "_").replace(",", ""): ROWS[name] for name in (
     "one text", "regression", "SQuAD 2.0", "tagging, columns", "multiple choice", "pre-training")}
@@ -52,7 +53,7 @@ def test_the_record_becomes_one_of_format_2(unpacked, folder):
     record = record_fields.read_record(output)
     assert record["format"] == 2
     assert record["vocabulary"] == vocabularies.hash_vocabulary(output / "vocab.txt")
-    model_directory.check_trained_vocabulary(output, record)
+    model_directory.check_trained_vocabulary(OutputDirectory(str(output)))
     (output / "vocab.txt").rename(output / "moved.txt")
     try:
         assert record_fields.read_record(output)["vocabulary"] != record["vocabulary"]
