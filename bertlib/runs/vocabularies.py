@@ -1,4 +1,4 @@
-"""Loads the tokenizer of a run, computes the fingerprint of a vocabulary, and checks that the pre-training and
+"""Loads the tokenizer of a run, computes fingerprints of vocabularies, and checks that the pre-training and
 the fine-tuning use the same vocabulary.
 
 The fingerprint of the vocabulary is stored in each run.json. A run is refused if its vocabulary differs from

@@ -1,7 +1,7 @@
-"""Base class of the answers of a task: what a trained model is asked, how it answers, and which data it knows.
+"""Base class of the answers of a task: what a trained model is asked, and how it answers.
 
 The classes are found with `targets.find_answers`. They convert texts to inputs of the model, and outputs of
-the model to answers.
+the model to answers. They also read the development set of a trained model again.
 """
 
 from bertlib.data.columns import is_blank
