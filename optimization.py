@@ -27,11 +27,8 @@ from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_
 # A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
 # small variable.
 _WORTH_ONE_PASS = 2**16
-# The published weight decay λ, and patterns that match the names of the variables without weight decay.
-PUBLISHED_WEIGHT_DECAY = 0.01
+# The published patterns that match the names of the variables without weight decay.
 PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
-# The published limit of the global norm of the gradients.
-PUBLISHED_CLIP_NORM = 1.0
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
@@ -53,7 +50,7 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
-                     loss_scaling=False, weight_decay=PUBLISHED_WEIGHT_DECAY, clip_norm=PUBLISHED_CLIP_NORM,
+                     loss_scaling=False, weight_decay=StepConfig.weight_decay, clip_norm=StepConfig.clip_norm,
                      layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, step=None):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 

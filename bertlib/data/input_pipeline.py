@@ -265,17 +265,6 @@ def _index_dataset(num_examples, batch_size):
     return tf.data.Dataset.range(start, tf.int64.max).map(indices)
 
 
-def _prefetched(dataset):
-    """Prefetches four batches of a dataset.
-
-    The automatic tuning of tf.data is turned off. The tuning thread can sleep for a minute between two
-    rounds, which can delay the end of a session by a minute.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.prefetch(4).with_options(options)
-
-
 def _shard(dataset):
     """Returns this replica's shard of a dataset: with R replicas, every R-th batch. Returns the dataset
     unchanged if the collection `graph_keys.SHARD` of the graph is empty."""
@@ -414,24 +403,17 @@ def training_batch(params, config=None):
 
 
 def _dataset(num_examples, read, batch, drop_remainder, batch_totals, trimmed_fields, num_threads=None):
-    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For the other
-    arguments, see `record_dataset`."""
+    """Returns the dataset of a training if `batch` is a `Batch`, and that of an evaluation if it is an int.
+    `read` takes the indices of a batch and returns the batch. For the other arguments, see
+    `record_dataset`."""
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    length_step = LENGTH_STEP
     if isinstance(batch, Batch):
-        dataset = _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads)
-        length_step = batch.length_step
-    else:
-        dataset = _shard(_evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields,
-                                             threads))
-    if trimmed_fields:
-        dataset = dataset.map(functools.partial(_trim, trimmed_fields=trimmed_fields,
-                                                length_step=length_step))
-    return _prefetched(dataset)
+        return _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads)
+    return _evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields, threads)
 
 
 def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads):
-    """Returns the endless dataset of this replica's untrimmed micro-batches; see `record_dataset`."""
+    """Returns the endless dataset of this replica's micro-batches; see `record_dataset`."""
     if batch.is_unequal and not trimmed_fields:
         raise ValueError("Unequal micro-batches need trimmed_fields, because without trimming, all examples "
                          "have the same number of tokens.")
@@ -461,17 +443,26 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, t
             _cut_into_micro_batches, batch=batch,
             own=all_reduce.own_slice if all_reduce else slice(None), totals=batch_totals,
             trimmed_fields=trimmed_fields))
-    return dataset.map(read_own, **threads) if all_reduce else dataset
+    if all_reduce:
+        dataset = dataset.map(read_own, **threads)
+    return _trim_and_prefetch(dataset, trimmed_fields, batch.length_step)
 
 
 def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, threads):
-    """Returns a dataset that contains each example once; see `record_dataset`. With `trimmed_fields`, the
-    examples are sorted by length, but the fields are not trimmed yet."""
-    if not trimmed_fields:
-        return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder).map(read, **threads)
+    """Returns a dataset that contains each example once; see `record_dataset`. With replicas, returns the
+    batches of this replica."""
+    if trimmed_fields:
+        dataset = _sorted_batches(num_examples, read, batch_size, drop_remainder, trimmed_fields[0], threads)
+    else:
+        dataset = tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder).map(read, **threads)
+    return _trim_and_prefetch(_shard(dataset), trimmed_fields, LENGTH_STEP)
 
+
+def _sorted_batches(num_examples, read, batch_size, drop_remainder, mask_name, threads):
+    """Returns a dataset of batches, in which the examples of `_SORTED_BATCHES` batches are sorted by
+    length."""
     def read_sorted(indices):
-        return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
+        return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, mask_name)
 
     # The last batch may be smaller than the other batches. In a mean over all batches, an example in a small
     # batch has a larger weight than an example in a full batch. So the sorting must not move examples between
@@ -484,6 +475,20 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
         dataset = dataset.concatenate(
             tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
     return dataset
+
+
+def _trim_and_prefetch(dataset, trimmed_fields, length_step):
+    """Trims each batch of a dataset if there are `trimmed_fields`, and prefetches four batches.
+
+    The automatic tuning of tf.data is turned off. The tuning thread can sleep for a minute between two
+    rounds, which can delay the end of a session by a minute.
+    """
+    if trimmed_fields:
+        dataset = dataset.map(functools.partial(_trim, trimmed_fields=trimmed_fields,
+                                                length_step=length_step))
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(4).with_options(options)
 
 
 # The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU

@@ -212,39 +212,47 @@ class SessionWeights:
 
 
 class EvaluationHook(tf.train.SessionRunHook):
-    """Evaluates the weights of the training session every --eval_every_steps steps, and ends the session if
-    a `bertlib.tasks.learning_curve.LearningCurve` requests it."""
+    """Calls a function after each step, which can evaluate the weights of the session and end the session."""
 
-    def __init__(self, curve):
-        self._curve = curve
+    def __init__(self, after_step, saves_weights):
+        """Creates the hook.
+
+        Args:
+          after_step: function of a step that the session has just completed, and of a function `save`. The
+            result is true if the training has to end. `save` writes the weights of the session as a
+            checkpoint into the directory that it takes, and returns the prefix of the checkpoint.
+          saves_weights: whether `after_step` calls `save`, for which the graph needs additional ops.
+        """
+        self._after_step, self._saves_weights = after_step, saves_weights
 
     def begin(self):
         self._global_step = tf.train.get_global_step()
         variables = {variable.op.name: variable for variable in tf.global_variables()}
-        evaluated = [variables[name] for name in variables if not checkpoint_formats.is_slot(name, variables)]
-        self._weights = SessionWeights(evaluated) if self._curve.saves_weights else None
+        if self._saves_weights:
+            self._weights = SessionWeights([variable for name, variable in variables.items()
+                                            if not checkpoint_formats.is_slot(name, variables)])
 
     def after_run(self, run_context, run_values):
-        step = int(run_context.session.run(self._global_step))
+        session = run_context.session
+        step = int(session.run(self._global_step))
         try:
-            if self._curve.is_due(step):
-                self._curve.evaluate_session(step, self._weights, run_context.session)
+            ends = self._after_step(step, lambda directory: self._weights.save(session, directory, step))
         except stopping.Stopped:
             # The exception is not raised here. So the session ends normally and saves its last step. After
             # that, the training raises the exception again.
-            run_context.request_stop()
-        if self._curve.stops:
+            ends = True
+        if ends:
             run_context.request_stop()
 
 
 class SavedCheckpoints(tf.train.CheckpointSaverListener):
-    """Tells a `bertlib.tasks.learning_curve.LearningCurve` about each checkpoint that the training saves."""
+    """Calls a function with the step of each checkpoint that the training saves."""
 
-    def __init__(self, curve):
-        self._curve = curve
+    def __init__(self, evaluate):
+        self._evaluate = evaluate
 
     def after_save(self, session, global_step_value):
-        self._curve.evaluate_checkpoint(global_step_value)
+        self._evaluate(global_step_value)
 
 
 def write_summary(directory, results):

@@ -26,7 +26,8 @@ _SURELY_FITS = 0.93
 
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
-    """The configuration of a training step: its batch, its micro-batches, and the way to compute them.
+    """The configuration of a training step: its batch, its micro-batches, and the way to compute them. The
+    default values are those of the published code.
 
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.

@@ -33,17 +33,14 @@ def refuse_tpus(settings):
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave the flag out to run on CPU or GPU.")
 
 
-def check_output_dir(settings):
-    """Checks that --output_dir, --results_dir and --features_cache are directories or can be created. If
-    --results_dir was not given, sets it to --output_dir.
+def check_directories(settings):
+    """Checks that --output_dir, --results_dir and --features_cache are directories or can be created.
 
     Raises:
       NotADirectoryError: a path, or one of its parent directories, is a file or a broken link.
       PermissionError: nothing can be written in a directory.
       ValueError: a flag is empty, or --features_cache is not a local directory.
     """
-    if settings.results_dir is None:
-        settings.results_dir = settings.output_dir
     for name in ("output_dir", "results_dir"):
         directory = getattr(settings, name)
         if not directory:
@@ -104,7 +101,7 @@ def list_overwritten_files(settings, result_names, training_names):
     """Returns the paths of the files that a command overwrites in --output_dir and --results_dir.
 
     Args:
-      settings: a `Settings`, after `check_output_dir`.
+      settings: a `Settings`, after `Settings.resolve_results_dir`.
       result_names: names of the files that the command writes into --results_dir.
       training_names: names of the files that the training of this command writes into --output_dir in
         addition to `_TRAINING_FILES`.

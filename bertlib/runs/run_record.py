@@ -26,7 +26,6 @@ from bertlib.runs import (
     record_comparison,
     record_fields,
 )
-from bertlib.runs.settings import last_training_step
 from bertlib.system import child_processes, files, fingerprints, replica_group
 
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
@@ -225,12 +224,13 @@ class RunRecord:
     """The record of a run. The constructor compares the run with the files in the output directory. The
     method `write` writes the record, and must be called after all other checks."""
 
-    def __init__(self, settings, last_step, description, more_files):
+    def __init__(self, settings, schedule_steps, last_step, description, more_files):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
 
         Args:
           settings: a `Settings`.
-          last_step: last step of the schedule. With --max_steps, the training may end earlier.
+          schedule_steps: number of steps of the learning rate's schedule.
+          last_step: the step at which the training ends, unless early stopping ends it before.
           description: see `create_record`.
           more_files: {name: content in bytes} of further files that the training writes, in addition to the
             result of `model_files.model_file_contents`.
@@ -239,11 +239,11 @@ class RunRecord:
           ValueError: the run cannot continue the training in the directory.
         """
         self._settings, self._output_dir, self._trains = settings, settings.output_dir, settings.do_train
-        self._last_step = last_training_step(settings, last_step)
+        self._last_step = last_step
         if self._trains and settings.early_stopping_evals is not None:
             stopped = curve_table.find_early_stop(settings)
-            self._last_step = self._last_step if stopped is None else stopped
-        self._now = {**create_record(settings, description), "planned_steps": last_step,
+            self._last_step = last_step if stopped is None else stopped
+        self._now = {**create_record(settings, description), "planned_steps": schedule_steps,
                      "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **more_files}
@@ -379,7 +379,8 @@ class RunRecord:
 
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
-        method only if the training was neither killed nor terminated."""
+        method only if the training was neither killed nor terminated. Does nothing if this process did not
+        call `write`."""
         opened = self._settings.output_directory
         step = opened.step or 0
         if self._written and self._written["finished_step"] != step:

@@ -113,6 +113,21 @@ class Settings:
         self.set_default("do_train", True)
         self.set_default("do_eval", True)
 
+    def resolve_results_dir(self):
+        """Sets --results_dir to --output_dir if it was not given."""
+        if self.results_dir is None:
+            self.results_dir = self.output_dir
+
+    def last_training_step(self, schedule_steps):
+        """Returns the step at which a training ends: --max_steps, or the last step of its schedule if this
+        number is smaller.
+
+        Args:
+          schedule_steps: number of steps of the learning rate's schedule.
+        """
+        limit = getattr(self, "max_steps", None)
+        return schedule_steps if limit is None else min(limit, schedule_steps)
+
     def set_default(self, name, value, why=""):
         """Sets a flag that was not given, and logs its value.
 
@@ -123,15 +138,3 @@ class Settings:
         """
         setattr(self, name, value)
         logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
-
-
-def last_training_step(settings, num_train_steps):
-    """Returns the step at which a training ends. This is the last step of its schedule, or --max_steps if
-    this number is smaller.
-
-    Args:
-      settings: a `Settings`.
-      num_train_steps: number of steps of the schedule.
-    """
-    limit = settings.max_steps if "max_steps" in settings else None
-    return num_train_steps if limit is None else min(limit, num_train_steps)

@@ -1,12 +1,10 @@
 """Runs a command that trains a task. `run` contains the steps of each run, in one order for all tasks.
 
-The steps are: resolve the flags, look at what is in the output directory, read the data, check that the model
-fits, plan memory and disk, and write. So nothing is written before everything has been checked. There is one
-exception: `Task.make_data`. A command describes its task in a subclass of `bertlib.tasks.task.Task`.
+Nothing is written before everything has been checked. There is one exception: `Task.make_data`. A command
+describes its task in a subclass of `bertlib.tasks.task.Task`.
 """
 
 import contextlib
-import functools
 import os
 
 from absl import logging
@@ -61,35 +59,54 @@ def run(task):
 
     Raises:
       ValueError, OSError: flags, files or weights cannot be used, or contradict each other.
+      locks.InUseError: another process writes to one of the directories.
     """
-    settings = task.settings
-    # The flags, and the files that they name.
+    settings, group, is_first = task.settings, replica_group.current(), replica_group.is_first()
+    # Resolve the flags, and the files that they name.
     checks.refuse_tpus(settings)
     task.resolve()
+    settings.resolve_results_dir()
     task.load_model()
-    # What is in the directories.
-    checks.check_output_dir(settings)
+    # Check the directories.
+    checks.check_directories(settings)
     curve_table.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, checks.list_overwritten_files(
         settings, _overwritten(task), filter(None, [task.records.get("train")])))
-    # The data, and the weights.
+    # Read the data. Check the weights, the disk and the record of an earlier training.
     task.read()
     start = _find_starting_weights(task)
-    # Memory and disk.
-    num_train_steps = task.num_train_steps()
-    model_checks.check_disk(settings, num_train_steps, task.head_shapes(), task.config)
+    schedule_steps = task.num_train_steps()
+    last_step = settings.last_training_step(schedule_steps)
+    model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     task.make_data()
-    model = _create_model(task, start, num_train_steps)
-    description = {"command": task.command, "config": task.config, "tokenizer": task.tokenizer,
-                   "task_type": task.target.name, "inputs": inputs if settings.do_train else {},
-                   "trim_padding": model.trims}
-    record = run_record.RunRecord(settings, num_train_steps, {**description, **task.describe()},
+    model = _create_model(task, start, schedule_steps)
+    record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, model),
                                   task.more_files())
-    estimator = estimator_setup.create_estimator(settings, model, num_train_steps)
-    # From here on, files are written.
-    with estimator_setup.locked_directories(settings, record):
-        _Phases(task, model.head, estimator, num_train_steps, record).run()
+    exports = getattr(settings, "do_export", False)
+    if exports:
+        # Only runs that export load this module.
+        from bertlib.tasks import export_model
+        export_model.check_run(settings)
+    if group:
+        run_record.check_replicas_agree(group, settings, record.data)
+    # Plan the memory, and build the Estimator.
+    phases = _Phases(task, model.head, estimator_setup.create_estimator(settings, model, last_step))
+    # Train, evaluate, predict and export. From here on, files are written.
+    with estimator_setup.locked_directories(settings):
+        if group:
+            estimator_setup.check_shared_directory(settings, group)
+        if is_first:
+            record.write()
+            _write_skipped_lines(task)
+        if settings.do_train:
+            phases.train(schedule_steps, last_step)
+            record.mark_finished()
+        phases.evaluate_and_predict()
+        if exports and is_first:
+            export_model.export_run(settings)
+    if is_first:
+        record.warn_about_results()
     if task.failure:
         raise task.failure
 
@@ -97,9 +114,7 @@ def run(task):
 def _find_starting_weights(task):
     """Returns the weights from which the model starts, after checking that they fit the model. The result is
     None if the weights start at random, or if the encoder has its own weights."""
-    settings, shapes = task.settings, task.head_shapes()
-    if task.build_encoder:
-        return model_checks.check_starting_weights(settings, None, shapes, None)
+    settings = task.settings
     start = settings.init_checkpoint
     # If --output_dir contains a checkpoint, the run loads that checkpoint, so the head in --init_checkpoint
     # does not matter.
@@ -108,27 +123,42 @@ def _find_starting_weights(task):
         from bertlib.tasks import head_labels
         start = head_labels.starting_checkpoint(settings, task.describe_head())
     start = model_config.with_marker_rows(settings, task.config, start)
-    model_checks.check_starting_weights(settings, task.config, shapes, start)
+    model_checks.check_starting_weights(settings, task.config, task.head_shapes(), start)
     if settings.do_train and settings.reinit_layers:
         start = model_config.without_reinitialized(settings, task.config, start)
     return start
 
 
-def _create_model(task, start, num_train_steps):
+def _create_model(task, start, schedule_steps):
     """Returns the `training_plan.TrainableModel` of a task.
 
     Args:
       task: see `run`.
       start: the result of `_find_starting_weights`.
-      num_train_steps: number of steps of the schedule.
+      schedule_steps: number of steps of the learning rate's schedule.
     """
+    warmup_steps = task.num_warmup_steps()
+
     def build_model_fn(head):
         return task_head.model_fn_builder(
-            head, task.config, start, task.settings.learning_rate, num_train_steps, task.num_warmup_steps(),
-            use_tpu=False, use_one_hot_embeddings=False, build_encoder=task.build_encoder)
+            head, task.config, start, task.settings.learning_rate, schedule_steps, warmup_steps,
+            use_tpu=False, use_one_hot_embeddings=False, build_encoder=task.encoder and task.encoder.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
                                         trims=task.trims(is_training=True))
+
+
+def _describe(task, inputs, model):
+    """Returns the description of a run for `run_record.RunRecord`.
+
+    Args:
+      task: see `run`.
+      inputs: the result of `Task.input_files`.
+      model: the `training_plan.TrainableModel`.
+    """
+    return {"command": task.command, "config": task.encoder or task.config, "tokenizer": task.tokenizer,
+            "task_type": task.target.name, "inputs": inputs if task.settings.do_train else {},
+            "trim_padding": model.trims, **task.describe()}
 
 
 def _overwritten(task):
@@ -137,49 +167,59 @@ def _overwritten(task):
             *(name for split in task.inferred for name in task.result_names(split))]
 
 
+def _write_skipped_lines(task):
+    """Writes the list of the lines that --skip_bad_lines=true has left out."""
+    if getattr(task.settings, "skip_bad_lines", False):
+        # A run without --skip_bad_lines loads the module of the results only if it evaluates.
+        from bertlib.tasks import results
+        results.write_skipped_lines(task.settings, task.skipped)
+
+
 class _Phases:
-    """The phases of a run, after all checks."""
+    """The phases of a run, after all checks. All replicas call the same methods in the same order."""
 
-    def __init__(self, task, head, estimator, num_train_steps, record):
-        self._task, self._settings, self._head = task, task.settings, head
-        self._estimator, self._num_train_steps, self._record = estimator, num_train_steps, record
+    def __init__(self, task, head, estimator):
+        self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
         self._writes = replica_group.is_first()
-        # With the cache, the features of a split are written only once.
-        self._input_fn = functools.cache(self._make_input_fn)
+        self._splits_with_features = set()
 
-    def run(self):
-        """Trains, evaluates and predicts."""
-        task = self._task
-        if self._writes and getattr(self._settings, "skip_bad_lines", False):
-            # A run without --skip_bad_lines loads the module of the results only if it evaluates.
-            from bertlib.tasks import results
-            results.write_skipped_lines(self._settings, task.skipped)
-        if self._settings.do_train:
-            self._train()
-        checkpoint = estimator_setup.evaluated_weights(self._settings) if task.splits() else None
-        for split in task.splits():
-            paths = [os.path.join(self._settings.results_dir, name) for name in task.result_names(split)]
-            with files.replace_together(paths) if self._writes else contextlib.nullcontext():
-                self._infer(split, checkpoint, task.write)
+    def train(self, schedule_steps, last_step):
+        """Trains up to a step, or until early stopping ends the training.
 
-    def _train(self):
+        Args:
+          schedule_steps: number of steps of the learning rate's schedule.
+          last_step: the step at which the training ends.
+        """
         settings, task, curve = self._settings, self._task, None
         if curve_table.is_requested(settings):
-            self._input_fn("dev")  # writes the features before the training
+            self._write_features("dev")
             curve = learning_curve.LearningCurve(
                 settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
                 task.shown, task.full_score)
-        training_plan.log_training(settings, task, self._num_train_steps)
-        self._estimator.train(self._input_fn("train"), max_steps=self._num_train_steps, curve=curve)
+        training_plan.log_training(settings, task, schedule_steps, last_step)
+        self._write_features("train")
+        if curve:
+            last_step = curve.prepare(last_step)
+        self._estimator.train(self._input_fn("train"), last_step, curve)
+        if curve:
+            curve.finish()
         settings.reopen()
-        if self._writes:
-            self._record.mark_finished()
         if self._writes and not (curve or task.splits()):
             logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
                          "the model is not known.", settings.output_dir)
 
+    def evaluate_and_predict(self):
+        """Evaluates or predicts each split of `Task.splits`, and writes its results."""
+        settings, task = self._settings, self._task
+        checkpoint = estimator_setup.evaluated_weights(settings) if task.splits() else None
+        for split in task.splits():
+            self._write_features(split)
+            paths = [os.path.join(settings.results_dir, name) for name in task.result_names(split)]
+            with files.replace_together(paths) if self._writes else contextlib.nullcontext():
+                self._infer(split, checkpoint, task.write)
+
     def _infer(self, split, checkpoint, use):
-        """Applies the weights of a checkpoint to a split.
+        """Applies the weights of a checkpoint to a split, whose features are written.
 
         Args:
           use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result. The
@@ -188,17 +228,30 @@ class _Phases:
         inference = Inference(self._estimator, self._input_fn(split), checkpoint)
         return use(split, inference) if self._writes else self._task.assist(split, inference)
 
-    def _make_input_fn(self, split):
-        settings, task, is_training = self._settings, self._task, split == "train"
-        directory = settings.output_dir if is_training else settings.results_dir
-        path = os.path.join(directory, task.records[split]) if split in task.records else None
-        if path and self._writes:
-            task.write_features(split, path)
+    def _features_path(self, split):
+        """Returns the path of the features that the run writes for a split; None if the task writes none."""
+        settings, records = self._settings, self._task.records
+        directory = settings.output_dir if split == "train" else settings.results_dir
+        return os.path.join(directory, records[split]) if split in records else None
+
+    def _write_features(self, split):
+        """Writes the features of a split, if the task writes any and this run has not written them yet."""
+        path = self._features_path(split)
+        if path is None or split in self._splits_with_features:
+            return
+        self._splits_with_features.add(split)
+        if self._writes:
+            self._task.write_features(split, path)
         if group := replica_group.current():
             group.barrier()  # the other replicas read the file of replica 0
+
+    def _input_fn(self, split):
+        """Returns the input_fn that reads the features of a split."""
+        settings, task, is_training = self._settings, self._task, split == "train"
         trims = task.trims(is_training)
         return task_head.input_fn_builder(
-            path or task.record_paths(split), task.fields(settings.max_seq_length, split), is_training,
+            self._features_path(split) or task.record_paths(split),
+            task.fields(settings.max_seq_length, split), is_training,
             drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),
             batch_totals=self._head.batch_totals if is_training else (),
             position_fields=task.position_fields if trims else ())

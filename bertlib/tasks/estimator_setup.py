@@ -7,8 +7,6 @@ import os
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator, run_config, step_config
-from bertlib.runs import run_record
-from bertlib.runs.settings import last_training_step
 from bertlib.system import files, locks, replica_group, stopping
 from bertlib.tasks import model_checks, training_plan
 
@@ -43,26 +41,23 @@ class _Estimator(estimator.Estimator):
     def eval_dir(self, name=None):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
-    def train(self, input_fn, max_steps, curve=None):
+    def train(self, input_fn, last_step, curve=None):
         """Trains, see `estimator.Estimator.train`.
 
         Args:
-          input_fn, max_steps: see `estimator.Estimator.train`.
+          input_fn: see `estimator.Estimator.train`.
+          last_step: the step at which the training ends.
           curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
         """
-        max_steps = last_training_step(self._settings, max_steps)
-        hooks, listeners = self._hooks if self.config.is_chief else [], None
+        hooks, listeners = list(self._hooks), []
+        if curve:
+            # Only trainings with evaluations load this module.
+            from bertlib.estimator import evaluation
+            hooks.append(evaluation.EvaluationHook(curve.after_step, bool(self._settings.eval_every_steps)))
+            listeners.append(evaluation.SavedCheckpoints(curve.evaluate_checkpoint))
         try:
-            if curve:
-                # Only trainings with evaluations load this module.
-                from bertlib.estimator import evaluation
-                max_steps = curve.prepare(max_steps)
-                hooks = hooks + ([evaluation.EvaluationHook(curve)] if self.config.is_chief else [])
-                listeners = [evaluation.SavedCheckpoints(curve)]
-            super().train(input_fn, hooks, max_steps=max_steps, saving_listeners=listeners)
-            if curve:
-                curve.finish()
-            return self
+            return super().train(input_fn, hooks if self.config.is_chief else [], max_steps=last_step,
+                                 saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
             advice = training_plan.advise_on_memory(self._settings, self._model, self._step)
             raise ValueError(advice) from error
@@ -80,12 +75,12 @@ class _Estimator(estimator.Estimator):
             raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
 
 
-def _profile_hooks(settings, num_train_steps):
+def _profile_hooks(settings, last_step):
     """Returns the hooks that trace the steps of --profile_steps.
 
     Args:
       settings: a `Settings`.
-      num_train_steps: the last step of training.
+      last_step: the step at which the training ends.
 
     Raises:
       ValueError: the training ends before these steps, or the run does not train.
@@ -96,28 +91,26 @@ def _profile_hooks(settings, num_train_steps):
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
                          "--do_train=true, or leave --profile_steps out.")
-    if last > num_train_steps:
+    if last > last_step:
         raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
-                         f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
+                         f"{last_step}. Pass steps from 1 to {last_step}, or train longer.")
     return [profiling.ProfileHook(settings.output_dir, first, last)]
 
 
-def create_estimator(settings, model, num_train_steps):
+def create_estimator(settings, model, last_step):
     """Returns the `estimator.Estimator` that the flags describe.
 
     Args:
       settings: a `Settings`.
       model: a `TrainableModel`.
-      num_train_steps: number of steps of the schedule. With --max_steps, the training may end earlier.
+      last_step: the step at which the training ends.
 
     Raises:
       ValueError: no configuration fits into memory, or flags contradict each other.
     """
     if settings.precision != "fp32":
         model_checks.check_precision(settings)
-    hooks = []
-    if settings.profile_steps is not None:
-        hooks = _profile_hooks(settings, last_training_step(settings, num_train_steps))
+    hooks = [] if settings.profile_steps is None else _profile_hooks(settings, last_step)
     step = training_plan.resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():
@@ -136,35 +129,19 @@ def create_estimator(settings, model, num_train_steps):
 
 
 @contextlib.contextmanager
-def locked_directories(settings, record):
-    """Returns a context manager. The caller runs the phases of a run in its block. At its start, the context
-    manager creates and locks the directories of the run, and writes the record. At its end, it exports the
-    model if --do_export is given.
+def locked_directories(settings):
+    """Returns a context manager. It creates the directories to which the run writes, and locks them during
+    its block. With replicas, only replica 0 locks them.
 
     Args:
       settings: a `Settings`.
-      record: the `run_record.RunRecord`.
 
     Raises:
       locks.InUseError: another process writes to one of the directories.
-      ValueError: another run wrote to --output_dir after this run had compared the records, and this run
-        cannot continue the training of that run. Or the replicas have different flags, data or code.
     """
-    exports = "do_export" in settings and settings.do_export
-    if exports:
-        # The exports for other programs are loaded only by runs that export.
-        from bertlib.tasks import export_model
-        export_model.check_run(settings)
-    group = replica_group.current()
-    if group:
-        run_record.check_replicas_agree(group, settings, record.data)
-        if not group.is_first:
-            _check_shared_directories(settings, group)
-            yield
-            return
-    directories = {**({settings.output_dir: None} if settings.do_train else {}), settings.results_dir: None}
+    directories = dict.fromkeys([*([settings.output_dir] if settings.do_train else []), settings.results_dir])
     with contextlib.ExitStack() as stack:
-        for directory in directories:
+        for directory in directories if replica_group.is_first() else ():
             files.make_directories(directory)
             try:
                 stack.enter_context(locks.lock_directory(directory))
@@ -174,18 +151,16 @@ def locked_directories(settings, record):
                 raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
                                        "write to that directory, and can run while the other process "
                                        "runs.") from error
-        if group:
-            _check_shared_directories(settings, group)
-        record.write()
         yield
-        if exports:
-            export_model.export_run(settings)
-    record.warn_about_results()
 
 
-def _check_shared_directories(settings, group):
-    """Checks that all replicas see the output files of replica 0. Then moves the log of this replica into the
-    output directory.
+def check_shared_directory(settings, group):
+    """Checks that all replicas see the output files of replica 0, which must have locked the directories.
+    Then moves the log of this replica into the output directory.
+
+    Args:
+      settings: a `Settings`.
+      group: the `replica_group.Group` of the replicas.
 
     Raises:
       ValueError: a replica does not see the files of replica 0.

@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import hub_module
 from bertlib.data.example_encoding import ENCODER_INPUTS
+from bertlib.system import files, fingerprints
 
 _POOLED, _SEQUENCE = "pooled_output", "sequence_output"
 _TOKENS, _TOKENIZATION_INFO = "tokens", "tokenization_info"
@@ -50,10 +51,11 @@ class HubEncoder(object):
         return self._outputs[_SEQUENCE]
 
 
-class EncoderInfo(NamedTuple):
-    """Properties of a hub module that are read before the module is used.
+class EncoderModule(NamedTuple):
+    """A hub module that a task uses as its encoder, and its properties.
 
     Attributes:
+      spec: the `hub_module.ModuleSpec`.
       shapes: {name: shape} of the trainable variables.
       width: W, the size of the pooled output of a text.
       length: the sequence length F if it is fixed in the module; None if the sequence length may vary.
@@ -62,6 +64,7 @@ class EncoderInfo(NamedTuple):
         have this signature.
     """
 
+    spec: hub_module.ModuleSpec
     shapes: dict
     width: int
     length: int | None
@@ -69,9 +72,25 @@ class EncoderInfo(NamedTuple):
     vocab_file: str | None
     do_lower_case: bool | None
 
+    def build(self, is_training, *inputs):
+        """Applies the module to `inputs` (input_ids, input_mask and segment_ids, int32 [B, F]). Returns the
+        `HubEncoder`."""
+        return HubEncoder(self.spec, is_training, *inputs)
 
-def describe_encoder(spec, training):
-    """Checks that a hub module is an encoder, and returns its `EncoderInfo`.
+    def list_files(self):
+        """Returns the paths of the module's files, sorted."""
+        return sorted(path for folder in ("", "variables", "assets")
+                      for path in files.find_files(os.path.join(self.spec.directory, folder, "*"))
+                      if not files.is_directory(path))
+
+    def to_dict(self):
+        """Returns the configuration of the encoder for run.json. It identifies the module by the contents of
+        its files, because the module may be moved to a different directory."""
+        return {"hub_module": fingerprints.hash_files(self.list_files())["fingerprint"]}
+
+
+def load_encoder(spec, training):
+    """Checks that a hub module is an encoder, and returns its `EncoderModule`.
 
     Args:
       spec: a `hub_module.ModuleSpec`.
@@ -96,8 +115,8 @@ def describe_encoder(spec, training):
         raise ValueError(f"The hub module {spec.directory}: {_POOLED} should have the shape [batch, width], "
                          f"but has the shape {output.shape}.")
     positions = [shape[0] for name, shape in shapes.items() if name.endswith("/position_embeddings")]
-    return EncoderInfo(shapes, width, length, positions[0] if positions else None,
-                       *read_tokenization_info(spec))
+    return EncoderModule(spec, shapes, width, length, positions[0] if positions else None,
+                         *read_tokenization_info(spec))
 
 
 def _check_signature(spec):

@@ -72,8 +72,8 @@ class LearningCurve:
         newest, is_due = group.broadcast(state) if group else state
         if is_due:
             self.evaluate_and_add(newest)
-        stops = group.broadcast(self.stops) if group else self.stops
-        return min(newest, last_step) if stops else last_step
+        ends = group.broadcast(self._ends) if group else self._ends
+        return min(newest, last_step) if ends else last_step
 
     def _restore(self):
         """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
@@ -125,19 +125,28 @@ class LearningCurve:
         if self._settings.eval_each_checkpoint and not self._is_done(step):
             self.evaluate_and_add(step)
 
-    @property
-    def saves_weights(self):
-        """Whether the training has to save weights for evaluations, in addition to its checkpoints."""
-        return bool(self._every_steps)
+    def after_step(self, step, save):
+        """Evaluates a step that --eval_every_steps requests, if it is not evaluated yet.
+
+        Args:
+          step: the training step that the session has just completed.
+          save: function that takes a directory, writes the weights of the session there as a checkpoint, and
+            returns the prefix of the checkpoint.
+
+        Returns:
+          whether the training ends now.
+        """
+        if self._is_scheduled(step) and not self._is_done(step):
+            try:
+                self.evaluate_and_add(step, save(os.path.join(self._output_dir, _EVALUATED)))
+            finally:
+                self._remove_evaluated()
+        return self._ends
 
     @property
-    def stops(self):
+    def _ends(self):
         """Whether the training ends now."""
         return self._stops or self._failure is not None
-
-    def is_due(self, step):
-        """Returns whether --eval_every_steps requests an evaluation of a step that is not evaluated yet."""
-        return self._is_scheduled(step) and not self._is_done(step)
 
     def _is_done(self, step):
         return any(int(row["global_step"]) == step for row in self._rows)
@@ -145,20 +154,6 @@ class LearningCurve:
     def _is_scheduled(self, step):
         return bool(self._every_steps) and step > 0 and (
             step % self._every_steps == 0 or step == self._last_step)
-
-    def evaluate_session(self, step, weights, session):
-        """Evaluates the weights of a training session; see `evaluate_and_add`.
-
-        Args:
-          step: the training step that the session has just completed.
-          weights: the `bertlib.estimator.evaluation.SessionWeights` of the session.
-          session: the session.
-        """
-        directory = os.path.join(self._output_dir, _EVALUATED)
-        try:
-            self.evaluate_and_add(step, weights.save(session, directory, step))
-        finally:
-            self._remove_evaluated()
 
     def _remove_evaluated(self):
         directory = os.path.join(self._output_dir, _EVALUATED)

@@ -10,7 +10,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.checkpoints.bert_config import is_frozen, variable_shapes
 from bertlib.graph import one_dnn
-from bertlib.runs.settings import last_training_step
 from bertlib.system import files
 import modeling
 import optimization
@@ -181,13 +180,13 @@ def _trained_shapes(settings, model):
 # --- Space on the disk -----------------------------------------------------------------------------------
 
 
-def check_disk(settings, num_train_steps, shapes, config):
+def check_disk(settings, last_step, shapes, config):
     """Checks that the disk of --output_dir has enough space for the checkpoints of a training, and logs the
     space that they need. Does nothing if no steps are trained.
 
     Args:
       settings: a `Settings`.
-      num_train_steps: number of steps of the schedule.
+      last_step: the step at which the training ends.
       shapes: {name: shape} of the variables of the model. The variables of the encoder can be left out if
         `config` is given.
       config: the `BertConfig` of the encoder, or None.
@@ -197,7 +196,6 @@ def check_disk(settings, num_train_steps, shapes, config):
     """
     if not settings.do_train:
         return
-    last_step = last_training_step(settings, num_train_steps)
     existing = checkpoint_files.list_training_checkpoints(settings.output_dir)
     newest, start = settings.output_directory.newest, settings.output_directory.step or 0
     if start >= last_step:

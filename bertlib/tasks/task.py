@@ -23,11 +23,15 @@ REPORT = "eval_report.html"
 
 class Task(abc.ABC):
     """The task of a run: its flags and files, its head, its metrics and its results.
-    `driver.run` calls the methods in the order in which they stand here.
+
+    The sections of this class are the steps of `driver.run`, in their order. Each method is in the section of
+    the step in which `driver.run` first uses it.
 
     Attributes:
       settings: the `Settings` of the run.
       config: the `modeling.BertConfig`, after `load_model`.
+      encoder: the encoder, a `hub_encoder.EncoderModule`, after `load_model`; None if the encoder is the
+        `modeling.BertModel` of `config`.
       tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
       data: {split: its examples}, after `read`, for the splits that the phases need. The form of the examples
@@ -57,16 +61,19 @@ class Task(abc.ABC):
     trims_evaluation = True
     # Why each input has two segments, as a clause for the error of `checks.check_segments`; None otherwise.
     needs_segments = None
-    # The function that builds the encoder, see `head.model_fn_builder`; None for a `modeling.BertModel`.
-    build_encoder = None
     # An error that is raised when all results are written; None if there is none.
     failure = None
 
     def __init__(self, settings):
-        self.settings, self.config, self.tokenizer, self.data = settings, None, None, {}
-        self.skipped = []
+        self.settings, self.config, self.encoder, self.tokenizer = settings, None, None, None
+        self.data, self.skipped = {}, []
 
-    # --- Flags
+    @property
+    def target(self):
+        """What the model predicts: a class or an object of `bertlib.runs.targets.Target`."""
+        raise NotImplementedError
+
+    # --- Resolve the flags
 
     @abc.abstractmethod
     def resolve(self):
@@ -107,7 +114,7 @@ class Task(abc.ABC):
         if self.needs_segments:
             checks.check_segments(self.config, self.needs_segments)
 
-    # --- Files and data
+    # --- Check the directories
 
     def input_files(self):
         """Returns the data files that the run reads, as {name of a flag: list of paths}."""
@@ -123,6 +130,8 @@ class Task(abc.ABC):
     def other_names(self):
         """Returns the names of further files that the run can write into --results_dir."""
         return [output_files.SKIPPED_LINES] if "skip_bad_lines" in self.settings else []
+
+    # --- Read the data
 
     @abc.abstractmethod
     def read(self):
@@ -149,12 +158,7 @@ class Task(abc.ABC):
         """Warns if many tokens of the texts are [UNK]. A method for `read`."""
         unknown_tokens.warn_if_many(splits, texts_of, self.tokenizer)
 
-    # --- The model
-
-    @property
-    def target(self):
-        """What the model predicts: a class or an object of `bertlib.runs.targets.Target`."""
-        raise NotImplementedError
+    # --- Check the weights, the disk and the record
 
     def describe_head(self):
         """Returns the `head_labels.HeadDescription` that the model needs."""
@@ -166,13 +170,34 @@ class Task(abc.ABC):
         """Returns the head, a `bertlib.tasks.head.Head`."""
         return self.target.create_head()
 
+    def head_shapes(self):
+        """Returns {name: shape} of the variables that are added to the encoder of `config`."""
+        return self.create_head().shapes(self.config)
+
+    def num_examples(self):
+        """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
+        return len(self.data.get("train", ()))
+
+    def num_train_steps(self):
+        """Returns the number of steps of the schedule."""
+        return count_steps(self.settings, self.num_examples(), self.noun)
+
+    def make_data(self):
+        """Writes and reads data that the run makes itself, such as records of a sample. It is called after
+        all checks that do not need these data."""
+        return
+
+    def num_warmup_steps(self):
+        """Returns the number of steps in which the learning rate rises."""
+        return int(self.num_train_steps() * self.settings.warmup_proportion)
+
     def head_for_training(self):
         """Returns the head whose loss is trained."""
         return self.create_head()
 
-    def head_shapes(self):
-        """Returns {name: shape} of the variables that are added to the encoder of `config`."""
-        return self.create_head().shapes(self.config)
+    @abc.abstractmethod
+    def fields(self, seq_length, split="train"):
+        """Returns the list of `example_encoding.Field`s of an example of a split."""
 
     def trims(self, is_training):
         """Returns whether batches are sorted by length and trimmed to their longest example.
@@ -191,31 +216,6 @@ class Task(abc.ABC):
         return self.trims_evaluation and flag is not False
 
     @abc.abstractmethod
-    def fields(self, seq_length, split="train"):
-        """Returns the list of `example_encoding.Field`s of an example of a split."""
-
-    def num_examples(self):
-        """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
-        return len(self.data.get("train", ()))
-
-    def training_size(self):
-        """Returns the size of the training data in words, such as "3,668 examples"."""
-        return terminal.counted(self.num_examples(), self.noun)
-
-    def num_train_steps(self):
-        """Returns the number of steps of the schedule."""
-        return count_steps(self.settings, self.num_examples(), self.noun)
-
-    def num_warmup_steps(self):
-        """Returns the number of steps in which the learning rate rises."""
-        return int(self.num_train_steps() * self.settings.warmup_proportion)
-
-    def make_data(self):
-        """Writes and reads data that the run makes itself, such as records of a sample. It is called after
-        all checks that do not need these data."""
-        return
-
-    @abc.abstractmethod
     def describe(self):
         """Returns the arguments of `run_record.create_record` that depend on the task, as {name: value}."""
 
@@ -224,7 +224,11 @@ class Task(abc.ABC):
         `model_files.model_file_contents`."""
         return {}
 
-    # --- The run
+    # --- Train, evaluate and predict
+
+    def training_size(self):
+        """Returns the size of the training data in words, such as "3,668 examples"."""
+        return terminal.counted(self.num_examples(), self.noun)
 
     def splits(self):
         """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
@@ -243,6 +247,15 @@ class Task(abc.ABC):
         """Returns the paths of the records of a split that has no file in `records`."""
         raise NotImplementedError
 
+    def scores(self, split, inference):
+        """Evaluates a split during the training; see `predict`. Returns the scores."""
+        return self.predict(split, inference)[1]
+
+    def assist(self, split, inference):
+        """Computes the predictions of a split together with replica 0, which calls `scores` or `write`."""
+        for _ in inference.rows():
+            pass
+
     def predict(self, split, inference):
         """Computes the predictions of a split. Writes no file.
 
@@ -255,15 +268,6 @@ class Task(abc.ABC):
           number}, with "global_step"; None if the right answers are unknown.
         """
         raise NotImplementedError
-
-    def scores(self, split, inference):
-        """Evaluates a split during the training; see `predict`. Returns the scores."""
-        return self.predict(split, inference)[1]
-
-    def assist(self, split, inference):
-        """Computes the predictions of a split together with replica 0, which calls `scores` or `write`."""
-        for _ in inference.rows():
-            pass
 
     @abc.abstractmethod
     def write(self, split, inference):

@@ -1,6 +1,7 @@
 """--eval_every_steps, --keep_best, --early_stopping_evals: best weights, killed runs, replicas and errors."""
 
 import contextlib
+import functools
 import json
 import os
 
@@ -106,7 +107,7 @@ class _Simulation:
         self.directory, self.results = directory, values or self.values
         self.every, self.each, self.patience, self.metric = every, each_checkpoint, patience, metric
 
-    def save(self, session, directory, step):
+    def save(self, step, directory):
         os.makedirs(directory, exist_ok=True)
         with tf.Graph().as_default(), tf.Session() as session:
             session.run(tf.raw_ops.SaveV2(
@@ -116,7 +117,7 @@ class _Simulation:
         return f"{directory}/model.ckpt-{step}"
 
     def publish(self, step):
-        self.save(None, self.directory, step)
+        self.save(step, self.directory)
         files.write_text(f"{self.directory}/checkpoint", f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
     def run(self):
@@ -135,13 +136,13 @@ class _Simulation:
         if step is None:
             self.publish(step := 0)
             curve.evaluate_checkpoint(step)
-        while step < last and not curve.stops:
+        ends = False
+        while step < last and not ends:
             step += 1
             if step % 4 == 0:
                 self.publish(step)
                 curve.evaluate_checkpoint(step)
-            if curve.is_due(step):
-                curve.evaluate_session(step, self, None)
+            ends = curve.after_step(step, functools.partial(self.save, step))
         if step % 4:
             self.publish(step)
             curve.evaluate_checkpoint(step)

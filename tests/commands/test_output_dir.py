@@ -193,9 +193,10 @@ def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path, m
 
 def test_an_output_dir_without_permission_is_refused(tmp_path, monkeypatch):
     settings = Settings({"output_dir": str(tmp_path / "a" / "b"), "results_dir": None, "do_train": False})
-    checks.check_output_dir(settings)
+    settings.resolve_results_dir()
+    checks.check_directories(settings)
     asked = []
     monkeypatch.setattr(os, "access", lambda path, mode: asked.append(path))
     with pytest.raises(PermissionError, match=f"=.*/a/b: nothing can be written in {tmp_path}:"):
-        checks.check_output_dir(settings)
+        checks.check_directories(settings)
     assert asked == [str(tmp_path)]

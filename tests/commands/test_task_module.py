@@ -204,7 +204,7 @@ def find(tmp_path, monkeypatch):
     def find_source(text, **flags):
         pathlib.Path("task.py").write_text(BASE + textwrap.dedent(text))
         settings = Settings({**FLAGS, "do_predict": True, **flags}, ["task_module", "do_predict", *flags])
-        return settings, classification_run.find_source(settings)
+        return settings, classification_run.resolve_source(settings)
     return find_source
 
 

@@ -15,7 +15,7 @@ from bertlib.tasks.classification.classifier_data import DataProcessor
 from bertlib.tasks.classification.classifier_features import check_examples
 
 
-def find_source(settings, suffix=""):
+def resolve_source(settings, suffix=""):
     """Returns the `sources.Source` for --task_name, for --task_module or for the user's own data.
 
     Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
@@ -29,7 +29,8 @@ def find_source(settings, suffix=""):
     Raises:
       ValueError, OSError: a flag is invalid, or has no default for this task.
     """
-    if task_module.resolve_flag(settings):
+    task_module.resolve_flag(settings)
+    if settings.task_module:
         source = _load_module(settings, suffix)
     elif sources.is_given(settings):
         # The readers of CSV, TSV and JSON Lines are loaded only by runs on the user's own data.
@@ -69,7 +70,7 @@ def _provides(processor, split):
 
 
 def _known_task(settings, suffix):
-    """Returns the processor of --task_name. Sets flags that were not given; see `find_source`."""
+    """Returns the processor of --task_name. Sets flags that were not given; see `resolve_source`."""
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))

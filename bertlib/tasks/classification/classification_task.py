@@ -61,7 +61,7 @@ class Classification(task.TaskWithResults):
 
     def resolve(self):
         model_config.resolve_named_weights(self.settings)  # the task may read its labels from this checkpoint
-        self.source = classification_run.find_source(self.settings)
+        self.source = classification_run.resolve_source(self.settings)
         model_config.resolve_model_flags(self.settings)
 
     # --- Files and data

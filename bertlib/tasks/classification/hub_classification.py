@@ -1,10 +1,6 @@
 """Contains the task of run_classifier_with_tfhub.py: a classification with the encoder of a hub module."""
 
-import os
-import types
-
 from bertlib.runs import vocabularies
-from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import classification_run
 from bertlib.tasks.classification.classification_task import Classification
 
@@ -33,7 +29,7 @@ class HubClassification(Classification):
 
     def resolve(self):
         settings = self.settings
-        self.source = classification_run.find_source(settings, suffix="_with_tfhub")
+        self.source = classification_run.resolve_source(settings, suffix="_with_tfhub")
         if not settings.bert_hub_module_handle:
             raise ValueError("--bert_hub_module_handle is required. Pass the directory of a hub module.")
         for name, values in _NOT_FOR_MODULES.items():
@@ -49,41 +45,32 @@ class HubClassification(Classification):
             raise type(error)(f"--bert_hub_module_handle: {error}") from error
 
     def load_model(self):
-        self._encoder = _hub_encoder().describe_encoder(self._spec, self.settings.do_train)
-        check_length(self.settings, self._encoder)
-        self.tokenizer = settle_tokenizer(self.settings, self._encoder)
+        self.encoder = _hub_encoder().load_encoder(self._spec, self.settings.do_train)
+        check_length(self.settings, self.encoder)
+        self.tokenizer = resolve_tokenizer(self.settings, self.encoder)
 
     # --- Files and data
 
     def input_files(self):
-        return {**super().input_files(), "bert_hub_module_handle": files_of(self._spec)}
+        return {**super().input_files(), "bert_hub_module_handle": self.encoder.list_files()}
 
     # --- The model
 
     def head_shapes(self):
         outputs = self.target.size
-        return {**self._encoder.shapes, "output_weights": (outputs, self._encoder.width),
+        return {**self.encoder.shapes, "output_weights": (outputs, self.encoder.width),
                 "output_bias": (outputs,)}
 
     def trims(self, is_training):
-        return self._encoder.length is None and super().trims(is_training)
-
-    def build_encoder(self, *inputs):
-        return _hub_encoder().HubEncoder(self._spec, *inputs)
-
-    def describe(self):
-        # run.json identifies the module by the contents of its files, because the module may be moved to a
-        # different directory.
-        fingerprint = {"hub_module": fingerprints.hash_files(files_of(self._spec))["fingerprint"]}
-        return {**super().describe(), "config": types.SimpleNamespace(to_dict=lambda: fingerprint)}
+        return self.encoder.length is None and super().trims(is_training)
 
 
-def settle_tokenizer(settings, module):
+def resolve_tokenizer(settings, module):
     """Sets --vocab_file and --do_lower_case to the module's values. Returns the tokenizer.
 
     Args:
       settings: a `Settings`.
-      module: a `hub_encoder.EncoderInfo`.
+      module: a `hub_encoder.EncoderModule`.
 
     Raises:
       ValueError: the flags and the module contradict each other, or neither names a vocabulary.
@@ -121,10 +108,3 @@ def check_length(settings, module):
     if settings.trim_padding:
         raise ValueError("--trim_padding=true: the hub module accepts only sequences of one length. Leave "
                          "the flag out.")
-
-
-def files_of(spec):
-    """Returns the paths of a module's files, sorted."""
-    return sorted(path for folder in ("", "variables", "assets")
-                  for path in files.find_files(os.path.join(spec.directory, folder, "*"))
-                  if not files.is_directory(path))

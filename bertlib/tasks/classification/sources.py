@@ -1,6 +1,6 @@
 """Describes the source of a classification's examples: a known task, a task module, or the user's own data.
 
-`classification_run.find_source` returns a `Source`. The own data are read by `custom_task`.
+`classification_run.resolve_source` returns a `Source`. The own data are read by `custom_task`.
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ _SHARED_FLAGS = ("threshold", "label_separator")
 
 
 def resolve_flag(settings):
-    """Returns whether the run uses a task module. If an evaluation or a prediction names no task, and
+    """Checks --task_module against the other flags. If an evaluation or a prediction names no task, and
     --output_dir contains a copy of a task module, sets --task_module to this copy.
 
     Args:
@@ -42,10 +42,10 @@ def resolve_flag(settings):
               if settings.is_given(name) and name not in _SHARED_FLAGS]
     if settings.task_module:
         _refuse(settings, others)
-        return True
+        return
     record = None if others else settings.output_directory.trained_record
     if not record or not record.get("task_module"):
-        return False
+        return
     name = record["task_module"]["name"]
     if settings.do_train or not any(getattr(settings, phase) for phase in PHASES):
         raise ValueError(f"--output_dir={settings.output_dir} contains a training with --task_module={name}. "
@@ -53,7 +53,6 @@ def resolve_flag(settings):
                          "--do_eval=true or --do_predict=true.")
     settings.set_default("task_module", os.path.join(settings.output_dir, output_files.TASK_MODULE),
                          f"the copy of {name}, with which the model was trained")
-    return True
 
 
 def _refuse(settings, others):

@@ -26,7 +26,7 @@ class Pretraining(task.TaskWithResults):
     create_pretraining_data.py wrote.
 
     Attributes:
-      paths: {split: list of the paths of its records}, after `read`.
+      paths: {split: list of the paths of its records}, after `resolve`.
     """
 
     command = "run_pretraining.py"
@@ -51,12 +51,16 @@ class Pretraining(task.TaskWithResults):
             self._use_sample()
         model_config.fill_in_model_files(settings)
         for name in ("input_file", "bert_config_file"):
-            if not (getattr(settings, name) or self._is_sample):
+            if not getattr(settings, name):
                 raise ValueError(f"--{name} is required.")
         if settings.num_warmup_steps >= settings.num_train_steps and settings.do_train:
             logging.warning("--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate "
                             "never gets to --learning_rate.", settings.num_warmup_steps,
                             settings.num_train_steps)
+        if not self._is_sample:
+            self.paths["train"] = pretraining_records.list_files(settings, "input_file")
+            self.paths["dev"] = (pretraining_records.list_files(settings, "eval_file") if settings.eval_file
+                                 else self.paths["train"])
 
     def _use_sample(self):
         """Sets the flags for a training on the sample text."""
@@ -70,6 +74,12 @@ class Pretraining(task.TaskWithResults):
                             **({"eval_each_checkpoint": True} if settings.do_train else {})}.items():
             if not settings.is_resolved(name):
                 settings.set_default(name, value)
+        # `make_data` writes these files.
+        settings.resolve_results_dir()
+        directory = getattr(settings, pretraining_records.directory_flag(settings))
+        for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
+            setattr(settings, flag, os.path.join(directory, f"{split}.tf_record"))
+            self.paths[split] = [getattr(settings, flag)]
 
     def load_model(self):
         self.config = model_config.load_config(self.settings)
@@ -79,16 +89,6 @@ class Pretraining(task.TaskWithResults):
     # --- Files and data
 
     def input_files(self):
-        settings = self.settings
-        if self._is_sample:  # `make_data` writes these files
-            directory = getattr(settings, pretraining_records.directory_flag(settings))
-            for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
-                setattr(settings, flag, os.path.join(directory, f"{split}.tf_record"))
-                self.paths[split] = [getattr(settings, flag)]
-        else:
-            self.paths["train"] = pretraining_records.list_files(settings, "input_file")
-            self.paths["dev"] = (pretraining_records.list_files(settings, "eval_file") if settings.eval_file
-                                 else self.paths["train"])
         return {flag: self.paths[split] for split, flag in pretraining_records.FLAG_OF_SPLIT.items()}
 
     def result_names(self, split):
@@ -96,10 +96,10 @@ class Pretraining(task.TaskWithResults):
 
     def read(self):
         if not self._is_sample:
-            self._check_records()
+            self._resolve_records()
 
-    def _check_records(self):
-        """Checks the records, and finds their vocabulary."""
+    def _resolve_records(self):
+        """Sets the flags of the vocabulary from the manifest of the records, and checks the records."""
         settings = self.settings
         self._vocabulary = pretraining_records.resolve_vocabulary(
             settings, list(dict.fromkeys(itertools.chain(*self.paths.values()))))
@@ -137,7 +137,7 @@ class Pretraining(task.TaskWithResults):
     def make_data(self):
         if self._is_sample:
             pretraining_records.make_sample(self.settings)
-            self._check_records()
+            self._resolve_records()
 
     def describe(self):
         settings, paths = self.settings, self.paths
