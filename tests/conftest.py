@@ -92,8 +92,7 @@ def tiny_model(tmp_path_factory):
 def classifier_dir(tiny_model, tmp_path_factory):
     """The output directory of a classifier. All tests share it, so they must not change its files."""
     import model_directories  # see `pytest_collectstart`
-    return model_directories.write(tmp_path_factory.mktemp("classifier") / "model", tiny_model,
-                                   "classification", model_directories.linear(2), ["no", "yes"])
+    return model_directories.write_classifier(tmp_path_factory.mktemp("classifier") / "model", tiny_model)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ class Server:
       tags: whether the server sends the header ETag.
       tag: the ETag of all files. With None, the ETag of a file depends on its content.
       kind: the Content-Type.
+      headers: {name: value} of further headers of all answers.
     """
 
     def __init__(self, files):
@@ -26,7 +27,7 @@ class Server:
         self.ranges = self.tags = True
         self.tag = self.pause = None
         self.go = threading.Event()
-        self.kind = "application/octet-stream"
+        self.kind, self.headers = "application/octet-stream", {}
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -43,10 +44,13 @@ class Server:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 server.requests.append((self.path, dict(self.headers)))
-                if self.path not in server.files:
+                path = self.path.partition("?")[0]
+                if path not in server.files:
                     self.send_error(404)
                     return
-                server.answer(self, server.files[self.path])
+                server.answer(self, server.files[path])
+
+            do_HEAD = do_GET
 
             def log_message(self, *args):
                 pass
@@ -68,7 +72,11 @@ class Server:
             handler.send_header("ETag", tag)
         if start:
             handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        for name, value in self.headers.items():
+            handler.send_header(name, value)
         handler.end_headers()
+        if handler.command == "HEAD":
+            return
         rest = data[start:][:self.cuts.pop(0) if self.cuts else None]
         if self.pause is not None:
             handler.wfile.write(rest[:self.pause])

@@ -3,9 +3,11 @@
 import collections
 import json
 import pathlib
+import time
 
 from absl import flags
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -59,6 +61,27 @@ def write_file(path, content, encoding="utf-8"):
     return str(path)
 
 
+def write_lines(path, lines):
+    """Writes texts to a file, each with a line end. Returns the path."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+class FixedEncoder:
+    """A fake BERT whose pooled output or last layer is a constant."""
+
+    kernels = None
+
+    def __init__(self, pooled=None, sequence=None):
+        self._pooled, self._sequence = pooled, sequence
+
+    def get_pooled_output(self):
+        return tf.constant(self._pooled, tf.float32)
+
+    def get_sequence_output(self):
+        return tf.constant(self._sequence, tf.float32)
+
+
 class WordTokenizer:
     """A tokenizer that splits at spaces. The id of a token is its length."""
 
@@ -102,6 +125,13 @@ def settings_of(**values):
                     {name for name in defined if defined[name].present}, entries)
 
 
+def error_of(function, *arguments, **options):
+    """Returns the message of the ValueError or OSError that a call must raise."""
+    with pytest.raises((ValueError, OSError)) as error:
+        function(*arguments, **options)
+    return str(error.value)
+
+
 def read_json(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -113,6 +143,22 @@ def write_json(path, value):
 def snapshot(directory):
     """Returns {path: content} of everything in a directory. The content of a directory is None."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
+
+
+def wait_until(is_true, seconds=60):
+    """Waits until a function returns a true value."""
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    """Returns whether a process exists and has not ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def ancestors(op):

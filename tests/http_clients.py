@@ -1,11 +1,15 @@
-"""Clients of `serve.py`: plain requests, raw bytes, and a server in this process."""
+"""Clients of `serve.py`: plain requests, raw bytes, and a server in this process or in another one."""
 
 import contextlib
 import http.client
 import json
+import re
 import socket
+import subprocess
 import threading
-import time
+
+import helpers
+from scripts import environment
 
 from bertlib.serving import request_batches
 
@@ -73,9 +77,32 @@ def running(predictor, token=None, batch_size=8, max_wait=0.0, max_queue=40, **l
             thread.join()
 
 
-def wait_until(is_true, seconds=30):
-    """Waits until a function returns a true value."""
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+class Process:
+    """`serve.py` in a separate process. `command` starts it in a directory, at an unused port."""
+
+    def __init__(self, directory, command, cwd=None):
+        self._log = directory / "log"
+        with open(self._log, "wb") as log:
+            self.process = subprocess.Popen([*command, "--port=0"], cwd=cwd or directory, env=environment(),
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        helpers.wait_until(lambda: "Page: " in self.log or self.process.poll() is not None, 120)
+        assert self.process.poll() is None, self.log
+        self.port = int(re.search(r"Page: http://127\.0\.0\.1:(\d+)/", self.log)[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def ask(self, question, **headers):
+        """Returns (status, value) of the answer to a question."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/predict", json.dumps(question), {**JSON, **headers})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())

@@ -54,6 +54,11 @@ def write(directory, model, kind, head, labels=None, task="mine", config=tiny.CO
     return directory
 
 
+def write_classifier(directory, model, labels=("no", "yes"), **settings):
+    """Writes the output directory of a classifier with these labels; see `write`. Returns the directory."""
+    return write(directory, model, "classification", linear(len(labels)), list(labels), **settings)
+
+
 def linear(size):
     """Returns {name: shape} of the variables of a linear head with `size` outputs."""
     return {"output_weights": (size, tiny.CONFIG["hidden_size"]), "output_bias": (size,)}
@@ -62,7 +67,7 @@ def linear(size):
 def write_with_best(directory, model):
     """Writes an output directory of a classifier whose best weights have a head of zeros. Returns it."""
     for path in (directory, directory / "best"):
-        write(path, model, "classification", linear(2), ["no", "yes"], keep_best="eval_accuracy")
+        write_classifier(path, model, keep_best="eval_accuracy")
     tiny.write_training(directory / "best", model.weights, step=5)
     (directory / "best" / "best.json").write_text(json.dumps({
         "metric": "eval_accuracy", "step": 5, "value": 0.5, "first_step": 0, "training": record()["started"],

@@ -27,12 +27,15 @@ _TIME_LIMIT_SECONDS = 300
 class Finished(collections.namedtuple("Finished", ["code", "out", "err"])):
     """How a run ended: its exit code (-n if signal n ended it), stdout and stderr."""
 
-    def assert_success(self):
-        assert self.code == 0, self.err
+    def assert_success(self, *texts):
+        """Asserts that the run succeeded, and that its log contains these texts."""
+        assert self.code == 0 and all(text in self.err for text in texts), self.err
 
-    def assert_refused(self, text=""):
-        """Asserts that the run ended with an error message with this text, and without a traceback."""
-        assert self.code == 1 and text in self.err and "Traceback" not in self.err, self.err
+    def assert_refused(self, *texts):
+        """Asserts that the run ended with an error message, without a traceback, and that its log contains
+        these texts."""
+        assert self.code == 1 and all(text in self.err for text in texts), self.err
+        assert "Traceback" not in self.err, self.err
 
 
 def environment(**changes):
@@ -44,9 +47,17 @@ def environment(**changes):
 
 def run_fresh(script, *flags, cwd, **changes):
     """Runs a script in a new Python interpreter, with changed environment variables. Returns `Finished`."""
-    done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes),
-                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-                          timeout=_TIME_LIMIT_SECONDS)
+    return _interpret([ROOT / script, *flags], cwd, None, changes)
+
+
+def run_code(code, *arguments, text=None, **changes):
+    """Runs a program in a new interpreter in the root of the repository, with `text` as its stdin."""
+    return _interpret(["-c", code, *map(str, arguments)], ROOT, text, changes)
+
+
+def _interpret(arguments, cwd, text, changes):
+    done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment(**changes), input=text or "",
+                          capture_output=True, encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 

@@ -4,14 +4,13 @@ import json
 import logging
 import random
 import signal
-import subprocess
 import sys
 
 from helpers import ROOT, tensors_of, write_json
-from model_directories import linear, record, write
+from model_directories import record, write_classifier
 import numpy as np
 import pytest
-from scripts import environment
+from scripts import run_code
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -218,18 +217,18 @@ def test_flags_in_messages_are_written_as_arguments(message, text):
     (dict(data=7), TypeError, "data is of the type int. Pass a pandas DataFrame"),
     (dict(data=[("a", "b"), {"text": "a"}]), TypeError, "data is a list of dict and tuple"),
     (dict(data=[("a",)]), ValueError, r"data\[0\] has 1 values, but the columns are text, label\."),
-    (dict(data=[("a", "b")], dev=[("a", "b")], dev_fraction=0.1), TypeError, "exclude each other"),
-    (dict(data=[("a", "b")], text=["a", "b"]), ValueError, "has 2 values, but the columns are a, b, label"),
-    (dict(data=[("a", "b")], text=1.5), TypeError, "text=1.5 must be the name of a column"),
-    (dict(data=[("a", "b")], label="a,b"), ValueError, "label: the name 'a,b' contains a comma, so"),
-    (dict(data=[("a", "b")], text="a "), ValueError, "text: the name 'a ' is empty, or begins or ends"),
-    (dict(data=[("a", "b")], lable="b"), TypeError, "there is no setting 'lable'. Did you mean label?"),
-    (dict(data=[("a", "b")], seed={}), TypeError, "seed={} is of the type dict"),
-    (dict(data=[("a", "b")], train_file="a"), TypeError, "Pass the argument `data` instead"),
-    (dict(data=[("a", "b")], do_train=False), TypeError, "does not take the setting 'do_train'")])
+    (dict(dev=[("a", "b")], dev_fraction=0.1), TypeError, "exclude each other"),
+    (dict(text=["a", "b"]), ValueError, "has 2 values, but the columns are a, b, label"),
+    (dict(text=1.5), TypeError, "text=1.5 must be the name of a column"),
+    (dict(label="a,b"), ValueError, "label: the name 'a,b' contains a comma, so"),
+    (dict(text="a "), ValueError, "text: the name 'a ' is empty, or begins or ends"),
+    (dict(lable="b"), TypeError, "there is no setting 'lable'. Did you mean label?"),
+    (dict(seed={}), TypeError, "seed={} is of the type dict"),
+    (dict(train_file="a"), TypeError, "Pass the argument `data` instead"),
+    (dict(do_train=False), TypeError, "does not take the setting 'do_train'")])
 def test_wrong_arguments_are_refused_before_anything_is_written(arguments, kind, message, tmp_path):
     with pytest.raises(kind, match=message):
-        api.train(output_dir=tmp_path / "model", **arguments)
+        api.train(output_dir=tmp_path / "model", **{"data": [("a", "b")], **arguments})
     assert not (tmp_path / "model").exists()
 
 
@@ -292,8 +291,8 @@ def test_equal_data_have_the_same_file_and_other_data_another_one(tmp_path):
 
 @pytest.fixture(scope="module")
 def pairs(tiny_model, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("api") / "pairs", tiny_model, "classification", linear(2),
-                 ["no", "yes"], task="own data", text_column="first,second")
+    path = write_classifier(tmp_path_factory.mktemp("api") / "pairs", tiny_model, task="own data",
+                            text_column="first,second")
     with api.load(path) as predictor:
         yield predictor
 
@@ -357,10 +356,9 @@ print(before == after, before[0], gradient, same, answer["label"], lines)
 
 @pytest.mark.slow(reason="a process that loads TensorFlow")
 def test_a_loaded_model_leaves_eager_execution_on(trained):
-    done = subprocess.run([sys.executable, "-c", EAGER, trained[0] / "model"], cwd=ROOT, capture_output=True,
-                          encoding="utf-8")
+    done = run_code(EAGER, trained[0] / "model")
     answer = api.predict(trained[0] / "model", ["a cat"])[0]["prediction"]
-    assert done.stdout == f"True True 3.0 True {answer} []\n", done.stderr
+    assert done.out == f"True True 3.0 True {answer} []\n", done.err
 
 
 @pytest.mark.slow(reason="processes that load TensorFlow")
@@ -369,10 +367,8 @@ def test_a_loaded_model_hides_the_messages_of_tensorflow(trained, level, is_sile
     """Exception: a user who sets TF_CPP_MIN_LOG_LEVEL gets the messages that he asked for."""
     program = "import sys; from bertlib import api; print(api.load(sys.argv[1])('a cat')['label'])"
     chosen = {} if level is None else {"TF_CPP_MIN_LOG_LEVEL": level}
-    done = subprocess.run([sys.executable, "-c", program, trained[0] / "model"], cwd=ROOT,
-                          env=environment(**chosen), capture_output=True, encoding="utf-8")
-    assert done.returncode == 0 and done.stdout, done.stderr
-    assert (done.stderr == "") == is_silent, done.stderr
+    done = run_code(program, trained[0] / "model", **chosen)
+    assert done.code == 0 and done.out and (done.err == "") == is_silent, done.err
 
 
 def test_names_of_answers_become_columns():
@@ -409,11 +405,10 @@ except KeyboardInterrupt:
 def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, tmp_path):
     data = [{"text": text, "label": label} for text, label in rows(24, 1)]
     plain = {name: str(value) for name, value in settings.items() if value is not None}
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, json.dumps(data), tmp_path / "model",
-                           json.dumps({**plain, "num_train_epochs": 1000})], cwd=ROOT, capture_output=True,
-                          encoding="utf-8")
-    assert done.returncode == 0 and done.stdout == "interrupted []\n", done.stderr
-    assert "run_classifier.py: terminated." in done.stderr
+    done = run_code(INTERRUPTED, json.dumps(data), tmp_path / "model",
+                    json.dumps({**plain, "num_train_epochs": 1000}))
+    done.assert_success("run_classifier.py: terminated.")
+    assert done.out == "interrupted []\n", done.err
     step = tensors_of(tmp_path / "model")["global_step"]
     assert 10 <= step < 3000 and step != 1000
     assert len(list((tmp_path / "model" / "data").iterdir())) == 1

@@ -1,6 +1,6 @@
 """`bertlib.api` with DataFrames. pandas is optional."""
 
-from model_directories import linear, write
+from model_directories import write_classifier
 import pytest
 from test_api import rows
 
@@ -10,8 +10,7 @@ pandas = pytest.importorskip("pandas")
 
 
 def test_a_table_of_predictions_has_the_index_of_the_data(tiny_model, tmp_path):
-    path = write(tmp_path / "model", tiny_model, "classification", linear(2), ["no", "yes"], task="own data",
-                 text_column="text")
+    path = write_classifier(tmp_path / "model", tiny_model, task="own data", text_column="text")
     frame = pandas.DataFrame({"text": ["a cat", "a dog", "the man"], "note": ["x", "y", "z"]},
                              index=pandas.Index([30, 10, 20], name="id"))
     for data in (frame, frame["text"]):

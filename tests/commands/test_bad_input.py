@@ -6,9 +6,10 @@ kind.
 
 import re
 
-from helpers import read_json, snapshot, write_json
+from helpers import error_of, read_json, snapshot, write_json
 import model_directories
 import pytest
+from rows import ROWS
 import tiny
 
 from bertlib.runs import model_config
@@ -98,8 +99,45 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(untrained, tiny_mo
              "an example of pre-training is a pair"),
             ("extract_features.py", dict(layers=-1, input_file="text.txt"), "line 2 of --input_file=")):
         refused = untrained.run(script, **{**untrained.row.base, **given})
-        refused.assert_refused("type_vocab_size is 1 in the model's configuration")
-        assert what in refused.err
+        refused.assert_refused("type_vocab_size is 1 in the model's configuration", what)
+
+
+# (row, flags, message). The tests of the commands have the refusals that need further files.
+REFUSED = [
+    ("pairs", dict(profile_steps="2,9"),
+     "--profile_steps=2,9: training ends at step 8. Pass steps from 1 to 8"),
+    ("pairs", dict(profile_steps="1,2", do_train=False),
+     "--profile_steps=1,2 has an effect only in training: pass --do_train=true"),
+    ("pairs", dict(use_xla=True, compile_kernels=True),
+     "--use_xla=true and --compile_kernels=true replace the same ops"),
+    ("pairs", dict(memory_limit_gb=0.00001, gradient_accumulation_steps=0, trim_padding=False),
+     "with micro-batches of 1, needs"),
+    ("hub module", dict(bert_hub_module_handle="nothing"),
+     "--bert_hub_module_handle: The hub module nothing was not"),
+    ("hub module", dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
+    ("hub module", dict(freeze_layers=1), "--freeze_layers=1: a hub module is used with its own weights"),
+    ("hub module", dict(vocab_file="vocab.txt"),
+     "--vocab_file=vocab.txt: the hub module has its own vocabulary"),
+    ("hub module", dict(do_lower_case=False),
+     "--do_lower_case=false, but the hub module says do_lower_case=true"),
+    ("hub module", dict(max_seq_length=41), "--max_seq_length=41: the hub module has only 40 positions"),
+    ("SQuAD 1.1", dict(tokens_per_micro_batch=40), "--tokens_per_micro_batch needs --trim_padding=true"),
+    ("SQuAD 2.0", dict(train_file=None), "--train_file is required"),
+    ("SQuAD 2.0", dict(max_query_length=29), "leaves no room for a context"),
+    ("SQuAD 2.0", dict(train_batch_size=64), "make no batch"),
+    ("multiple choice", dict(tokens_per_micro_batch=64),
+     "--tokens_per_micro_batch=64 is below --max_seq_length=32 × 4 sequences"),
+    ("pre-training", dict(input_file=None), "--input_file is required"),
+    ("pre-training", dict(max_seq_length=24), "--max_seq_length=24, but train.tfrecord was written with "
+     "--max_seq_length=20. Pass --max_seq_length=20")]
+
+
+@pytest.mark.parametrize("name, flags, message", REFUSED, ids=str)
+def test_flags_that_do_not_fit_are_refused_before_anything_is_written(name, flags, message, workspaces,
+                                                                      tmp_path):
+    work = workspaces(ROWS[name], untrained=True).copy(tmp_path / "copy")
+    work.train(**flags).assert_refused(message)
+    assert not work.output.exists()
 
 
 # --- Configurations, without a command -------------------------------------------------------------------
@@ -118,10 +156,8 @@ def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tmp_pat
     path = tmp_path / "bert_config.json"
     write_json(path, {name: value for name, value in {**tiny.CONFIG, **changes}.items()
                                 if value is not None})
-    with pytest.raises(ValueError) as error:
-        model_config.read_config(Settings(dict(bert_config_file=str(path))))
-    assert str(error.value).startswith(f"--bert_config_file: {path} is not usable:\n")
-    assert said in str(error.value)
+    found = error_of(model_config.read_config, Settings(dict(bert_config_file=str(path))))
+    assert found.startswith(f"--bert_config_file: {path} is not usable:\n") and said in found
 
 
 def test_a_configuration_that_is_no_json_object_is_named(tmp_path):

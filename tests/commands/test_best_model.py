@@ -52,7 +52,7 @@ def test_later_commands_take_the_best_weights(whole, copy):
     assert scores(copy.directory / "results", whole.row)["global_step"] == 8
     (copy.directory / "texts").write_text("the cat ||| the dog\n")
     done = copy.run("predict.py", model_dir="output", input_file="texts")
-    assert done.code == 0 and "the best weights of the training (eval_f1 = " in done.err, done.err
+    done.assert_success("the best weights of the training (eval_f1 = ")
 
 
 def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
@@ -61,8 +61,8 @@ def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
     (copy.output / "learning_curve.tsv").write_text("".join(
         "\t".join(line) + "\n" for line in [rows[0], *(row.values() for row in rows)]))
     done = copy.train(**EVERY, keep_best="eval_accuracy")
-    assert done.code == 0 and "No step was trained with the new values" not in done.err, done.err
-    assert "these settings have changed: keep_best: eval_f1 -> eval_accuracy." in done.err
+    done.assert_success("these settings have changed: keep_best: eval_f1 -> eval_accuracy.")
+    assert "No step was trained with the new values" not in done.err
     for directory in (copy.output, copy.output / "best"):
         found = record(directory)
         assert found["settings"]["keep_best"] == "eval_accuracy" and found["finished_step"] in (8, None)

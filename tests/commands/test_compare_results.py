@@ -5,7 +5,7 @@ import itertools
 import json
 import pathlib
 
-from helpers import write_json
+from helpers import error_of, write_json, write_lines
 import model_directories
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def write(name, columns, as_json=False, **described):
     rows = [dict(zip(("text", *columns), (f"text {number},\u2028\x0b with \"quotes\"\nand lines", *values)))
             for number, values in enumerate(zip(*columns.values()))]
     if as_json:
-        (directory / "eval_predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(directory / "eval_predictions.jsonl", map(json.dumps, rows))
         return name
     with open(directory / "eval_predictions.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -84,9 +84,7 @@ def compare(*names, metric=None, resamples=200, seed=0):
 
 def refused(*names, **options):
     """Returns the message of a comparison that is refused."""
-    with pytest.raises((ValueError, OSError)) as error:
-        compare(*names, **options)
-    return str(error.value)
+    return error_of(compare, *names, **options)
 
 
 def values_of(found):

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-from helpers import read_json, snapshot, tensors_of, write_json
+from helpers import read_json, snapshot, tensors_of, write_json, write_lines
 import ml_dtypes
 import model_directories
 import numpy as np
@@ -64,7 +64,7 @@ def write_published(directory, arrays, config=tiny.CONFIG):
     (directory / "checkpoint").unlink()
     (directory / "bert_model.ckpt.meta").unlink()
     write_json(directory / "bert_config.json", config)
-    (directory / "vocab.txt").write_text("".join(word + "\n" for word in tiny.VOCABULARY))
+    write_lines(directory / "vocab.txt", tiny.VOCABULARY)
     return directory
 
 
@@ -284,10 +284,8 @@ def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_var
 
 def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(convert, refusal, tiny_model,
                                                                                 tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("".join(f"{word}\n" for word in reversed(tiny.VOCABULARY)))
-    directory = model_directories.write(tmp_path / "trained", tiny_model, "classification",
-                                        model_directories.linear(2), ["no", "yes"])
+    other = write_lines(tmp_path / "other.txt", reversed(tiny.VOCABULARY))
+    directory = model_directories.write_classifier(tmp_path / "trained", tiny_model)
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     record = read_json(directory / "run.json")
     write_json(directory / "run.json", {**record,
@@ -409,6 +407,6 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
 @pytest.mark.slow(reason="writes 90 MB")
 def test_without_an_input_the_installed_model_is_converted(run_script, tmp_path):
     done = run_script("convert_checkpoint.py", output="out", published_config=True)
-    assert done.code == 0 and "--input not given: using " in done.err, done.err
+    done.assert_success("--input not given: using ")
     config = json.loads((tmp_path / "out" / "bert_config.json").read_text())
     assert config["num_hidden_layers"] == 6 and (tmp_path / "out" / "bert_model.ckpt.index").exists()

@@ -29,8 +29,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
     path.write_text("\n".join([header, *rows[8:], twin, *rows[:8], ""]))
     before = contents(copy.output)
     done = copy.train(**EVALUATE)
-    done.assert_success()
-    assert "--dev_fraction not given: using 0.25 (as in the training)" in done.err
+    done.assert_success("--dev_fraction not given: using 0.25 (as in the training)")
     assert done.err.count("has 17 rows, but it had only 16 rows when the training in") == 1
     texts = [row["text"] for row in table(copy.directory / "results" / "eval_predictions.csv")]
     assert sorted(texts) == sorted(row.split('"')[1] for row in chosen)
@@ -61,8 +60,8 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(dam
     dict(dev_file="data/dev.csv", do_train=None, do_eval=None, do_predict=None)], ids=str)  # default phases
 def test_a_training_that_goes_on_leaves_the_development_rows_out(flags, copy):
     done = copy.train(**{**TRAIN, "dev_fraction": None, **flags}, num_train_epochs=3)
-    done.assert_success()
-    assert "Lengths of train: 0 of 12 examples" in done.err and read_json(copy.output / "run.json")[
+    done.assert_success("Lengths of train: 0 of 12 examples")
+    assert read_json(copy.output / "run.json")[
         "train_data"]["examples"] == 12
     assert bool(flags) == (
         "The training continues without the rows in dev_rows.txt, also with --dev_file." in done.err)
@@ -73,8 +72,8 @@ def test_a_training_that_goes_on_leaves_the_development_rows_out(flags, copy):
 
 def test_two_training_files_of_one_name_do_not_train_into_one_directory(run_script, tiny_model, tmp_path):
     (tmp_path / "output").mkdir()
-    output = model_directories.write(tmp_path / "output" / "all", tiny_model, "classification",
-                                     model_directories.linear(2), ["x", "y"], task="own data")
+    output = model_directories.write_classifier(tmp_path / "output" / "all", tiny_model, ["x", "y"],
+                                                task="own data")
     write_json(output / "run.json", {**read_json(output / "run.json"), "files": {"train_file": "/a/all.csv"}})
     (tmp_path / "all.csv").write_text("text,label\n" + "the cat,x\na dog,y\n" * 8)
     done = run_script("run_classifier.py", **tiny_model.flags, do_train=True, train_file="all.csv")

@@ -44,7 +44,7 @@ def test_checkpoints_and_data_are_fetched_and_then_there(run, tmp_path):
     with Server(FILES) as server:
         server.cuts = [100]
         done = run(*flags, f"--base_url={server.address}")
-        assert done.code == 0 and "The connection was interrupted after 100 of" in done.err, done.err
+        done.assert_success("The connection was interrupted after 100 of")
         again = run(*flags, f"--base_url={server.address}")
         assert len(server.requests) == 5  # two of them are for the zip that broke off
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
@@ -73,11 +73,8 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
         done = running.wait()
         assert done.code == 143 and "terminated. Run the same command again to continue." in done.err
         server.pause = None
-        done = run(*flags)
-        done.assert_success()
-        asked = [(path.rpartition("/")[2], headers.get("Range")) for path, headers in server.requests]
-    assert asked == [("train-v2.0.json", None), ("train-v2.0.json", f"bytes={2**20}-"),
-                     ("dev-v2.0.json", None)]
+        run(*flags).assert_success()
+        assert server.requests[1][1]["Range"] == f"bytes={2**20}-"
     assert partial.with_suffix("").read_bytes() == large
 
 

@@ -22,7 +22,7 @@ def signatures_of(path):
 
 def test_a_training_exports_what_it_trained(copy):
     done = copy.train(do_eval=False, do_predict=False, do_export=True)  # its last step is done
-    assert done.code == 0 and "exported: output/export/" in done.err, done.err
+    done.assert_success("exported: output/export/")
     assert signatures_of(copy.output / "export") == {"serving_default", "ids", "examples"}
 
 
@@ -44,8 +44,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(changes, 
 
 @pytest.fixture
 def model_dir(tiny_model, tmp_path):
-    return model_directories.write(tmp_path / "model", tiny_model, "classification",
-                                   model_directories.linear(2), ["no", "yes"])
+    return model_directories.write_classifier(tmp_path / "model", tiny_model)
 
 
 def test_a_directory_is_exported_into_itself(run_script, model_dir):
@@ -75,17 +74,15 @@ QUESTION = {"id": "1", "question": "here ?", "context": "the cat sees a dog",
             "answers": [{"text": "dog", "answer_start": 15}]}
 
 
-@pytest.mark.parametrize(("kind", "name", "text", "flag", "found"), [
-    ("tagging", "data.conll", "the O\ncat B-ANIMAL\n", "dev_file", [((["the", "cat"],), ["O", "B-ANIMAL"])]),
-    ("questions", "data.json", json.dumps(QUESTION), "predict_file",
-     [(("here ?", "the cat sees a dog"), None)])])
-def test_the_development_set_is_found_again(kind, name, text, flag, found, tmp_path):
-    (tmp_path / name).write_text(text)
-    record = {"files": {flag: str(tmp_path / name)}, "settings": {}}
-    model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
-    assert split_data.read_dev_set(model) == found
-    (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"{name} does not exist any more"):
+def test_the_development_set_is_found_again(tmp_path):
+    """tests/tasks/test_reader_properties.py reads the sets of other tasks."""
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(QUESTION))
+    record = {"files": {"predict_file": str(path)}, "settings": {}}
+    model = model_directory.ModelDirectory("out", "questions", None, None, None, None, record)
+    assert split_data.read_dev_set(model) == [(("here ?", "the cat sees a dog"), None)]
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="data.json does not exist any more"):
         split_data.read_dev_set(model)
     with pytest.raises(ValueError, match="out does not name the file of the development set"):
         split_data.read_dev_set(model._replace(record={"files": {}}))

@@ -17,9 +17,8 @@ needs_onnx = pytest.mark.skipif(
 @pytest.fixture
 def model_dir(tiny_model, tmp_path):
     """A model for the user's own data, whose development file still exists."""
-    directory = model_directories.write(tmp_path / "model", tiny_model, "classification",
-                                        model_directories.linear(2), ["no", "yes"], task="own data",
-                                        text_column="text", label_column="label")
+    directory = model_directories.write_classifier(tmp_path / "model", tiny_model, task="own data",
+                                                   text_column="text", label_column="label")
     chance = random.Random(5)
     rows = "".join(f"{tiny.sentence(chance)},{chance.choice(['no', 'yes'])}\n" for _ in range(30))
     (tmp_path / "dev.csv").write_text("text,label\n" + rows)
@@ -51,5 +50,5 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(run_script,
         assert [row[name] for row in answers] == [row[name] for row in expected]
     (tmp_path / "dev.csv").unlink()
     done = run_script("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8")
-    assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err
+    done.assert_success("dev.csv does not exist any more. Name a file with --compare_file.")
     assert "The ONNX file compared" not in done.err

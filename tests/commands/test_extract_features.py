@@ -6,7 +6,7 @@ import json
 import shutil
 import types
 
-from helpers import Recording, read_json
+from helpers import Recording, read_json, write_lines
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -46,9 +46,7 @@ def test_recorded_vectors(tmp_path):
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return path
+    return write_lines(tmp_path_factory.mktemp("text") / "text.txt", LINES)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +57,7 @@ def extracted(scripts, tiny_model, text):
         flags = {**tiny_model.flags, "bert_config_file": tiny_model.config, "input_file": text,
                  "output_file": path, "layers": ",".join(map(str, LAYERS)), "batch_size": 2, **changes}
         done = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=text.parent)
-        done.assert_success()
-        assert "1 of 9 lines reach --max_seq_length=20" in done.err
+        done.assert_success("1 of 9 lines reach --max_seq_length=20")
         return path
     return run
 

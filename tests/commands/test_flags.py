@@ -45,6 +45,8 @@ REFUSED = [
         ("threshold=1.5", "must be a number above 0 and below 1"),
         ("delimiter=||", "must be auto, comma, semicolon, tab, pipe or a single character"),
         ("encoding=hex", "must be the name of a text encoding of Python"),
+        *((f"marker_tokens={tokens}", "must be different tokens without blanks")
+          for tokens in ("", "[E1],", "[E 1]", "[E1],[E1]")),
         *((f"profile_steps={steps}", "must be two numbers a,b with 1 <= a <= b")
           for steps in ("3", "2,1", "0,1", "a,b", ""))]),
     ("run_squad", "--null_score_diff_threshold=nan", "must be a finite number"),

@@ -25,8 +25,7 @@ def test_a_training_with_few_steps_says_which_flags_help(untrained):
 def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     output = untrained.output
     early = untrained.train(max_steps=4, do_eval=False, do_predict=False)
-    early.assert_success()
-    assert "--max_steps=4: the training ends at step 4 of 8. " in early.err
+    early.assert_success("--max_steps=4: the training ends at step 4 of 8. ")
     assert re.search(r" Disk: this training needs about [\d.]+ MB in .*: at most 3 checkpoints", early.err)
     assert early.err.count("tensorboard --logdir output\n") == 1
     assert early.err.count("The learning rate rises to --learning_rate=") == 1

@@ -1,12 +1,9 @@
 """--init_checkpoint=hf:…: each command reads models from the cache of Hugging Face, without network."""
 
-import contextlib
-import hashlib
-import http.server
 import json
 import shutil
-import threading
 
+from file_server import Server
 import pytest
 import tiny
 
@@ -43,9 +40,8 @@ def test_training_and_conversion(run, home, tmp_path):
     done = run("run_classifier.py", task_name="MRPC", data_dir=data, max_seq_length=tiny.SEQ_LENGTH,
                train_batch_size=4, num_train_epochs=1, do_train=True, init_checkpoint="hf:org/tiny",
                output_dir="output")
-    done.assert_success()
     snapshot = home / "hub" / "models--org--tiny" / "snapshots" / COMMIT
-    assert f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}." in done.err
+    done.assert_success(f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}.")
     record = record_fields.read_record(str(tmp_path / "output"))["init_checkpoint"]
     assert record == {"path": str(snapshot), "fingerprint": run_record.hash_checkpoint(str(snapshot)),
                       "repository": "org/tiny", "revision": COMMIT}
@@ -57,51 +53,16 @@ def test_training_and_conversion(run, home, tmp_path):
     assert done.code == 0 and (tmp_path / "converted" / "bert_model.ckpt.index").exists(), done.err
 
 
-@contextlib.contextmanager
-def serve(files):
-    """A context manager that runs a fake Hub with one repository, org/tiny. It supports only downloads.
-
-    Yields (its address, list of the paths that were requested).
-    """
-    asked = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            headers, body, code = {}, b"", 404
-            if self.path.startswith("/api/models/org/tiny/"):
-                siblings = [{"rfilename": name} for name in files]
-                body, code = json.dumps({"id": "org/tiny", "sha": COMMIT, "siblings": siblings}).encode(), 200
-                if "/tree/" in self.path:
-                    body = json.dumps([{"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
-                                       for name, content in files.items()]).encode()
-            elif self.path.startswith(f"/org/tiny/resolve/{COMMIT}/"):
-                body, code = files[self.path.split("/")[-1]], 200
-                headers = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
-            self.send_response(code)
-            for name, value in {**headers, "Content-Length": len(body)}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_a_download_with_the_real_library(scripts, tiny_model, tmp_path):
     (tmp_path / "text.txt").write_text("the cat sees a bird\n")
     files = {path.name: path.read_bytes() for path in tiny_model.hugging_face.iterdir()}
+    files.update({"pytorch_model.bin": b"pickle", "README.md": b"text"})
+    described = {"id": "org/tiny", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+    tree = [{"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+            for name, content in files.items()]
+    served = {f"/org/tiny/resolve/{COMMIT}/{name}": content for name, content in files.items()}
+    for place, value in (("revision/main", described), (f"tree/{COMMIT}", tree)):
+        served[f"/api/models/org/tiny/{place}"] = json.dumps(value).encode()
 
     def extract(address, output):
         return scripts.run("extract_features.py", *tiny.flags(
@@ -109,13 +70,13 @@ def test_a_download_with_the_real_library(scripts, tiny_model, tmp_path):
             init_checkpoint="hf:org/tiny"), cwd=tmp_path, HF_HOME=str(tmp_path / "home"), HF_ENDPOINT=address,
             HF_HUB_OFFLINE="0", HF_HUB_DISABLE_TELEMETRY="1", NO_PROXY="127.0.0.1")
 
-    with serve({**files, "pytorch_model.bin": b"pickle", "README.md": b"text"}) as (address, asked):
-        done = extract(address, "a.jsonl")
-        done.assert_success()
-        assert f"using revision {COMMIT} in {tmp_path}/home/hub/models--org--tiny/" in done.err
-        assert not [path for path in asked if path.endswith((".bin", ".md"))]
+    with Server(served) as server:
+        server.headers["X-Repo-Commit"] = COMMIT
+        done = extract(server.address, "a.jsonl")
+        done.assert_success(f"using revision {COMMIT} in {tmp_path}/home/hub/models--org--tiny/")
+        assert not [path for path, _ in server.requests if path.endswith((".bin", ".md"))]
     # From now on, the files in the cache are enough.
-    done = extract(address, "b.jsonl")
+    done = extract(server.address, "b.jsonl")
     assert done.code == 0 and (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
 
 
@@ -129,5 +90,4 @@ def test_a_download_with_the_real_library(scripts, tiny_model, tmp_path):
      "pass --init_checkpoint=checkpoints/uncased_L-12_H-768_A-12/bert_model.ckpt.")])
 def test_names_that_are_no_paths(run, command, flag, name, advice):
     done = run(command, **{flag: name}, **({"output": "out"} if flag == "input" else {}))
-    assert done.code == 1 and advice in done.err.splitlines()[-1], done.err
-    assert f"--{flag}={name}: There is no checkpoint {name}" in done.err
+    done.assert_refused(advice, f"--{flag}={name}: There is no checkpoint {name}")

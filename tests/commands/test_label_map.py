@@ -1,6 +1,6 @@
 """--label_map: one label for several spellings, in every file and in later commands."""
 
-from helpers import read_json, write_file
+from helpers import error_of, read_json, write_file
 import pytest
 
 from bertlib.data import label_map
@@ -16,9 +16,7 @@ from bertlib.tasks.classification import row_examples
     ("a,b\nb,a\n", ":1: the label 'a' becomes 'b', which becomes 'a' in line 2"),
     ('a,"b\n', "a quote is not closed")])
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(content, expected, tmp_path):
-    with pytest.raises(ValueError) as error:
-        label_map.read(write_file(tmp_path / "labels.csv", content))
-    assert expected in str(error.value)
+    assert expected in error_of(label_map.read, write_file(tmp_path / "labels.csv", content))
 
 
 def test_only_tables_of_separated_values_are_read(tmp_path):
@@ -57,13 +55,11 @@ def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_
         write_file(tmp_path / name, content)
     flags = dict(tiny_model.flags, train_file="train.csv", dev_file="dev.csv", num_train_epochs=1,
                  train_batch_size=8, class_weights="Yes:3", output_dir="out")
-    said = run_script("run_classifier.py", **dict(flags, num_train_epochs=0.1)).err
-    assert "the labels No and no differ only" in said and "a file with `no,No`." in said
+    run_script("run_classifier.py", **dict(flags, num_train_epochs=0.1)).assert_refused(
+        "the labels No and no differ only", "a file with `no,No`.")
     finished = run_script("run_classifier.py", **flags, label_map="map.csv", label_file="labels.txt")
-    assert finished.code == 0, finished.err
-    assert "train, train.csv: 16 examples: yes 8, no 8." in finished.err
-    assert "--label_map=map.csv: no file of this run contains the labels Ja." in finished.err
-    assert "yes 1.5 (8), no 0.5 (8)" in finished.err
+    finished.assert_success("train, train.csv: 16 examples: yes 8, no 8.", "yes 1.5 (8), no 0.5 (8)",
+                            "--label_map=map.csv: no file of this run contains the labels Ja.")
     record = read_json(tmp_path / "out" / "run.json")
     assert record["labels"] == ["yes", "no"]
     assert record["settings"]["mapped_labels"] == {"Yes": "yes", "No": "no", "Ja": "yes"}

@@ -2,7 +2,7 @@
 
 import types
 
-from helpers import tensors_of
+from helpers import error_of, tensors_of
 import numpy as np
 from outputs import record
 import pytest
@@ -28,9 +28,8 @@ def at_step_3(work, directory):
 
 
 def test_layers_that_were_frozen_are_not_trained_later(reinitialized, tmp_path):
-    refused = at_step_3(reinitialized, tmp_path / "copy").train(**TWO_LAYERS)
-    assert refused.code == 1
-    assert "were trained with another value of --optimizer, --freeze_layers or --freeze_emb" in refused.err
+    at_step_3(reinitialized, tmp_path / "copy").train(**TWO_LAYERS).assert_refused(
+        "were trained with another value of --optimizer, --freeze_layers or --freeze_emb")
 
 
 def test_the_top_layer_and_the_pooler_start_at_random(reinitialized, tiny_model):
@@ -55,9 +54,9 @@ def test_the_top_layer_and_the_pooler_start_at_random(reinitialized, tiny_model)
 def test_a_resumed_training_keeps_its_layers_and_more_layers_can_be_frozen(reinitialized, tmp_path):
     copy = at_step_3(reinitialized, tmp_path / "copy")
     done = copy.train(**TWO_LAYERS, reinit_layers=1, freeze_layers=1)
-    assert done.code == 0 and "Starting weights" not in done.err, done.err
-    assert "--reinit_layers=1 has an effect at step 0 only. The training in output has started" in done.err
-    assert "freeze_layers: 0 -> 1" in done.err and "freeze_embeddings: true -> false" in done.err
+    done.assert_success("--reinit_layers=1 has an effect at step 0 only. The training in output has started",
+                        "freeze_layers: 0 -> 1", "freeze_embeddings: true -> false")
+    assert "Starting weights" not in done.err
     assert "bert/encoder/layer_0/output/dense/kernel/adam_m" not in tensors_of(copy.output)
     assert record(copy.output)["settings"]["freeze_layers"] == 1
 
@@ -65,7 +64,7 @@ def test_a_resumed_training_keeps_its_layers_and_more_layers_can_be_frozen(reini
 def test_a_run_without_training_loads_the_trained_layers(reinitialized, tmp_path):
     done = reinitialized.copy(tmp_path / "copy").run(
         "run_classifier.py", do_eval=True, init_checkpoint="output", output_dir="eval", data_dir="data")
-    assert done.code == 0 and "random: none" in done.err and "--reinit_layers=1" in done.err  # from run.json
+    done.assert_success("random: none", "--reinit_layers=1")  # from run.json
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
@@ -83,9 +82,7 @@ def test_layers_that_cannot_be_are_refused(changes, message, tmp_path):
         "do_train": True, "freeze_layers": 0, "reinit_layers": 0, "init_checkpoint": "model",
         "output_dir": str(tmp_path), **changes})
     config = types.SimpleNamespace(num_hidden_layers=2)
-    with pytest.raises(ValueError) as error:
-        model_checks.check_layers(settings, config)
-    assert message in str(error.value)
+    assert message in error_of(model_checks.check_layers, settings, config)
     settings.do_train = False
     model_checks.check_layers(settings, config)
 

@@ -3,13 +3,13 @@
 import json
 import random
 
-from helpers import read_json, settings_of
+from helpers import read_json, settings_of, write_lines
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from test_tokenizer_files import rust_tokenizer
 import tiny
-import tokenizers
 
 from bertlib import serving
 from bertlib.checkpoints import checkpoint_formats
@@ -22,11 +22,6 @@ TEXT = "the [E1] old cat [/E1] sees a[E1]Bird[/E1]"
 TOKENS = ["the", "[E1]", "old", "cat", "[/E1]", "sees", "a", "[E1]", "bird", "[/E1]"]
 SPECIAL, WORDS = tiny.VOCABULARY[:5], tiny.VOCABULARY[5:]
 SIZE = len(tiny.VOCABULARY)
-
-
-def write_vocabulary(path, tokens):
-    path.write_text("".join(f"{token}\n" for token in tokens))
-    return path
 
 
 def load(path, markers=FLAG, **flags):
@@ -44,7 +39,7 @@ def load(path, markers=FLAG, **flags):
     (["[unused0]"], FLAG, ["[E1]", *WORDS, "[/E1]"]),  # the vocabulary grows
     ([], FLAG, [*WORDS, "[E1]", "[/E1]"])])
 def test_markers_take_unused_entries_and_then_new_ones(unused, markers, expected, tmp_path):
-    path = write_vocabulary(tmp_path / "vocab.txt", [*SPECIAL, *unused, *WORDS])
+    path = write_lines(tmp_path / "vocab.txt", [*SPECIAL, *unused, *WORDS])
     tokenizer = load(path, markers, do_lower_case=True)
     vocabulary = list(tokenizer.vocab)
     assert vocabulary[5:5 + len(expected)] == expected
@@ -56,21 +51,14 @@ def test_markers_take_unused_entries_and_then_new_ones(unused, markers, expected
     assert tokenizer.tokenize("[e1]") != ["[E1]"]
 
 
-def rust_tokenizer(vocab):
-    """Returns the fast tokenizer of Hugging Face with the same vocabulary and markers."""
-    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(dict(vocab), unk_token="[UNK]"))
-    made.normalizer = tokenizers.normalizers.BertNormalizer(True, True, None, True)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    made.add_special_tokens(MARKERS)
-    return made
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Our tokenizer and the fast tokenizer of Hugging Face."""
-    ours = load(write_vocabulary(tmp_path_factory.mktemp("pair") / "vocab.txt", tiny.VOCABULARY),
+    """Our tokenizer, and the fast tokenizer of Hugging Face with the same vocabulary and markers."""
+    ours = load(write_lines(tmp_path_factory.mktemp("pair") / "vocab.txt", tiny.VOCABULARY),
                 do_lower_case=True)
-    return ours, rust_tokenizer(ours.vocab)
+    theirs = rust_tokenizer(True, None, True, 100, ours.vocab)
+    theirs.add_special_tokens(MARKERS)
+    return ours, theirs
 
 
 PARTS = [*MARKERS, "[e1]", "[E1", "E1]", "[", "]", " ", "cat", "Bird", "東", "é", "Σ"]
@@ -81,12 +69,6 @@ def test_tokens_are_those_of_the_tokenizers_package(parts, pair):
     ours, theirs = pair
     text = "".join(parts)
     assert ours.tokenize(text) == ours.tokenize_plainly(text) == theirs.encode(text).tokens
-
-
-@pytest.mark.parametrize("value", ["", "[E1],", "[E 1]", "[E1],[E1]"])
-def test_wrong_lists_name_the_flag(value, run_script, tiny_model):
-    finished = run_script("run_classifier.py", **tiny_model.flags, marker_tokens=value)
-    finished.assert_refused(f"--marker_tokens={value}: must be different tokens without blanks")
 
 
 def test_a_sentencepiece_model_has_no_markers():
@@ -212,14 +194,6 @@ def test_pretraining_takes_the_markers_from_the_records(run_script, tiny_model, 
     assert (tmp_path / "out" / "vocab.txt").read_text().split("\n") == [*tiny.VOCABULARY, *MARKERS, ""]
     assert read_json(tmp_path / "out" / "bert_config.json")["vocab_size"] == SIZE + 2
     assert read_json(tmp_path / "out" / "run.json")["settings"]["marker_tokens"] == FLAG
-
-
-def test_a_warning_names_the_flag_and_the_words(run_script, tiny_model, tmp_path):
-    write_data(tmp_path)
-    finished = run_script("run_classifier.py", **training_flags(tiny_model, train_batch_size=99))
-    assert finished.err.count("is split at the brackets") == 1
-    assert "train, dev: [/E1] is split at the brackets in 24 of 24 texts, first in '[E1] " in finished.err
-    assert "pass --marker_tokens='[/E1],[E1]'" in finished.err
 
 
 # --- The exported graph ----------------------------------------------------------------------------------

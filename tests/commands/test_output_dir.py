@@ -154,7 +154,7 @@ def test_two_at_once_do_not_write_the_same_pretraining_data(run_script, tiny_mod
     assert set(before) == {"a", "b", "a.manifest.json", "text"}
     with locks.lock_file(tmp_path / "b"):
         refused = run("a", "b")
-        assert refused.code == 1 and f"error: b is in use: process {os.getpid()} on " in refused.err
+        refused.assert_refused(f"error: b is in use: process {os.getpid()} on ")
     assert contents(tmp_path) == before
 
 
@@ -175,7 +175,7 @@ def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path, m
     before = contents(tmp_path)
     with locks.lock_directory(tmp_path / "model"):
         refused = run_script("convert_checkpoint.py", *flags)
-        assert refused.code == 1 and f"error: {tmp_path}/model is in use" in refused.err
+        refused.assert_refused(f"error: {tmp_path}/model is in use")
     assert contents(tmp_path) == before
 
     # Another process writes files after the check that the directory is empty.

@@ -55,7 +55,7 @@ def test_a_directory_is_refused_before_the_work(command, commands, run_script, t
     path = tmp_path / "directory.svg"
     path.mkdir()
     done = run_script(command, *commands[command], f"--output_file={path}")
-    assert done.code == 1 and f"{path} is a directory" in done.err.splitlines()[-1], done.err
+    done.assert_refused(f"{path} is a directory")
     assert "Traceback" not in done.err and not list(path.iterdir())
 
 

@@ -43,7 +43,7 @@ def test_files_are_enough_to_train_evaluate_and_predict(trained):
 
 def test_a_bag_of_words_answers_the_development_set(copy):
     done = copy.train(baseline=True, do_predict=None)
-    assert done.code == 0 and "Nothing to train" in done.err, done.err
+    done.assert_success("Nothing to train")
     found = read_json(copy.output / "eval_results.json")["baselines"]["bag_of_words"]
     shown = f"bag of words {found['eval_accuracy']:.3f}"
     assert 0 <= found["eval_accuracy"] <= 1 and shown in done.err
@@ -110,9 +110,8 @@ def test_labels_that_a_model_comes_with_are_those_of_a_prediction(run_script, ti
     (tmp_path / "test.csv").write_text("text,label\na cat,yes\na dog,perhaps\n")
     finished = run_script("run_classifier.py", init_checkpoint="model", test_file="test.csv",
                           output_dir="out")
-    assert finished.code == 1
-    assert "test.csv:3: the label 'perhaps' is not one of yes, no (the labels of the model in model)" in (
-        finished.err)
+    finished.assert_refused(
+        "test.csv:3: the label 'perhaps' is not one of yes, no (the labels of the model in model)")
 
 
 def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
@@ -120,5 +119,5 @@ def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(lines))
     finished = run_script("run_classifier.py", **tiny_model.flags, train_file="train.csv",
                           num_train_epochs=0.1)
-    assert "there are 12 labels for 12 examples" in finished.err and "--task_type=regression" in finished.err
-    assert "train, train.csv: the labels 11 and 11.0 differ only in letter case or spelling" in finished.err
+    finished.assert_refused("there are 12 labels for 12 examples", "--task_type=regression",
+                            "train, train.csv: the labels 11 and 11.0 differ only in letter case or spelling")

@@ -118,15 +118,3 @@ def test_kernels_on_gpus_count_instead_of_their_launch():
     plane_of(space, "/device:GPU:0",
              [("sgemm", 0, 7, "a:MatMul"), ("copy", 7, 8), ("sgemm", 8, 9, "b:MatMul")])
     assert profiling.op_times(space) == {"MatMul": (pytest.approx(8), 2)}
-
-
-# --- The flag ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flags, complaint", [
-    (dict(profile_steps="2,9"), "--profile_steps=2,9: training ends at step 8. Pass steps from 1 to 8"),
-    (dict(profile_steps="1,2", do_train=False), "--profile_steps=1,2 has an effect only in training: pass "
-     "--do_train=true")], ids=str)
-def test_steps_that_cannot_be_traced_are_refused(untrained, flags, complaint):
-    untrained.train(**flags).assert_refused(complaint)
-    assert not untrained.output.exists()

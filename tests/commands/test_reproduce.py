@@ -70,7 +70,7 @@ def test_flags_that_cannot_be_are_refused(copy, run_script, tmp_path):
         done = run_script("reproduce.py", *words)
         done.assert_refused(said)
         assert not done.out and not (copy.parent / "output-reproduced").exists()
-    assert "executes this Python file" in done.err
+    done.assert_refused("executes this Python file")
     with locks.lock_directory(str(copy)):
         run_script("reproduce.py", copy).assert_refused("is in use: process")
 

@@ -13,6 +13,7 @@ import pytest
 from rows import STEPS
 import scripts as running
 import tensorflow.compat.v1 as tf
+from test_flag_pairs import find_problem
 import tiny
 
 from bertlib.estimator import estimator
@@ -55,16 +56,13 @@ def test_the_published_files_of_results_and_predictions(trained):
 
 
 def test_a_run_leaves_these_files(trained):
-    names = {re.sub(r"tfevents\..*", "tfevents", path.name) for path in trained.output.iterdir()}
+    flags = trained.row.training_flags()
+    assert find_problem(trained.row.script, trained.finished, flags, trained.directory) is None
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 3, 6, 8)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
-    assert names == checkpoints | {
-        "checkpoint", "graph.pbtxt", "run.json", "metrics.jsonl", "events.out.tfevents", "eval", "eval_test",
-        "bert_config.json", "vocab.txt", "tokenizer_config.json", "labels.txt",
-        "train.tf_record", "eval.tf_record",
-        "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
-        "test_eval_results.txt", "MRPC.tsv", "eval_results.json", "test_eval_results.json",
-        "eval_predictions.csv", "test_predictions.csv", "eval_report.html"}
+    assert {path.name for path in trained.output.glob("model.ckpt-*")} == checkpoints
+    for name in ("labels.txt", "MRPC.tsv", "eval", "eval_test", "test_eval_results.txt"):  # not in each run
+        assert (trained.output / name).exists(), name
     shapes = tf.train.load_checkpoint(str(trained.output)).get_variable_to_shape_map()
     model = {*(name for name in tiny.shapes() if "layer_1" not in name), "output_weights", "output_bias"}
     slots = {f"{name}/{slot}" for name in model for slot in ("adam_m", "adam_v")}
@@ -126,12 +124,6 @@ TRAIN = dict(do_eval=False, do_predict=False, trim_padding=False)
 TIGHT_GB = 0.00008  # enough for one example of the tiny model, but not for a batch
 
 
-def test_what_cannot_fit_is_refused_before_anything_is_written(untrained):
-    refused = untrained.train(**TRAIN, memory_limit_gb=0.00001, gradient_accumulation_steps=0)
-    refused.assert_refused("with micro-batches of 1, needs")
-    assert not untrained.output.exists()
-
-
 def run_in_tight_memory(work, **changes):
     return work.run("tests/tight_memory.py", most=1, **work.row.training_flags(**TRAIN, **changes))
 
@@ -155,16 +147,14 @@ def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_wha
 def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(untrained):
     done = run_in_tight_memory(untrained, train_batch_size=2, num_train_epochs=0.125, fake_gpu=True,
                                gradient_accumulation_steps=0)
-    done.assert_success()
-    assert ("A micro-batch of 2 ran out of memory: using --gradient_accumulation_steps=2 instead of 1."
-            in done.err)
-    assert "--gradient_accumulation_steps=2: a micro-batch of 1" in done.err
+    done.assert_success("A micro-batch of 2 ran out of memory: using --gradient_accumulation_steps=2 instead",
+                        "--gradient_accumulation_steps=2: a micro-batch of 1")
 
 
 def test_a_precision_without_instructions_is_announced(copy):
     flags = copy.row.training_flags(do_train=None, do_predict=None, precision="bf16")
     done = copy.run(copy.row.script, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}, **flags)
-    assert done.code == 0 and "--precision=bf16: this CPU has no instructions for" in done.err, done.err
+    done.assert_success("--precision=bf16: this CPU has no instructions for")
 
 
 def test_a_training_does_not_go_on_with_another_optimizer(copy):

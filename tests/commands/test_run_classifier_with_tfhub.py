@@ -72,27 +72,12 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(untrained, tin
     done = untrained.train(**given)
     done.assert_refused("the vocabulary of the module is unknown. Pass --vocab_file")
     done = untrained.train(**given, vocab_file="model/vocab.txt")
-    done.assert_success()
-    assert "and nothing is trained: the classifier's weights are random" in done.err
+    done.assert_success("and nothing is trained: the classifier's weights are random")
     done = untrained.train(**given, vocab_file="model/vocab.txt", max_seq_length=12)
     done.assert_refused("accepts only sequences of the length 20. Pass --max_seq_length=20")
 
 
 # --- Errors ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("changes", "message"), [
-    (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: The hub module nothing was not"),
-    (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
-    (dict(freeze_layers=1), "--freeze_layers=1: a hub module is used with its own weights"),
-    (dict(vocab_file="vocab.txt"), "--vocab_file=vocab.txt: the hub module has its own vocabulary"),
-    (dict(do_lower_case=False), "--do_lower_case=false, but the hub module says do_lower_case=true"),
-    (dict(max_seq_length=41), "--max_seq_length=41: the hub module has only 40 positions"),
-], ids=str)
-def test_wrong_flags(untrained, changes, message):
-    done = untrained.train(**changes)
-    done.assert_refused(message)
-    assert not untrained.output.exists()
 
 
 def clipped(outputs):
@@ -122,4 +107,4 @@ def test_another_modules_output_directory_is_refused(copy, tiny_model):
     hub_modules.write(tiny_model, copy.directory / "other", config=tiny_model.shallow, seed=2,
                       do_lower_case=False)
     done = copy.train(bert_hub_module_handle="other", num_train_epochs=9)
-    assert done.code == 1 and "hub_module: " in done.err and "Use another --output_dir" in done.err
+    done.assert_refused("hub_module: ", "Use another --output_dir")

@@ -49,8 +49,8 @@ def test_the_trained_model_tags_a_file_in_its_scheme_with_or_without_tags(copy):
     before = (copy.directory / "data" / "test.conll").read_text()
     (copy.directory / "plain.txt").write_text(re.sub(r"(?m)^(\S+) \S+$", r"\1", before))
     done = copy.run("run_ner.py", **EVALUATE, do_predict=True, test_file="plain.txt")
-    assert done.code == 0 and "plain.txt: 6 sentences" in done.err and "without tags" in done.err, done.err
-    assert "plain.txt: the file has 1 column instead of 2, so it counts as untagged." in done.err
+    done.assert_success("plain.txt: 6 sentences", "without tags",
+                        "plain.txt: the file has 1 column instead of 2, so it counts as untagged.")
     assert not list((copy.directory / "new").glob("test_eval_results.*"))
     # The sentences are the same, so the tags must be the same.
     tagged = (copy.output / "test_predictions.conll").read_text()
@@ -64,13 +64,12 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(copy):
     (copy.directory / "dev.txt").write_text("cat B-ANIMAL\n\nhere B-PLACE\nbird B-ANIMAL\n"
                                             + "\nthe O" * 30 + "\n")
     done = copy.run("run_ner.py", **EVALUATE, do_eval=True, dev_file="dev.txt", label_all_pieces=True)
-    done.assert_success()
-    assert ("WARNING: dev.txt has tags that the training data does not have. The model never predicts these "
-            "tags, so they count as wrong: B-PLACE.") in done.err
-    assert "1 sentences are longer than --max_seq_length=20 and were cut into windows. " in done.err
-    assert ("WARNING: Flags with other values than in the training (output/run.json): "
-            "--label_all_pieces=true (in the training: false).\n") in done.err
-    assert "--vocab_file not given: using output/vocab.txt\n" in done.err
+    done.assert_success(
+        "WARNING: dev.txt has tags that the training data does not have. The model never predicts these "
+        "tags, so they count as wrong: B-PLACE.",
+        "1 sentences are longer than --max_seq_length=20 and were cut into windows. ",
+        "WARNING: Flags with other values than in the training (output/run.json): --label_all_pieces=true "
+        "(in the training: false).\n", "--vocab_file not given: using output/vocab.txt\n")
     found = read_json(copy.directory / "new" / "eval_results.json")
     assert found["eval_recall_PLACE"] == 0 <= found["eval_recall_ANIMAL"] and "eval_loss" not in found
 

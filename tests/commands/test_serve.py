@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 
-from http_clients import JSON, wait_until
+from helpers import wait_until
+import http_clients
+from http_clients import JSON
 from model_directories import write_with_best
 import pytest
-from scripts import ROOT, environment
+from scripts import ROOT
 
 from bertlib import serving
 
@@ -62,42 +64,17 @@ def test_a_missing_package_is_named_with_its_extra(classifier_dir, scripts, tmp_
 # --- Processes -------------------------------------------------------------------------------------------
 
 
-class Process:
-    """`serve.py` in a separate process, at an unused port."""
+def serve(directory, model, *flags):
+    """Returns a `http_clients.Process` for a model."""
+    command = [sys.executable, ROOT / "serve.py", f"--model_dir={model}", *flags]
+    return http_clients.Process(directory, command)
 
-    def __init__(self, directory, model, *flags):
-        self._log = directory / "log"
-        with open(self._log, "wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, ROOT / "serve.py", f"--model_dir={model}", "--port=0", *flags],
-                cwd=directory, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(lambda: "Page: " in self.log or self.process.poll() is not None, 120)
-        assert self.process.poll() is None, self.log
-        self.port = int(re.search(r"Page: http://127\.0\.0\.1:(\d+)/", self.log)[1])
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def log(self):
-        return self._log.read_text()
-
-    def ask(self, question, **headers):
-        """Returns (status, value) of the answer to a question."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", "/predict", json.dumps(question), {**JSON, **headers})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-    def state(self):
-        """Returns (number of open files, number of threads)."""
-        with open(f"/proc/{self.process.pid}/status") as lines:
-            threads = int(re.search(r"Threads:\s(\d+)", lines.read())[1])
-        return len(os.listdir(f"/proc/{self.process.pid}/fd")), threads
+def state(server):
+    """Returns (number of open files, number of threads) of a server."""
+    with open(f"/proc/{server.process.pid}/status") as lines:
+        threads = int(re.search(r"Threads:\s(\d+)", lines.read())[1])
+    return len(os.listdir(f"/proc/{server.process.pid}/fd")), threads
 
 
 def keep_asking(server, stop, found):
@@ -114,9 +91,7 @@ def keep_asking(server, stop, found):
             answer = connection.getresponse()
             answer.read()
             found.append((sent, answer.status))
-        except OSError:
-            found.append((sent, None))
-        except http.client.HTTPException:
+        except (OSError, http.client.HTTPException):
             found.append((sent, None))
         if found[-1][1] is None or answer.getheader("connection") == "close":
             return
@@ -125,7 +100,7 @@ def keep_asking(server, stop, found):
 @needs_packages
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
 def test_sigterm_under_load_answers_the_requests_under_way(classifier_dir, tmp_path):
-    with Process(tmp_path, classifier_dir) as server:
+    with serve(tmp_path, classifier_dir) as server:
         assert server.ask(ASK)[0] == 200
         stop, found = threading.Event(), []
         threads = [threading.Thread(target=keep_asking, args=(server, stop, found)) for _ in range(16)]
@@ -147,7 +122,7 @@ def test_sigterm_under_load_answers_the_requests_under_way(classifier_dir, tmp_p
 @needs_packages
 @pytest.mark.slow(reason="processes of their own, which load TensorFlow")
 def test_the_second_sigterm_and_ctrl_c(classifier_dir, tmp_path):
-    with Process(tmp_path, classifier_dir, "--request_timeout=60") as server:
+    with serve(tmp_path, classifier_dir, "--request_timeout=60") as server:
         body = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
                b"Content-Length: 9\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", server.port)) as client:
@@ -158,7 +133,7 @@ def test_the_second_sigterm_and_ctrl_c(classifier_dir, tmp_path):
                 server.process.wait(3)  # the request is not complete
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(3) == 143
-    with Process(tmp_path, classifier_dir) as server:
+    with serve(tmp_path, classifier_dir) as server:
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 130
         assert server.log.endswith("serve.py: interrupted.\n")
@@ -168,7 +143,7 @@ def test_the_second_sigterm_and_ctrl_c(classifier_dir, tmp_path):
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
 def test_a_token_from_a_file(classifier_dir, tmp_path):
     (tmp_path / "secret").write_text(f"--token={TOKEN}\n")
-    with Process(tmp_path, classifier_dir, f"--flagfile={tmp_path / 'secret'}") as server:
+    with serve(tmp_path, classifier_dir, f"--flagfile={tmp_path / 'secret'}") as server:
         with open(f"/proc/{server.process.pid}/cmdline") as line:
             assert TOKEN not in line.read()
         assert server.ask(ASK)[0] == 401
@@ -181,12 +156,12 @@ def test_wrong_requests_leave_nothing_open(classifier_dir, tmp_path):
     def ask(number):
         return server.ask([{"text_a": number}, [], {"text": "a"}, {}][number % 4])[0]
 
-    with Process(tmp_path, classifier_dir) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with serve(tmp_path, classifier_dir) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert set(pool.map(ask, range(200))) == {422}
-        wait_until(lambda: server.state()[0] < 40)
-        before = server.state()
+        wait_until(lambda: state(server)[0] < 40)
+        before = state(server)
         assert set(pool.map(ask, range(600))) == {422}
-        wait_until(lambda: server.state()[0] <= before[0] and server.state()[1] <= before[1])
+        wait_until(lambda: state(server)[0] <= before[0] and state(server)[1] <= before[1])
         assert server.ask(ASK)[0] == 200
 
 
@@ -196,10 +171,10 @@ def test_the_flags_of_the_model_and_of_the_limits_have_an_effect(tiny_model, tmp
     model = write_with_best(tmp_path / "model", tiny_model)
     with serving.load(model, weights="last") as predictor:
         last = predictor(ASK["text_a"])["probabilities"]["yes"]
-    with Process(tmp_path, model) as server:
+    with serve(tmp_path, model) as server:
         assert server.ask(ASK)[1]["probabilities"]["yes"] == 0.5 != last
     limits = ["--max_body_kb=1", "--max_requests=1", "--batch_wait_ms=1500"]
-    with Process(tmp_path, model, "--weights=last", "--precision=bf16", *limits) as server:
+    with serve(tmp_path, model, "--weights=last", "--precision=bf16", *limits) as server:
         started = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor() as pool:
             answers = list(pool.map(server.ask, [ASK, ASK]))

@@ -19,11 +19,10 @@ def test_bad_lines_are_left_out_counted_and_listed(untrained):
         lines.insert(place, line)
     (untrained.directory / "all.csv").write_bytes("\n".join([*lines, ""]).encode("cp1252"))
     done = untrained.train(**FLAGS, train_file="all.csv", dev_file="dev.csv", max_train_examples=8)
-    done.assert_success()
-    assert ("all.csv: 4 bad lines are left out, because --skip_bad_lines=true: empty text 1, wrong width 1, "
-            "blank line 1, missing label 1. The first bad line is line 4.") in done.err
-    assert "dev.csv: 1 bad line" in done.err
-    assert "output/skipped_lines.csv lists the 5 lines that were left out." in done.err
+    done.assert_success(
+        "all.csv: 4 bad lines are left out, because --skip_bad_lines=true: empty text 1, wrong width 1, "
+        "blank line 1, missing label 1. The first bad line is line 4.", "dev.csv: 1 bad line",
+        "output/skipped_lines.csv lists the 5 lines that were left out.")
     rows = table(untrained.output / "skipped_lines.csv")
     assert [(row["file"], row["line"], row["kind"], row["text"]) for row in rows] == [
         *(("all.csv", str(before + 1), kind, text) for before, (text, kind) in BAD.items()),

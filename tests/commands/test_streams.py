@@ -40,11 +40,3 @@ def test_log_lines_do_not_control_the_terminal(run_script, tiny_model, tmp_path)
     done = run_script("run_classifier.py", **flags)
     assert r"\x1b[2J\u202e\x9b" in done.err, done.err
     assert not {"\x1b", "\u202e", "\x9b"} & set(done.err)
-
-
-def test_half_of_a_surrogate_pair_is_found_in_its_file(run_script, classifier_dir, tmp_path):
-    (tmp_path / "lines.jsonl").write_text('{"text_a": "the \\ud83d\\ude00"}\n{"text_a": "a \\ud83d dog"}\n')
-    done = run_script("predict.py", f"--model_dir={classifier_dir}", "--input_file=lines.jsonl",
-                      "--output_file=answers.jsonl")
-    assert done.code == 1 and "lines.jsonl:2" in done.err.splitlines()[-1], done.err
-    assert "rename" not in done.err and "Traceback" not in done.err

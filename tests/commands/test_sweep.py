@@ -45,7 +45,7 @@ def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
         assert (tmp_path / "alone" / name).read_bytes() == (outputs[1] / name).read_bytes()
 
     again = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"))
-    assert again.code == 0 and "2 already ended, 0 to go" in again.err
+    again.assert_success("2 already ended, 0 to go")
     assert rows_of(tmp_path / "sweep") == rows
 
 

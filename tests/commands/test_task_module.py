@@ -88,8 +88,7 @@ def test_a_later_evaluation_and_prediction_use_the_copy(run_script, trained, tmp
     output = copy_of(trained, tmp_path)
     expected = {name: (output / name).read_bytes() for name in ("eval_results.txt", "test_predictions.tsv")}
     done = evaluate(run_script, do_predict=True, results_dir="again", data_dir="reviews")
-    done.assert_success()
-    assert "--task_module not given: using output/my_task/task_module.py (the copy of my_task.py" in done.err
+    done.assert_success("--task_module not given: using output/my_task/task_module.py (the copy of my_task")
     assert {name: (tmp_path / "again" / name).read_bytes() for name in expected} == expected
     assert not list(tmp_path.rglob("__pycache__"))
 
@@ -123,10 +122,10 @@ def test_another_module_is_named_and_other_labels_are_refused(trained, run_scrip
     # A model of a module can also evaluate a user's own file.
     (tmp_path / "dev.csv").write_text("text,label\nthe cat,good\nthe dog,bad\n")
     done = evaluate(run_script, dev_file="dev.csv", results_dir="of_file")
-    assert done.code == 0 and "Own data dev: accuracy" in done.err, done.err
+    done.assert_success("Own data dev: accuracy")
     # The directory of a checkpoint may come from a stranger, so its module is only executed on request.
     done = evaluate(run_script, init_checkpoint="output/my_task", output_dir="new")
-    assert done.code == 1 and "a copy in output/my_task/task_module.py. The module is exec" in done.err
+    done.assert_refused("a copy in output/my_task/task_module.py. The module is exec")
 
 
 def test_a_changed_module_continues_the_training_and_is_copied(run_script, trained, tmp_path):

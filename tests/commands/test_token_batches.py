@@ -19,8 +19,6 @@ from bertlib.graph import randomness
 import modeling
 import run_classifier
 
-ROW = "SQuAD 1.1"
-
 # --- Where to cut ----------------------------------------------------------------------------------------
 
 
@@ -162,12 +160,3 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
     whole = gradients(micro_batches=1, is_unequal=False)
     assert np.abs(whole).max() > 0.1
     np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)
-
-
-# --- The command ----------------------------------------------------------------------------------------
-
-
-def test_a_command_that_trims_no_padding_refuses_the_flag(untrained):
-    refused = untrained.train(tokens_per_micro_batch=40)
-    refused.assert_refused("--tokens_per_micro_batch needs --trim_padding=true")
-    assert not untrained.output.exists()

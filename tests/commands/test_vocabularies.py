@@ -6,7 +6,7 @@ The check begins with the records of a pre-training, and includes all runs that 
 import json
 import shutil
 
-from helpers import read_json, write_json
+from helpers import read_json, write_json, write_lines
 import model_directories
 from outputs import record
 import pytest
@@ -24,8 +24,7 @@ MANIFEST = "train.tfrecord.manifest.json"
 def reordered(model, path):
     """Writes the vocabulary with its words in reverse order. The special tokens keep their places."""
     words = model.vocab.read_text().splitlines()
-    path.write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))
-    return path
+    return write_lines(path, [*words[:5], *words[:4:-1]])
 
 
 # --- Pre-training ----------------------------------------------------------------------------------------
@@ -40,9 +39,8 @@ def resolve(*paths, vocab_file=None):
 
 def test_a_pre_training_takes_the_vocabulary_of_its_records(untrained):
     done = untrained.train(vocab_file=None, init_checkpoint=None, do_eval=False, num_train_steps=1)
-    done.assert_success()
+    done.assert_success(f"vocab.txt (the vocabulary of the records, see {MANIFEST})")
     vocabulary = untrained.directory / "model" / "vocab.txt"
-    assert f"vocab.txt (the vocabulary of the records, see {MANIFEST})" in done.err
     found = record(untrained.output)
     assert found["vocabulary"] == vocabularies.hash_vocabulary(vocabulary) and found["do_lower_case"] is True
     assert (untrained.output / "vocab.txt").read_bytes() == vocabulary.read_bytes()
@@ -91,8 +89,8 @@ def test_records_that_their_manifest_does_not_describe_are_refused(untrained, na
     change(untrained.directory / name)
     (untrained.directory / "link").symlink_to("train.tfrecord")
     refused = untrained.train(input_file="link")
-    refused.assert_refused("error: link is not the file that ")
-    assert "Run create_pretraining_data.py again with the same flags." in refused.err
+    refused.assert_refused("error: link is not the file that ",
+                           "Run create_pretraining_data.py again with the same flags.")
     assert not untrained.output.exists()
 
 
@@ -127,8 +125,7 @@ def test_fine_tuning_refuses_another_vocabulary(trained, tiny_model, run_script,
 @pytest.fixture
 def output(tiny_model, tmp_path):
     """The directory of a trained classifier."""
-    return model_directories.write(tmp_path / "output", tiny_model, "classification",
-                                   model_directories.linear(2), ["0", "1"])
+    return model_directories.write_classifier(tmp_path / "output", tiny_model, "01")
 
 
 @pytest.mark.parametrize("script, flags", [

@@ -121,12 +121,6 @@ def test_a_compiled_run_is_the_same_run(workspaces):
         np.testing.assert_allclose(compiled[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
-def test_kernels_are_not_compiled_twice(untrained):
-    refused = untrained.train(use_xla=True, compile_kernels=True)
-    refused.assert_refused("--use_xla=true and --compile_kernels=true replace the same ops")
-    assert not untrained.output.exists()
-
-
 def test_with_xla_trimmed_batches_have_few_lengths(graph):
     mask = np.zeros([4, 128], np.int32)
     mask[:, :20] = 1

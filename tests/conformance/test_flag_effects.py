@@ -47,8 +47,7 @@ def workspace(scripts, tiny_model, tmp_path_factory):
 
 def write_inputs(directory, model):
     """Writes two trained classifiers, one with other best weights, and the inputs of the other commands."""
-    model_directories.write(directory / "trained", model, "classification", model_directories.linear(2),
-                            ["no", "yes"], task="own data")
+    model_directories.write_classifier(directory / "trained", model, task="own data")
     model_directories.write_with_best(directory / "best_trained", model)
     (directory / "lines.csv").write_text("text_a,n\nthe cat,1\na dog,2\n")
     (directory / "texts.txt").write_text("=the Cat sees a dog .\na fish finds the house here .\n")

@@ -4,7 +4,7 @@ import logging
 import random
 
 from absl import logging as absl_logging
-from helpers import ROOT
+from helpers import ROOT, write_lines
 import pytest
 import tiny
 
@@ -14,8 +14,7 @@ import tokenization
 
 @pytest.fixture
 def tokenizer(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    path = write_lines(tmp_path / "vocab.txt", tiny.VOCABULARY)
     return tokenization.FullTokenizer(str(path), do_lower_case=False)
 
 

@@ -1,11 +1,10 @@
 """The baselines equal scikit-learn's own numbers, and the intervals equal SciPy's."""
 
-import pathlib
 import subprocess
 import sys
-import time
 import types
 
+from helpers import is_running, wait_until
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -148,17 +147,9 @@ def test_the_program_ends_with_the_run_even_if_the_run_is_killed(tmp_path):
                "from bertlib.reports import baselines\n"
                f"sys.executable = {str(python)!r}\nbaselines._run({{}})")
     with subprocess.Popen([sys.executable, "-c", program]) as run:
-        wait_for((tmp_path / "pid").exists)
+        wait_until((tmp_path / "pid").exists)
         run.kill()
-    stat = pathlib.Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
-    wait_for(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
-
-
-def wait_for(is_reached):
-    limit = time.monotonic() + 60
-    while not is_reached():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_until(lambda: not is_running((tmp_path / "pid").read_text().strip()))
 
 
 def test_intervals():

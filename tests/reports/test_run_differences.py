@@ -2,7 +2,7 @@
 
 import json
 
-from helpers import write_json
+from helpers import write_json, write_lines
 import model_directories
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ def write(directory, arrays):
     return str(directory)
 
 
-def write_lines(directory, rows):
+def write_history(directory, rows):
     directory.mkdir(exist_ok=True)
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(directory / "metrics.jsonl", map(json.dumps, rows))
     return str(directory)
 
 
@@ -50,7 +50,7 @@ def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
     rows = [{"step": step, "loss": 1 / step, "time": step, "steps_per_second": step} for step in (1, 2, 3)]
     rows.append({"step": 3, "evaluation": "dev", "eval_loss": 0.5, "time": 1})
     changed = [{**rows[0], "time": 9}, {**rows[1], "loss": 0.75}, {**rows[3], "eval_loss": None}]
-    first, second = write_lines(tmp_path / "first", rows), write_lines(tmp_path / "second", changed)
+    first, second = write_history(tmp_path / "first", rows), write_history(tmp_path / "second", changed)
     found = run_differences.compare_losses(first, second, 3)
     assert found["lines"] == 3 and found["different"] == 2 and found["first_difference"] == 2
     assert found["missing"] == [3]
@@ -66,7 +66,7 @@ def write_training(directory, step=3, rows=ROWS, best_step=2, best=WEIGHTS, resu
     """Writes the directory of a training with best weights and results. Returns the directory."""
     for path, number, array in ((directory, step, WEIGHTS), (directory / "best", best_step, best)):
         tiny.write_tensorflow(path / f"model.ckpt-{number}", {"a": array})
-    write_lines(directory, rows)
+    write_history(directory, rows)
     write_json(directory / "run.json", model_directories.record(
         ["0", "1"], started="now", settings={"keep_best": "m"}))
     write_json(directory / "best" / "best.json", {

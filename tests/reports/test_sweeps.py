@@ -10,9 +10,8 @@ import re
 import shutil
 import sys
 import threading
-import time
 
-from helpers import read_json, write_json
+from helpers import is_running, read_json, wait_until, write_json
 import model_directories
 import numpy as np
 import pytest
@@ -189,7 +188,7 @@ def test_runs_with_other_data_are_not_compared(directory, data):
 
     # The data file changes while the sweep waits for a run.
     def change_data():
-        wait_for(lambda: starts(directory)[-1] == "0.7")
+        wait_until(lambda: starts(directory)[-1] == "0.7")
         data.write_text("another")
         (directory / "wait").unlink()
 
@@ -260,37 +259,22 @@ def test_the_weights_of_the_best_run_that_has_weights_are_kept(directory, caplog
         "sweep/runs/a=0.6 are kept.")
 
 
-def wait_for(condition, seconds=60):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_a_killed_sweep_goes_on_and_its_children_end(directory):
     values = ["0.5", "0.7", "0.9"]
     (directory / "wait").touch()
     process = multiprocessing.get_context("fork").Process(target=sweep, args=(values, 2))
     process.start()
     # Two runs have ended, and a third one waits.
-    wait_for(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2
-             and "0.7" in starts(directory))
+    wait_until(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2
+               and "0.7" in starts(directory))
     child, = [int(line.split()[1]) for line in (directory / "starts").read_text().splitlines()
               if line.startswith("0.7")]
     with pytest.raises(locks.InUseError):
         sweep(values)
-    assert alive(child)
+    assert is_running(child)
     process.kill()
     process.join()
-    wait_for(lambda: not alive(child))
+    wait_until(lambda: not is_running(child))
     (directory / "wait").unlink()
     assert sweep(values) == 0
     assert starts(directory).count("0.7") == 2 and len(starts(directory)) == 4

@@ -8,8 +8,9 @@ import os
 import re
 import time
 
-from http_clients import JSON, Held, running, wait_until
-from model_directories import TAGS, linear, write
+from helpers import wait_until
+from http_clients import JSON, Held, running
+from model_directories import TAGS, linear, write, write_classifier
 import pytest
 import tiny
 
@@ -26,8 +27,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def predictor(tiny_model, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("http") / "pairs", tiny_model, "classification", linear(3),
-                 ["no", "maybe", "yes"])
+    path = write_classifier(tmp_path_factory.mktemp("http") / "pairs", tiny_model, ["no", "maybe", "yes"])
     with serving.load(str(path)) as predictor:
         yield predictor
 

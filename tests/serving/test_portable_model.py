@@ -9,7 +9,6 @@ import sys
 
 from helpers import read_json, write_json
 import model_directories
-from model_directories import linear
 import pytest
 from test_export import asked, task_of, written
 import tiny
@@ -34,8 +33,8 @@ def wide_model(tmp_path_factory):
         patch.setitem(tiny.CONFIG, "intermediate_size", 80)
         patch.setitem(tiny.CONFIG, "hidden_act", "gelu_erf")
         directory = tmp_path_factory.mktemp("wide")
-        model_directories.write(directory / "model", tiny.Model(directory), "classification", linear(3),
-                                ["no", "yes", "unsure"])
+        model_directories.write_classifier(directory / "model", tiny.Model(directory),
+                                           ["no", "yes", "unsure"])
     return directory / "model"
 
 
@@ -98,21 +97,6 @@ def test_an_onnx_file_gives_the_answers_of_the_model_also_in_int8(wide_model, ex
     assert inputs_of(graphs[0]) == INPUTS
     # An export has the results of the evaluation, which may contain a threshold.
     assert read_json(pathlib.Path(exported, "eval_results.json")) == {"eval_accuracy": 0.5}
-
-
-@needs_onnx
-@pytest.mark.slow(reason="a conversion of each further head")
-@pytest.mark.parametrize("name, task", [("tagging", None), ("regression", None), ("questions", None),
-                                        ("regression", "vectors")])
-def test_onnx_files_of_other_heads_give_the_answers_of_the_model(name, task, tiny_model, tmp_path):
-    model = written(tmp_path / "model", tiny_model, name)
-    export = export_portable.export(model, str(tmp_path / "export"), "onnx", task)
-    found, = differences(model.path, export, name=task or name, task=task)
-    check_same(found)
-    assert found.predictions >= 40 or (task or name) in ("regression", "vectors")
-    import onnx
-    assert inputs_of(onnx.load(f"{export}/model.onnx").graph) == INPUTS | (
-        {"word_mask"} if name == "tagging" else set())
 
 
 def test_a_tflite_file_gives_the_answers_of_the_model_also_in_int8(wide_model, tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 
+from helpers import error_of
 import pytest
 
 from bertlib.runs import model_directory
@@ -32,9 +33,7 @@ def values(found):
 
 
 def refusal(*arguments, **options):
-    with pytest.raises(ValueError) as error:
-        read(*arguments, **options)
-    return str(error.value)
+    return error_of(read, *arguments, **options)
 
 
 # --- Plain text ------------------------------------------------------------------------------------------
@@ -122,6 +121,17 @@ def test_a_number_is_a_name_only_if_the_training_read_names(train_file, lines, i
     except ValueError as error:
         found = str(error)
     assert found == expected if isinstance(expected, tuple) else expected in found
+
+
+def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
+    trained = {"encoding": "utf-16", "delimiter": "pipe", "text_column": "text"}
+    for content, input_format, flags in (
+            ("text|label\né|x\n".encode("utf-16"), "csv", {}),
+            ("text,label\né,x\n".encode("cp1252"), "csv", {"encoding": "cp1252", "delimiter": "comma"}),
+            ("é\n".encode(), "text", {}), ("é\n".encode("cp1252"), "text", {"encoding": "cp1252"})):
+        assert values(read(content, input_format, trained, flags=flags)) == [("é",)]
+    assert "--encoding=cp1252: sentences in CoNLL's columns are always read" in refusal(
+        b"a\n", "conll", flags={"encoding": "cp1252"}, kind="tagging", task="ner")
 
 
 # --- Files of known tasks --------------------------------------------------------------------------------

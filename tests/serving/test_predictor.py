@@ -7,7 +7,7 @@ import types
 import typing
 
 from helpers import write_json
-from model_directories import TAGS, linear, record, write
+from model_directories import TAGS, linear, record, write, write_classifier
 import numpy as np
 import pytest
 import tiny
@@ -22,8 +22,7 @@ LABELS = ["no", "maybe", "yes"]
 
 @pytest.fixture(scope="module")
 def classifier(tiny_model, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("serving") / "pairs", tiny_model, "classification",
-                 linear(3), LABELS)
+    path = write_classifier(tmp_path_factory.mktemp("serving") / "pairs", tiny_model, LABELS)
     with serving.load(path) as predictor:
         yield predictor
 
@@ -39,8 +38,7 @@ def test_a_classifier_says_the_likeliest_label_and_all_probabilities(classifier)
 
 
 def test_a_model_takes_as_many_texts_as_it_was_trained_on(tiny_model, tmp_path, caplog):
-    path = write(tmp_path / "own", tiny_model, "classification", linear(2), ["no", "yes"], task="own data",
-                 text_column="first,second")
+    path = write_classifier(tmp_path / "own", tiny_model, task="own data", text_column="first,second")
     (tmp_path / "new.csv").write_text("id,first,second\n7,a cat,a dog\n")
     with serving.load(path) as predictor:
         found, = predictor.read(str(tmp_path / "new.csv"))
@@ -59,8 +57,7 @@ def test_a_model_with_one_type_of_segments_takes_no_pairs(tiny_model, tmp_path):
     name = "bert/embeddings/token_type_embeddings"
     model = types.SimpleNamespace(weights={**tiny_model.weights, name: tiny_model.weights[name][:1]},
                                   vocab=tiny_model.vocab)
-    path = write(tmp_path / "single", model, "classification", linear(2), ["no", "yes"],
-                 config={**tiny.CONFIG, "type_vocab_size": 1})
+    path = write_classifier(tmp_path / "single", model, config={**tiny.CONFIG, "type_vocab_size": 1})
     with serving.load(path) as predictor:
         assert predictor("a cat")["label"] in ("no", "yes")
         with pytest.raises(ValueError, match="^text_b: the model cannot distinguish the second text"):
@@ -83,8 +80,8 @@ def test_what_is_no_text_is_refused(classifier, texts, problem):
 
 def test_a_long_text_is_cut_or_becomes_windows_as_in_the_training(classifier, tiny_model, tmp_path):
     words = [word for word in tiny.WORDS[:24] for _ in range(3)]
-    path = write(tmp_path / "windows", tiny_model, "classification", linear(3), LABELS, task="own data",
-                 text_column="body", doc_stride=18)
+    path = write_classifier(tmp_path / "windows", tiny_model, LABELS, task="own data", text_column="body",
+                            doc_stride=18)
     with serving.load(path) as predictor:
         found, *parts = (predictor(" ".join(part))["probabilities"]["no"]
                          for part in (words, *(words[start:start + 18] for start in range(0, 72, 18))))

@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 
-from http_clients import wait_until
+from helpers import wait_until
 import pytest
 
 from bertlib.serving import request_batches

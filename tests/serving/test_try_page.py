@@ -2,7 +2,7 @@
 
 import browser as browsers
 from http_clients import Held, running
-from model_directories import linear, write
+from model_directories import write_classifier
 import pytest
 
 from bertlib import serving
@@ -25,8 +25,8 @@ def browser():
 
 @pytest.fixture(scope="module")
 def classifier(tiny_model, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("page") / "model", tiny_model, "classification", linear(3),
-                 ["no", "<b>maybe</b>", "yes & no"])
+    path = write_classifier(tmp_path_factory.mktemp("page") / "model", tiny_model,
+                            ["no", "<b>maybe</b>", "yes & no"])
     with serving.load(str(path)) as predictor:
         yield predictor
 

@@ -1,18 +1,15 @@
 """ONNX files of each task are answered in a process that can import neither TensorFlow nor scikit-learn."""
 
-import http.client
 import importlib.util
 import json
 import os
 import random
-import re
-import subprocess
 import sys
 
 from helpers import ROOT
-from http_clients import JSON, wait_until
+from http_clients import Process
 import pytest
-from scripts import environment
+from scripts import run_code
 from test_export import asked, task_of, written
 
 from bertlib import serving
@@ -62,10 +59,9 @@ def exports(tiny_model, tmp_path_factory):
 
 def run_blocked(code, *arguments, text=None):
     """Returns the output of a program in a fresh process."""
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, input=text,
-                          env=environment(), capture_output=True, encoding="utf-8", timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_code(code, *arguments, text=text)
+    done.assert_success()
+    return done.out
 
 
 def check_same(found, expected):
@@ -96,29 +92,16 @@ def test_predict_answers_lines(exports):
 
 def test_serve_starts_and_answers(exports, tmp_path):
     path, inputs, expected = exports[0]
-    with open(tmp_path / "log", "w+b") as log, subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, "serve.py", f"--model_dir={path}", "--port=0"], cwd=ROOT,
-            env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
-        try:
-            wait_until(lambda: "Page: " in (tmp_path / "log").read_text() or process.poll() is not None, 120)
-            text = (tmp_path / "log").read_text()
-            assert process.poll() is None, text
-            connection = http.client.HTTPConnection(
-                "127.0.0.1", int(re.search(r"Page: http://127\.0\.0\.1:(\d+)/", text)[1]), timeout=60)
-            connection.request("POST", "/predict", json.dumps(
-                [dict(zip(("text_a", "text_b"), texts)) for texts in inputs]), JSON)
-            check_same(json.loads(connection.getresponse().read()), expected)
-        finally:
-            process.kill()
+    with Process(tmp_path, [sys.executable, "-c", SCRIPT, "serve.py", f"--model_dir={path}"], ROOT) as server:
+        check_same(server.ask([dict(zip(("text_a", "text_b"), texts)) for texts in inputs])[1], expected)
 
 
 def refused(script, *flags):
     """Returns the error message, one line, of a script on a machine without TensorFlow."""
     hidden = SCRIPT.replace("sys.modules.update(tensorflow=None, sklearn=None, keras=None)", HIDE)
-    done = subprocess.run([sys.executable, "-c", hidden, script, *flags], cwd=ROOT, input="",
-                          env=environment(), capture_output=True, encoding="utf-8", timeout=120)
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr
+    done = run_code(hidden, script, *flags)
+    assert done.code == 1 and len(done.err.splitlines()) == 1, done.err
+    return done.err
 
 
 def test_a_model_that_needs_tensorflow_names_both_ways_out(classifier_dir):

@@ -8,12 +8,11 @@ import json
 import random
 import types
 
+import helpers
 from helpers import write_file
 import pytest
 
 from bertlib.data import faults, tables
-from bertlib.runs import targets
-from bertlib.serving import prediction_inputs
 from bertlib.tasks import split_data
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
@@ -30,9 +29,7 @@ def reader(task_type="classification", text=None, label=None, **options):
 
 
 def error_of(path, find_problem=None, **options):
-    with pytest.raises(ValueError) as caught:
-        reader(**options).read(path, find_problem=find_problem)
-    return str(caught.value)
+    return helpers.error_of(reader(**options).read, path, find_problem=find_problem)
 
 
 # --- All faults of a file --------------------------------------------------------------------------------
@@ -140,14 +137,14 @@ def test_texts_are_the_same_in_each_encoding(encoding, ends, tmp_path):
     mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
     quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
     content = mark + "text,label" + ends + "".join(f"{text},x{ends}" for text in quoted)
-    for name in ("a.csv", "b.jsonl"):
-        if name == "b.jsonl":
-            content = mark + ends.join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False)
-                                       for text in TEXTS)
-        path = written(tmp_path, content, name, encoding if name == "a.csv" else "utf-8")  # JSON is UTF-8
-        split = reader(encoding=encoding).read(path)
-        assert [row.text_a for row in split.rows] == TEXTS
-        assert [row.line for row in split.rows] == list(range(1 + (name == "a.csv"), 7 + (name == "a.csv")))
+    rows = reader(encoding=encoding).read(written(tmp_path, content, encoding=encoding)).rows
+    assert [(row.line, row.text_a) for row in rows] == list(enumerate(TEXTS, 2))
+
+
+def test_json_is_utf8_whatever_the_encoding(tmp_path):
+    lines = "".join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False) + "\n" for text in TEXTS)
+    rows = reader(encoding="utf-16").read(written(tmp_path, lines, "b.jsonl")).rows
+    assert [row.text_a for row in rows] == TEXTS
 
 
 class Pieces(io.BytesIO):
@@ -233,36 +230,6 @@ def test_an_error_names_the_flag_of_the_encoding(content, advice, tmp_path):
                                          ("a\0b", False), ("undefined", False)])
 def test_names_of_encodings(name, holds):
     assert tables.check_encoding(name) == holds
-
-
-def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
-    recorded = {"encoding": "utf-16", "delimiter": "pipe", "text_column": "text"}
-    model = types.SimpleNamespace(labels=["x"], target=targets.find("classification"), processor=None,
-                                  has_named_columns=False,
-                                  setting=lambda name, default=None: recorded.get(name, default))
-
-    asked = types.SimpleNamespace(fields=["text_a"], required=1, word_keys=(), takes_words=False,
-                                  refuses_more=False, find_unread=None)
-
-    def texts(content, input_format, flags=None):
-        read = prediction_inputs.InputReader(model, asked, flags)
-        return [question.values or question.problem
-                for question in read.read(io.BytesIO(content), "in", input_format)]
-
-    assert texts("text|label\né|x\n".encode("utf-16"), "csv") == [("é",)]
-    assert texts("text,label\né,x\n".encode("cp1252"), "csv",
-                 {"encoding": "cp1252", "delimiter": "comma"}) == [("é",)]
-    assert texts("é\n".encode(), "text") == [("é",)]
-    assert texts("é\n".encode("cp1252"), "text", {"encoding": "cp1252"}) == [("é",)]
-
-
-def test_an_encoding_of_sentences_in_columns_is_refused():
-    model = types.SimpleNamespace(labels=["O"], target=targets.find("tagging"), processor=None,
-                                  setting=lambda name, default=None: default)
-    asked = targets.find_answers("tagging")(model)
-    read = prediction_inputs.InputReader(model, asked, {"encoding": "cp1252"})
-    with pytest.raises(ValueError, match="--encoding=cp1252: sentences in CoNLL's columns are always read"):
-        read.read(io.BytesIO(b"a\n"), "in", "conll")
 
 
 # --- A part of the examples ------------------------------------------------------------------------------

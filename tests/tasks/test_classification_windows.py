@@ -13,33 +13,22 @@ import tokenization
 VOCABULARY = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
 
 
-def test_a_text_is_cut_as_squad_cuts_a_context():
-    tokens = list("abcdefghij")
-    windows = classifier_features.cut_into_windows(tokens, [], 4, 3)
-    assert windows == [(list("abcd"), []), (list("defg"), []), (list("ghij"), [])]
-    assert classifier_features.cut_into_windows(tokens[:9], [], 4, 3)[-1] == (list("ghi"), [])
-    # The stride 9 is larger than a window. The windows then follow each other without overlap.
-    assert [a for a, _ in classifier_features.cut_into_windows(tokens, [], 4, 9)] == [
-        list("abcd"), list("efgh"), list("ij")]
-    assert classifier_features.cut_into_windows(tokens[:4], [], 4, 1) == [(tokens[:4], [])]
-
-
 def test_windows_of_any_pair():
     chance = random.Random(3)
     for _ in range(300):
         a, b = ([f"{name}{index}" for index in range(chance.randint(0, 20))] for name in "ab")
         room, stride = chance.randint(0, 25), chance.randint(1, 12)
         windows = classifier_features.cut_into_windows(a, b, room, stride)
-        assert all(len(first) + len(second) <= room for first, second in windows)
         cut = list(a), list(b)
         classifier_features._truncate_seq_pair(*cut, room)
-        assert windows[0] == cut
         assert classifier_features.cut_into_windows(a, b, room, 0) == [cut]
+        # The longer text is cut as SQuAD cuts a context. A stride beyond the window leaves no token out.
         longer = 0 if len(a) > len(b) else 1
-        if cut[longer]:
-            assert all(window[1 - longer] == cut[1 - longer] for window in windows)
-            assert {token for window in windows for token in window[longer]} == set((a, b)[longer])
-            assert len(windows) == 1 or windows[-2][longer][-1] != windows[-1][longer][-1]
+        text, size, starts = (a, b)[longer], len(cut[longer]), [0]
+        while size and starts[-1] + size < len(text):
+            starts.append(starts[-1] + min(stride, size))
+        parts = [(text[start:start + size], cut[1 - longer]) for start in starts]
+        assert windows == [part[::-1] if longer else part for part in parts]
 
 
 def examples_of(texts):

@@ -138,12 +138,6 @@ ROWS = [row_examples.Row(2, ("a cat",), "x"),
         row_examples.Row(5, ("7",), 0.1)]
 
 
-def found_in(rows, stored_rows=ROWS):
-    text = dev_split.format_dev_rows(row_examples.Split("train.csv", stored_rows, True))
-    part = row_examples.Split("new.csv", rows, True)
-    return dev_split.find_rows(part, text, "dev_rows.txt")
-
-
 def test_stored_rows_are_a_line_each_and_tell_rows_apart():
     text = dev_split.format_dev_rows(row_examples.Split("train.csv", ROWS, True))
     comment, header, *lines = text.splitlines()
@@ -156,18 +150,3 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
               ROWS[2]._replace(label="0.1")]
     assert len({dev_split.row_digest(row) for row in [*ROWS, *others]}) == 8
     assert dev_split.row_digest(ROWS[1]._replace(label=("a", "b"), line=9)) == dev_split.row_digest(ROWS[1])
-
-
-@pytest.mark.parametrize("stored, rows, message", [
-    ([ROWS[0], ROWS[0]._replace(line=4)], ROWS, "new.csv lacks 1 of the 2 rows that dev_rows.txt lists"),
-    *((ROWS, rows, "^new.csv lacks 1 of the 3 rows that dev_rows.txt lists. When the training started, one "
-       "of these rows began in line 2") for rows in (ROWS[1:], [ROWS[0]._replace(label="y"), *ROWS[1:]],
-                                                     [ROWS[0]._replace(texts=("a  cat",)), *ROWS[1:]]))])
-def test_a_stored_row_that_is_missing_or_was_changed_is_an_error(stored, rows, message):
-    with pytest.raises(ValueError, match=message):
-        found_in(rows, stored)
-
-
-def test_stored_twins_are_counted():
-    twins = [ROWS[0], ROWS[0]._replace(line=4)]
-    assert found_in([ROWS[0]._replace(line=9), *twins, *ROWS[1:]], twins).unused == [twins[1]]

@@ -3,16 +3,16 @@
 import math
 import operator
 import os
-import pathlib
 import pickle
 import signal
 import subprocess
 import sys
 import time
 
-from helpers import ROOT
+from helpers import ROOT, is_running, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
+from network_namespaces import children
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -189,17 +189,6 @@ def test_a_worker_that_dies_is_an_error_and_no_hang(function, item, complaint):
         list(workers.ordered_map(function, [item] * 8, 2, chunk_size=1))
 
 
-def children(pid):
-    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def is_running(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks into /proc")
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
@@ -210,14 +199,10 @@ def test_workers_end_with_their_process(number, seconds):
             "chunk_size=1)))")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE,
                                start_new_session=True)
-    while len(children(process.pid)) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: len(children(process.pid)) == 2)
     started = children(process.pid)
-    deadline = time.time() + 20
     # The workers must leave the process group: with Ctrl-C, each of them would print a traceback.
-    while os.getpgid(process.pid) in map(os.getpgid, started):
-        assert time.time() < deadline
-        time.sleep(0.01)  # perhaps the second worker was just forked
+    wait_until(lambda: os.getpgid(process.pid) not in map(os.getpgid, started))
     time.sleep(0.3)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as Ctrl-C does
@@ -227,10 +212,7 @@ def test_workers_end_with_their_process(number, seconds):
     assert process.returncode
     if number == signal.SIGINT:
         assert errors.count(b"Traceback") == 1 and b"KeyboardInterrupt" in errors
-    deadline = time.time() + 20
-    while any(map(is_running, started)):
-        assert time.time() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not any(map(is_running, started)), 20)
 
 
 # --- Progress --------------------------------------------------------------------------------------------

@@ -215,32 +215,31 @@ def test_scores_without_a_declared_range_are_any_finite_numbers(tmp_path):
 HEADER = b"index\tprediction\n"
 
 
-@pytest.mark.parametrize("content, labels, problem", [
-    (HEADER + b"0\t1\n1\t0\n", ["0", "1"], None),
-    (HEADER + b"0\t1\n1\t0", ["0", "1"], r":3: the last line has no line end"),
-    (b"", ["0", "1"], r":1: the header must be 'index\\tprediction', but is ''"),
-    (b"0\t1\n1\t0\n", ["0", "1"], r":1: the header .* is '0\\t1'"),
-    (HEADER + b"0\t1\n2\t0\n", ["0", "1"], r":3: the index must be 1, but is '2'"),
-    (HEADER + b"0\t1\n1 0\n", ["0", "1"], r":3: the index must be 1, but is '1 0'"),
-    (HEADER + b"0\t1\n1\tyes\n", ["0", "1"], r":3: 'yes' is not one of 0, 1"),
-    (HEADER + b"0\t1\n", ["0", "1"], r" contains 1 predictions, but the test set has 2 examples"),
-    (HEADER + b"0\t1\n1\t0\n2\t0\n", ["0", "1"], r" contains 3 predictions, but the test set has 2 examples"),
-    (HEADER + b"0\t0\n1\t5.000\n", None, None),
-    (HEADER + b"0\t0\n1\t5.001\n", None, r":3: '5.001' is not a number from 0 to 5"),
-    (HEADER + b"0\tnan\n1\t5\n", None, r":2: 'nan' is not a number from 0 to 5"),
-    (HEADER + b"0\t\n1\t5\n", None, r":2: '' is not a number"),
-    (HEADER + b"0\t\xe9\n1\t5\n", None, r" is not UTF-8"),
-])
-def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):
+# (rows after the header, problem).
+LABELLED = [
+    (b"0\t1\n1\t0\n", None), (b"0\t1\n1\t0", ":3: the last line has no line end"),
+    (b"0\t1\n2\t0\n", ":3: the index must be 1, but is '2'"),
+    (b"0\t1\n1 0\n", ":3: the index must be 1, but is '1 0'"),
+    (b"0\t1\n1\tyes\n", ":3: 'yes' is not one of 0, 1"),
+    (b"0\t1\n", " contains 1 predictions, but the test set has 2 examples"),
+    (b"0\t1\n1\t0\n2\t0\n", " contains 3 predictions, but the test set has 2 examples")]
+SCORED = [
+    (b"0\t0\n1\t5.000\n", None), (b"0\t0\n1\t5.001\n", ":3: '5.001' is not a number from 0 to 5"),
+    (b"0\tnan\n1\t5\n", ":2: 'nan' is not a number from 0 to 5"),
+    (b"0\t\n1\t5\n", ":2: '' is not a number"), (b"0\t\xe9\n1\t5\n", " is not UTF-8")]
+
+
+@pytest.mark.parametrize("labels, content, problem", [
+    *((["0", "1"], HEADER + rows, problem) for rows, problem in LABELLED),
+    *((None, HEADER + rows, problem) for rows, problem in SCORED),
+    (None, b"", ":1: the header must be 'index\\tprediction', but is ''"),
+    (None, b"0\t1\n1\t0\n", ":1: the header must be 'index\\tprediction', but is '0\\t1'")])
+def test_what_is_wrong_with_a_file_of_predictions(labels, content, problem, tmp_path):
     path = tmp_path / "X.tsv"
     path.write_bytes(content)
     expected = glue_submission_files.TestSet("x", 2, labels, (0.0, 5.0))
     found = glue_submission_files.find_problem(path, expected)
-    if problem is None:
-        assert found is None
-    else:
-        with pytest.raises(ValueError, match=f"{path}{problem}"):
-            raise ValueError(found)
+    assert found is None if problem is None else found.startswith(f"{path}{problem}")
 
 
 def test_a_zip_holds_the_files_and_is_a_function_of_them(tmp_path):

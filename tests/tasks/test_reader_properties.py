@@ -8,7 +8,7 @@ import functools
 import gzip
 import json
 
-from helpers import write_file
+from helpers import write_file, write_lines
 from hypothesis import given
 from hypothesis import strategies as some
 import pytest
@@ -35,8 +35,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(directory):
-    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in tiny.VOCABULARY), encoding="utf-8")
-    return tokenization.FullTokenizer(str(directory / "vocab.txt"))
+    return tokenization.FullTokenizer(str(write_lines(directory / "vocab.txt", tiny.VOCABULARY)))
 
 
 def model(kind, settings, path, tokenizer, labels=None):

@@ -8,7 +8,7 @@ import gzip
 import json
 import re
 
-from helpers import DATA, ROOT
+from helpers import DATA, ROOT, write_lines
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -380,12 +380,11 @@ def test_version_2_says_which_questions_are_impossible(read):
 
 
 def test_gold_answers_of_json_lines(tmp_path):
-    path = tmp_path / "dev.jsonl"
     marks = [{"answers": ["b c", "z"]}, {"answers": [{"text": "c", "answer_start": 6}, {"text": "c"}],
                                          "is_impossible": False},
              {"answers": []}, {"is_impossible": True}]
-    path.write_text("\n".join(json.dumps({"id": i, "question": "q", "context": "a b c c", **mark})
-                              for i, mark in enumerate(marks)))
+    path = write_lines(tmp_path / "dev.jsonl", (
+        json.dumps({"id": i, "question": "q", "context": "a b c c", **mark}) for i, mark in enumerate(marks)))
     assert squad_data.read_gold(str(path)) == {"0": [("b c", 2), ("z", -1)], "1": [("c", 6), ("c", 4)],
                                                "2": [], "3": []}
 
@@ -400,9 +399,9 @@ def test_gold_answers_of_json_lines(tmp_path):
 def test_without_gold_answers_their_line_is_named(tmp_path, changes, complaint):
     lines = [{"id": i, "question": "q", "context": "a b", **given}
              for i, given in ((1, {"answers": ["a"]}), (2, changes))]
-    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    path = write_lines(tmp_path / "dev.jsonl", map(json.dumps, lines))
     with pytest.raises(ValueError, match=complaint):
-        squad_data.read_gold(str(tmp_path / "dev.jsonl"))
+        squad_data.read_gold(str(path))
 
 
 def test_examples_are_printed():

@@ -244,17 +244,6 @@ def test_an_example_without_offsets_gives_none(recording, tmp_path):
     assert {answer.start for prediction in predictions for answer in prediction.nbest} == {None}
 
 
-def test_offsets_file(tmp_path):
-    cat, null = Answer("cat", 1.0, 2.0, 0.7, 4, 7), Answer("", 0.0, 0.0, 0.3)
-    predictions = [Prediction("a", [], cat, null, -1.0), Prediction("b", [], cat, null, 1.0)]
-    texts_by_id = squad_answers.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"),
-                                              str(tmp_path / "s"), 0.0)
-    assert texts_by_id == json.loads((tmp_path / "p").read_text()) == {"a": "cat", "b": ""}
-    assert json.loads((tmp_path / "o").read_text()) == {"a": -1.0, "b": 1.0}
-    assert json.loads((tmp_path / "s").read_text()) == {"a": {"text": "cat", "start": 4, "end": 7},
-                                                        "b": {"text": "", "start": None, "end": None}}
-
-
 def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
     logged = []
     monkeypatch.setattr(logging, "info", lambda message, *arguments: logged.append(message % arguments))

@@ -3,6 +3,7 @@
 import itertools
 import types
 
+from helpers import FixedEncoder
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -18,18 +19,6 @@ CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "
 both = pytest.mark.parametrize("use_crf", [False, True], ids=["each", "crf"])
 
 # --- Loss and predictions of one batch -------------------------------------------------------------------
-
-
-class Encoder:
-    """A fake BERT whose last layer is a constant."""
-
-    kernels = None
-
-    def __init__(self, sequence):
-        self._sequence = tf.constant(sequence)
-
-    def get_sequence_output(self):
-        return self._sequence
 
 
 BATCH, LENGTH, WIDTH = 3, 6, 5
@@ -50,8 +39,8 @@ def built(mode, use_crf, micro_batches=1, **more):
     sequence, weights, transitions, features = example()
     with tf.Graph().as_default(), tf.Session() as session:
         features = {name: tf.constant(value) for name, value in {**features, **more}.items()}
-        outputs = tagging_head.Tagger(3, use_crf).build(CONFIG, Encoder(sequence), features, mode,
-                                                        micro_batches)
+        outputs = tagging_head.Tagger(3, use_crf).build(CONFIG, FixedEncoder(sequence=sequence), features,
+                                                        mode, micro_batches)
         session.run(tf.global_variables_initializer())
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
         variables["output_weights"].load(weights, session)

@@ -4,7 +4,7 @@
 import random
 import re
 
-from helpers import write_file
+from helpers import error_of, write_file
 from hypothesis import given
 from hypothesis import strategies as some
 import pytest
@@ -238,9 +238,7 @@ def test_a_word_longer_than_a_window_is_cut(tokenizer):
 def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
     path = tmp_path / "a.conll"
     path.write_bytes(b"a O\nb B\nc\n\nd\xff O\ne O\n")
-    with pytest.raises(ValueError) as caught:
-        tagged_json_lines.read_tagged(str(path))
-    title, *listed, advice = str(caught.value).split("\n")
+    title, *listed, advice = error_of(tagged_json_lines.read_tagged, str(path)).split("\n")
     assert title == (
         f"{path}: 3 lines cannot be used (bad encoding 1, bad tag 1, wrong width 1); they are:")
     assert advice == "Correct these lines."

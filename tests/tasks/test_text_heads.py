@@ -2,7 +2,7 @@
 
 import types
 
-from helpers import WordTokenizer
+from helpers import FixedEncoder, WordTokenizer
 import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
@@ -19,15 +19,6 @@ POOLED = np.random.RandomState(5).standard_normal((7, 4))
 CLASSES = np.random.RandomState(6).randint(0, 3, 7).astype(np.int32)
 
 
-class FixedModel:
-    """A fake BERT with a fixed pooled output."""
-
-    kernels = None
-
-    def get_pooled_output(self):
-        return tf.constant(POOLED, tf.float32)
-
-
 @pytest.fixture(autouse=True)
 def without_dropout(monkeypatch):
     monkeypatch.setattr(head, "_DROPOUT", 0.0)
@@ -36,7 +27,7 @@ def without_dropout(monkeypatch):
 def built(text_head, labels=CLASSES, mode=estimator.ModeKeys.EVAL):
     """Returns (loss, prediction, logits [7, outputs] by NumPy, graph) of a head on `POOLED`."""
     with tf.Graph().as_default() as graph, tf.Session() as session:
-        outputs = text_head.build(None, FixedModel(), {"label_ids": tf.constant(labels)}, mode, 1)
+        outputs = text_head.build(None, FixedEncoder(POOLED), {"label_ids": tf.constant(labels)}, mode, 1)
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
         shapes = {name: tuple(variable.shape.as_list()) for name, variable in variables.items()}
         assert shapes == text_head.shapes(modeling.BertConfig(9, hidden_size=4))
@@ -69,7 +60,7 @@ def test_without_weights_and_smoothing_the_graph_is_the_published_one():
     assert graphs[0] == graphs[1] != graphs[2]
     with tf.Graph().as_default() as graph:
         labels = tf.constant([0] * 7)
-        classification_head.classify(classification_head.head_input(FixedModel(), True), labels, 3)
+        classification_head.classify(classification_head.head_input(FixedEncoder(POOLED), True), labels, 3)
     published = [node.op for node in graph.as_graph_def().node]
     # The graph begins with the published ops. After them, it has ops for the evaluation: which examples are
     # real.
