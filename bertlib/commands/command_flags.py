@@ -49,7 +49,7 @@ class CommandFlags:
             self._values.unparse_flags()
             rest = self._values(["command", *arguments])[1:]
         except flags.Error as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(f"{error} {common_flags.advice_on(error)}".strip()) from error
         finally:
             # If `arguments` contain absl's flag --verbosity, parsing them has changed the verbosity of this
             # process. So the old verbosity is set again.

@@ -142,6 +142,23 @@ def read_settings(*required):
                     {name for name in FLAGS if FLAGS[name].present}, defined)
 
 
+def advice_on(error, description=None):
+    """Returns advice on an error of absl's, or "".
+
+    Args:
+      error: exception.
+      description: the text of `--help`. If it contains " -- ", the command runs a training command.
+    """
+    if isinstance(error, flags.CantOpenFlagFileError):
+        return ("The path in --flagfile, and the paths in the file itself, are relative to the current "
+                "directory. Use the recipes from the directory of this project.")
+    if isinstance(error, flags.UnrecognizedFlagError) and " -- " in (description or "") and (
+            "--" not in sys.argv):
+        return (f"If --{error.flagname} is a flag of the training, the separator -- is missing. Write -- "
+                "before the words of the training, as in the example of --help.")
+    return ""
+
+
 def phases_given():
     """Returns the names of the phases whose flags are on the command line. The values of the flags do not
     matter: --do_train=false counts, too."""

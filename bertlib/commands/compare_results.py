@@ -84,7 +84,10 @@ def to_text(found, names):
     else:
         lines.append(f"n = {used[0]} and {used[1]} runs without pairs, because the sweeps have no seed in "
                      f"common; Welch's t-test: p {_p(test['p_value'])}")
-    for name, total, count in zip(names, runs, used):
+    for name, total, count, unfinished in zip(names, runs, used, found["open_runs"]):
+        if unfinished:
+            lines.append(f"{name} is unfinished: {unfinished} of {total + unfinished} runs have not ended. "
+                         "Compare the sweeps again when all runs have ended.")
         if total > count:
             lines.append(f"{name}: {total - count} of {total} runs are left out, because they failed or have "
                          "no partner")

@@ -14,7 +14,7 @@ from absl import logging
 
 from bertlib.commands import common_flags
 
-from bertlib.runs import entries
+from bertlib.runs import entries, output_files
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files
@@ -29,7 +29,8 @@ ENTRIES = entries.section("Submission", None, [
 
 
 def find_predictions(paths, names):
-    """Returns a dict {name: list of paths} of the existing prediction files. Each file is listed once.
+    """Returns a dict {name: list of paths} of the existing prediction files. Files with the same content are
+    listed once. A file that reproduce.py wrote is listed only if there is no other file of this name.
 
     Args:
       paths: list of str, files and directories. Directories inside these directories are not searched.
@@ -38,17 +39,22 @@ def find_predictions(paths, names):
     Raises:
       FileNotFoundError: a path does not exist.
     """
-    paths_by_name, seen = collections.defaultdict(list), set()
+    paths_by_name = collections.defaultdict(list)
     for path in dict.fromkeys(map(os.path.normpath, paths)):
         if not files.exists(path):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
         candidates = [os.path.join(path, name) for name in names] if files.is_directory(path) else [path]
         for file in candidates:
-            identity = files.file_identity(file)
-            if os.path.basename(file) in names and files.exists(file) and identity not in seen:
-                seen.add(identity)
+            if os.path.basename(file) in names and files.exists(file):
                 paths_by_name[os.path.basename(file)].append(file)
-    return dict(paths_by_name)
+    return {name: _without_copies(found) for name, found in paths_by_name.items()}
+
+
+def _without_copies(paths):
+    originals = [path for path in paths
+                 if not files.exists(os.path.join(os.path.dirname(path), output_files.REPRODUCTION))]
+    # A dict keeps the last of several equal keys, and the first path should be kept.
+    return list({files.read_bytes(path): path for path in reversed(originals or paths)}.values())[::-1]
 
 
 def list_problems(predictions, expected, partial):

@@ -107,6 +107,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
                 terminal.flush_output()
             except terminal.StreamError as error:
                 _end(Outcome("failed", 1, str(error)))
+        elif advice := common_flags.advice_on(end.__context__, description):
+            print(advice, file=sys.stderr)  # after absl's message
         child_processes.report(_outcome_of_exit(end))
         raise
 

@@ -77,6 +77,6 @@ def main(argv):
                  command=[plan.command, *plan.flags], changed_files=plan.changed, overrides=plan.overrides,
                  notes=plan.notes)
     print(run_differences.to_text(found, [*changed, *plan.notes], plan.overrides))
-    files.write_json(os.path.join(output_dir, "reproduction.json"), found)
+    files.write_json(os.path.join(output_dir, output_files.REPRODUCTION), found)
     if not found["same"]:
         sys.exit(DIFFERENT)

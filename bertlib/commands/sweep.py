@@ -15,7 +15,7 @@ import re
 from bertlib.commands import command_flags, common_flags
 
 from bertlib.reports import sweep_directory, sweep_grid, sweep_loop
-from bertlib.runs import entries, targets
+from bertlib.runs import checks, entries, targets
 from bertlib.system import child_command, child_jobs, child_processes, files
 from bertlib.tasks import shared_flags
 
@@ -144,6 +144,8 @@ def main(argv):
         raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")
     slots = child_jobs.divide_machine(settings.jobs)
     directory = sweep_directory.SweepDirectory(settings.sweep_dir, f"{name}.py", base)
+    if not directory.runs:
+        checks.refuse_other_kind("sweep_dir", settings.sweep_dir, sweep_directory.RECORD)
     failed = sweep_loop.run(
         sweep_loop.Sweep(f"{name}.py", arguments, settings.metric, settings.keep_checkpoints, slots,
                          "features_cache" in command.names and "features_cache" not in base),

@@ -3,7 +3,7 @@
 import os
 import re
 
-from bertlib.reports import paired_predictions, paired_tests, sweep_directory
+from bertlib.reports import paired_predictions, paired_tests, run_rows, sweep_directory
 from bertlib.runs import best_weights, targets
 from bertlib.runs.output_directory import OutputDirectory
 
@@ -32,11 +32,16 @@ def compare(directories, metric=None):
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
 
     Raises:
-      ValueError: the sweeps have no common metric, too few runs, different development sets, or other
-        settings than the seed that have no value in common.
+      ValueError: the sweeps have no common metric, no or too few finished runs, different development sets,
+        or other settings than the seed that have no value in common.
     """
     sweeps = list(map(sweep_directory.SweepDirectory.read, directories))
     ended = [sweep.ended_rows() for sweep in sweeps]
+    open_runs = [len(sweep.runs) - len(rows) for sweep, rows in zip(sweeps, ended)]
+    for directory, rows, count in zip(directories, ended, open_runs):
+        if not any(row.status == run_rows.DONE for _, row in rows):
+            raise ValueError(f"{directory} has no finished run: {len(rows)} failed or diverged, and {count} "
+                             "have not ended. Wait for the sweep, or run its command again.")
     name = _choose_metric(metric, [{name for _, row in rows for name in row.metrics} for rows in ended],
                           directories)
     used = [[(run, row.value(name)) for run, row in rows if row.value(name) is not None] for rows in ended]
@@ -70,7 +75,7 @@ def compare(directories, metric=None):
     return {"kind": "sweeps",
             "tables": [os.path.join(directory, sweep_directory.TABLE) for directory in directories],
             "is_paired": bool(common), "paired_by": keys, "compared": compared,
-            "runs": list(map(len, ended)), "used_runs": list(map(len, values)),
+            "runs": list(map(len, ended)), "used_runs": list(map(len, values)), "open_runs": open_runs,
             "metrics": [paired_tests.compare_values(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}

@@ -14,10 +14,11 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_files
 from bertlib.reports import run_rows
 from bertlib.reports import sweep_grid as grids
+from bertlib.runs import output_files
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.system import files
 
-RECORD, TABLE, PAGE = "sweep.json", "sweep.csv", "sweep.html"
+RECORD, TABLE, PAGE = output_files.SWEEP_RECORD, "sweep.csv", "sweep.html"
 _FORMAT = 1
 # The first and the last columns of sweep.csv. The settings and the metrics are between them.
 _FIRST, _LAST = ("run",), ("status", "seconds", "message", "directory")

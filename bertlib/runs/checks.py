@@ -8,6 +8,10 @@ from bertlib.data import features_cache
 from bertlib.runs import curve_table, output_files
 from bertlib.system import files
 
+# {name of a file: what a directory with this file contains}.
+_RECORDS = {output_files.RECORD: "a training", output_files.SWEEP_RECORD: "a sweep",
+            "saved_model.pb": "an exported model"}
+
 # --- Checks ----------------------------------------------------------------------------------------------
 
 
@@ -39,7 +43,8 @@ def check_directories(settings):
     Raises:
       NotADirectoryError: a path, or one of its parent directories, is a file or a broken link.
       PermissionError: nothing can be written in a directory.
-      ValueError: a flag is empty, or --features_cache is not a local directory.
+      ValueError: a flag is empty, --features_cache is not a local directory, or a new training would be
+        written into a directory of another kind, such as that of a sweep.
     """
     for name in ("output_dir", "results_dir"):
         directory = getattr(settings, name)
@@ -51,8 +56,19 @@ def check_directories(settings):
             raise PermissionError(f"--{name}={directory}: nothing can be written in {existing}: this "
                                   "directory belongs to another user, or is on a read-only file system. Use "
                                   "another directory.")
+    if settings.do_train and not settings.output_directory.newest:
+        refuse_other_kind("output_dir", settings.output_dir, output_files.RECORD)
     if getattr(settings, "features_cache", None):
         features_cache.check(settings.features_cache)
+
+
+def refuse_other_kind(flag, directory, own):
+    """Raises a ValueError if a directory contains a file of `_RECORDS` other than `own`. Otherwise, the files
+    of two kinds of directories would be mixed."""
+    for name, kind in _RECORDS.items():
+        if name != own and files.exists(os.path.join(directory, name)):
+            raise ValueError(f"--{flag}={directory} contains {kind} ({name}), but {_RECORDS[own]} needs a "
+                             "separate directory. Use another directory.")
 
 
 # --- Input files are not overwritten ---------------------------------------------------------------------

@@ -25,7 +25,7 @@ SKIPPED_LINES = "skipped_lines.csv"
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
 # Names of more files that a training writes, but only if certain flags are set. See `run_record.RunRecord`.
 MORE_NAMES = (DEV_ROWS, TASK_MODULE)
-RECORD = "run.json"
+RECORD, SWEEP_RECORD, REPRODUCTION = "run.json", "sweep.json", "reproduction.json"
 
 
 def read_labels(directory):

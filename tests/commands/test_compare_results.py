@@ -303,6 +303,21 @@ def test_sweeps_are_paired_by_their_settings():
     assert "runs without pairs, because the sweeps have no seed in common" in found["conclusion"][2]
 
 
+def test_a_sweep_with_runs_that_have_not_ended_is_called_unfinished():
+    a, b = sweep("a", 2e-5, [0.7, 0.8, 0.9]), sweep("b", 5e-5, [0.7, 0.9, 0.9], failed={1})
+    opened = sweep_directory.SweepDirectory.read(b)
+    opened.write_row(opened.runs[0], run_rows.Row(opened.runs[0].settings))
+    assert "b has no finished run: " not in refused(a, b)
+    opened.add([sweep_grid.make_run({"learning_rate": "5e-05", "seed": "0.0"})])
+    opened.write_row(opened.runs[1], run_rows.Row(opened.runs[1].settings, run_rows.DONE, {"eval_loss": 1}))
+    lines = compare(a, b, metric="loss")["conclusion"]
+    assert lines[-1].startswith("b is unfinished: 2 of 4 runs have not ended. ")
+    for run in opened.runs:
+        opened.write_row(run, run_rows.Row(run.settings, run_rows.FAILED))
+    opened.write_row(opened.runs[0], run_rows.Row(opened.runs[0].settings))
+    assert refused(a, b).startswith("b has no finished run: 3 failed or diverged, and 1 have not ended. ")
+
+
 def test_settings_and_metrics_of_a_sweep_come_from_its_record():
     """The record says which columns are settings and which are metrics.
 

@@ -60,3 +60,26 @@ def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, run
     done = run_script("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", grid, *command, *more)
     done.assert_refused(message)
     assert not list(tmp_path.iterdir())
+
+
+def test_trainings_and_sweeps_do_not_share_a_directory(run_script, command, tmp_path):
+    for record, script, flags, has in (
+            ("sweep.json", "run_classifier.py", ["--output_dir=."], "a sweep (sweep.json), but a training"),
+            ("run.json", "sweep.py", ["--sweep_dir=.", "--grid=seed=0,1", "--metric=eval_accuracy"],
+             "a training (run.json), but a sweep"),
+            ("saved_model.pb", "run_classifier.py", ["--output_dir=."], "an exported model")):
+        (tmp_path / record).write_text("{}")
+        done = run_script(script, *flags, *command[script == "run_classifier.py" and 3:])
+        done.assert_refused(f"=. contains {has}")
+        (tmp_path / record).unlink()
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_separator_and_a_missing_part_of_a_recipe_are_named(run_script, tmp_path):
+    words = ["--sweep_dir=sweep", "--grid=seed=0,1", "--metric=eval_accuracy", "python", "run_classifier.py"]
+    done = run_script("sweep.py", *words, "--task_name=MRPC")
+    done.assert_refused("If --task_name is a flag of the training, the separator -- is missing.")
+    (tmp_path / "mrpc.flags").write_text("--flagfile=recipes/common/glue.flags")
+    for command in (["sweep.py", *words[:3], "--", *words[3:]], ["run_classifier.py"]):
+        done = run_script(*command, "--flagfile=mrpc.flags")
+        done.assert_refused("Use the recipes from the directory of this project.")
